@@ -1,0 +1,183 @@
+"""Errors of the serving core, each with the HTTP status that answers it.
+
+    ServingError (500)
+    ├── InvalidRequest (400)          what the client sent is wrong; the text goes back to the client
+    │   └── BodyTooLarge (413)
+    ├── UnknownModel (404)            no such model or version; lists the known ones
+    ├── Overloaded (429)              the queue is full; `retry_after_s`
+    ├── NotReady (503)                starting, draining, or no replica comes up
+    ├── DeadlineExceeded (504)        the request's deadline passed before its answer
+    ├── Cancelled (499)               the client went away
+    ├── ReplicaFailed (500)           the replica that held the request died, twice
+    ├── PredictionFailed (500)        the model raised, or broke its contract
+    ├── InvalidSettings (400)         unknown knob, wrong type, out of range
+    ├── ModelLoadFailed (500)         missing or broken file, missing runtime
+    ├── ReplicaStartFailed (500)      replicas do not become ready; `reason`: oom, crash, timeout, load
+    └── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
+
+Every error keeps its facts as attributes and hands all of them to `super().__init__`, so it pickles. Texts say
+what was given, what was expected and what to try.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+def nearest(given: str, valid: Iterable[str]) -> str:
+    """A hint «, did you mean 'x'?» with the closest valid name, or the empty string."""
+    close = difflib.get_close_matches(given, list(valid), n=1, cutoff=0.5)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+class ServingError(Exception):
+    """Root of the tree."""
+
+    status: ClassVar[int] = 500
+
+
+class InvalidRequest(ServingError):
+    """The request cannot be understood or does not fit the model."""
+
+    status = 400
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class BodyTooLarge(InvalidRequest):
+    """The body exceeds the configured limit."""
+
+    status = 413
+
+    def __init__(self, limit_bytes: int) -> None:
+        ServingError.__init__(self, limit_bytes)
+        self.limit_bytes = limit_bytes
+
+    def __str__(self) -> str:
+        return f"the body is larger than the limit of {self.limit_bytes} bytes (server.max_body_bytes)"
+
+
+class UnknownModel(ServingError):
+    """No model or version of that name."""
+
+    status = 404
+
+    def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
+        super().__init__(name, known, version)
+        self.name = name
+        self.known = known
+        self.version = version
+
+    def __str__(self) -> str:
+        what = f"model {self.name!r}" + (f" version {self.version!r}" if self.version else "")
+        listed = ", ".join(self.known) if self.known else "none"
+        return f"{what} is not known{nearest(self.name, self.known)} (known: {listed})"
+
+
+class Overloaded(ServingError):
+    """The queue is full; try again after `retry_after_s`."""
+
+    status = 429
+
+    def __init__(self, capacity: int, retry_after_s: float) -> None:
+        super().__init__(capacity, retry_after_s)
+        self.capacity = capacity
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"the queue holds its limit of {self.capacity} items; try again in {self.retry_after_s:g} s"
+
+
+class NotReady(ServingError):
+    """The server or the model cannot answer now."""
+
+    status = 503
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class DeadlineExceeded(ServingError):
+    """The deadline passed before an answer was there."""
+
+    status = 504
+
+    def __init__(self, where: str = "queue") -> None:
+        super().__init__(where)
+        self.where = where
+
+    def __str__(self) -> str:
+        return f"the request's deadline passed while it was in the {self.where}"
+
+
+class Cancelled(ServingError):
+    """The client went away; nobody reads the answer."""
+
+    status = 499
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def __str__(self) -> str:
+        return "the client went away"
+
+
+class ReplicaFailed(ServingError):
+    """The replica died with the request in it, and so did the one that got it next."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"the model's replica ended while it held the request ({self.reason}), and so did a second one"
+
+
+class PredictionFailed(ServingError):
+    """The model raised an exception or returned something that breaks its contract."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class InvalidSettings(ServingError):
+    """A setting is unknown, of the wrong type, or out of its range."""
+
+    status = 400
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class ModelLoadFailed(ServingError):
+    """A model's file is missing or broken, or its runtime is not installed."""
+
+    def __init__(self, model: str, text: str) -> None:
+        super().__init__(model, text)
+        self.model = model
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"model {self.model} cannot be loaded: {self.text}"
+
+
+class ReplicaStartFailed(ServingError):
+    """Replicas do not become ready under these settings."""
+
+    def __init__(self, reason: str, text: str) -> None:
+        super().__init__(reason, text)
+        self.reason = reason
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class LimitsUnavailable(ServingError):
+    """CPU or memory limits cannot be enforced here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)

@@ -1,0 +1,63 @@
+"""What runs inside a replica: one file per kind of model, one contract, one registry.
+
+A kind's module is imported only by a replica (or its template), never by the gateway. It offers
+`class Model` with
+
+    __init__(self, path: pathlib.Path | None, *, threads: int)
+    signature: Signature                       # read from the file where it tells
+    predict_batch(self, inputs)                # {name: (n, ...) array} -> {name: (n, ...) array}
+
+`predict_batch` keeps the order and the number of items along axis 0 and may raise any exception: the host
+contains it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pathlib
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import ModelLoadFailed
+from serving.values import Signature
+
+Arrays = dict[str, "NDArray[np.generic]"]
+
+
+class LoadedModel(Protocol):
+    """A model in a replica's memory."""
+
+    signature: Signature
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """Outputs for a batch; axis 0 is the item axis of every input and output."""
+        ...
+
+
+KINDS: dict[str, str] = {
+    "onnx": "serving.models.onnx",
+    "sklearn": "serving.models.sklearn",
+    "python": "serving.models.python",
+    "echo": "serving.models.echo",
+}
+"""Kind -> module that holds its `Model` class."""
+
+
+def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
+    """Load a model of a kind.
+
+    Raises:
+        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed, or the file is broken.
+    """
+    if kind not in KINDS:
+        raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")
+    try:
+        module = importlib.import_module(KINDS[kind])
+    except ModuleNotFoundError as error:
+        raise ModelLoadFailed(
+            str(path), f"kind {kind!r} needs the Python package {error.name!r}; install luthier[{kind}]"
+        ) from error
+    model: LoadedModel = module.Model(path, threads=threads)
+    return model

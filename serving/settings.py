@@ -1,0 +1,317 @@
+"""Settings of the serving core, grouped by stage; every field is one knob with one dotted name.
+
+The dotted name (`batching.max_size`) is the same in settings files, in search spaces, in stored trials, in
+reports and in exports. In: a mapping of dotted or nested keys, environment variables, command-line values.
+Out: one frozen `ServingSettings`. Precedence: file < environment < command line (`resolve`).
+
+Each field carries its limits as metadata, so that a check, an error text and a page of documentation come from the
+same place. This file knows nothing of processes, sockets or models.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import yaml
+
+from serving.errors import InvalidSettings, nearest
+
+ENVIRONMENT_PREFIX = "LUTHIER_"
+"""`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
+
+Value = int | float | str | bool | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Limits:
+    """Unit and allowed range of one field (both ends included), and whether it changes in a running engine."""
+
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    live: bool = True
+
+
+def _knob(
+    default: Any, unit: str = "", low: float | None = None, high: float | None = None, *, live: bool = True
+) -> Any:
+    return dataclasses.field(default=default, metadata={"limits": Limits(unit, low, high, live)})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSettings:
+    """Where the model runs: how many processes, and what each may use."""
+
+    count: int = _knob(1, "replicas", 1, 64)
+    """Processes that serve the model. Default 1: the smallest that answers."""
+    cpu: float | None = _knob(None, "cores", 0.05, 256)
+    """CPU quota of each replica. Default none: the kernel shares the machine. Quotas work in periods of 100 ms."""
+    memory_mb: int | None = _knob(None, "MiB", 8, 4_194_304)
+    """Memory limit of each replica, no swap beside it. Default none. Lowering it starts new replicas."""
+    threads: int = _knob(1, "threads", 1, 256)
+    """Threads inside one operator of the runtime. Default 1: replicas scale better than threads on small models."""
+    home: Literal["process"] = _knob("process", live=False)
+    """What a replica is: a process of this machine."""
+    ready_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
+    """A replica that is not ready after this long has failed to start. Default 30 s: large models load slowly."""
+    hang_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
+    """A replica that holds one batch this long is killed and replaced. Default 30 s, as the default deadline."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BatchingSettings:
+    """When waiting requests become a batch. The item is the unit; a request may carry several."""
+
+    policy: Literal["fixed"] = _knob("fixed")
+    """How size and wait are decided. `fixed`: a batch leaves when `max_size` items wait or `timeout_us` has passed."""
+    max_size: int = _knob(8, "items", 1, 4096)
+    """Most items in one batch; a request above it is split. Default 8: most of the gain of a batch, little waiting."""
+    timeout_us: int = _knob(0, "us", 0, 10_000_000)
+    """Longest time that the oldest waiting item waits for company while a worker is free. Default 0: not at all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CacheSettings:
+    """Prediction cache, one for the engine."""
+
+    capacity_mb: int = _knob(0, "MiB", 0, 1_048_576)
+    """Bytes of keys and answers kept. Default 0, off: a cache changes what a measurement means."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """Which free worker takes the next batch."""
+
+    policy: Literal["least-loaded", "round-robin"] = _knob("least-loaded")
+    """`least-loaded`: the worker with the fewest batches, the longest idle among equals. `round-robin`: in turn."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulingSettings:
+    """The queue in front of the workers."""
+
+    policy: Literal["adaptive"] = _knob("adaptive", live=False)
+    """The scheduler of the pool."""
+    queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
+    """Items that may wait; the next request is answered 429. Default 2048: some 0.1 s of a fast model's work."""
+    default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
+    """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """Listeners and their limits; fixed while the server runs."""
+
+    host: str = _knob("127.0.0.1", live=False)
+    """Address of the query port. Default loopback: opening it to a network is a decision."""
+    port: int = _knob(8000, "", 0, 65_535, live=False)
+    """Query port (HTTP); 0 takes a free one."""
+    admin_host: str = _knob("127.0.0.1", live=False)
+    """Address of the admin port, which changes settings: loopback."""
+    admin_port: int = _knob(8002, "", 0, 65_535, live=False)
+    """Port of health, metrics and live settings; 0 takes a free one."""
+    max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
+    """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    drain_s: float = _knob(20.0, "s", 0, 3600, live=False)
+    """Longest time between SIGTERM and the end of the last request in flight. Default 20 s."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServingSettings:
+    """All settings of one server."""
+
+    replica: ReplicaSettings = dataclasses.field(default_factory=ReplicaSettings)
+    batching: BatchingSettings = dataclasses.field(default_factory=BatchingSettings)
+    cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
+    routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)
+    scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
+    server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
+
+    def flat(self) -> dict[str, Value]:
+        """Every knob by its dotted name."""
+        return {f"{group}.{field.name}": value for group, field, value in _walk(self)}
+
+    def nested(self) -> dict[str, dict[str, Value]]:
+        """The form of a settings file: one mapping per group."""
+        tree: dict[str, dict[str, Value]] = {}
+        for group, field, value in _walk(self):
+            tree.setdefault(group, {})[field.name] = value
+        return tree
+
+    def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
+        """A copy with some knobs changed.
+
+        Args:
+            values: dotted names, or nested groups, or both.
+            source: what to name in an error (a file, "environment", "command line").
+
+        Raises:
+            InvalidSettings: unknown name (with the nearest valid one), wrong type, or out of range.
+        """
+        groups: dict[str, dict[str, Value]] = {}
+        for name, value in _flattened(values, source).items():
+            if name not in KNOBS:
+                raise InvalidSettings(
+                    f"{source}: unknown setting {name!r}{nearest(name, KNOBS)}; "
+                    f"the settings are listed in docs/settings.md"
+                )
+            group, field = name.split(".", 1)
+            groups.setdefault(group, {})[field] = KNOBS[name].checked(value, source)
+        return dataclasses.replace(
+            self,
+            **{group: dataclasses.replace(getattr(self, group), **fields) for group, fields in groups.items()},
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Knob:
+    """One setting: its dotted name, type, default, unit and range."""
+
+    name: str
+    kinds: tuple[type, ...]
+    choices: tuple[str, ...]
+    optional: bool
+    default: Value
+    limits: Limits
+
+    def checked(self, value: object, source: str) -> Value:
+        """The value in the knob's own type.
+
+        Raises:
+            InvalidSettings: with the knob, what was given, and what is allowed.
+        """
+        if value is None:
+            if self.optional:
+                return None
+            raise self._wrong(value, source)
+        if self.choices:
+            if value not in self.choices:
+                raise self._wrong(value, source)
+            return str(value)
+        if str in self.kinds:
+            if not isinstance(value, str) or not value:
+                raise self._wrong(value, source)
+            return value
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise self._wrong(value, source)
+        number: int | float = value
+        if int in self.kinds:
+            if number != int(number):
+                raise self._wrong(value, source)
+            number = int(number)
+        else:
+            number = float(number)
+        low, high = self.limits.low, self.limits.high
+        if (low is not None and not number >= low) or (high is not None and not number <= high):
+            raise self._wrong(value, source)
+        return number
+
+    def allowed(self) -> str:
+        """The allowed values, in words."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        noun = "text" if str in self.kinds else "a whole number" if int in self.kinds else "a number"
+        if self.limits.low is not None:
+            noun += f" from {self.limits.low:g} to {self.limits.high:g}"
+        if self.limits.unit:
+            noun += f" ({self.limits.unit})"
+        return noun + (" or null" if self.optional else "")
+
+    def _wrong(self, value: object, source: str) -> InvalidSettings:
+        return InvalidSettings(f"{source}: {self.name} = {value!r}, expected {self.allowed()}")
+
+
+def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
+    for group in dataclasses.fields(settings):
+        part = getattr(settings, group.name)
+        for field in dataclasses.fields(part):
+            yield group.name, field, getattr(part, field.name)
+
+
+def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
+        elif "." in str(key):
+            flat[str(key)] = value
+        else:
+            raise InvalidSettings(
+                f"{source}: {key!r} is not a group of settings{nearest(str(key), _GROUPS)} "
+                f"(groups: {', '.join(_GROUPS)})"
+            )
+    return flat
+
+
+def _table() -> dict[str, Knob]:
+    table: dict[str, Knob] = {}
+    for group in dataclasses.fields(ServingSettings):
+        part: Any = group.default_factory
+        hints = typing.get_type_hints(part)
+        for field in dataclasses.fields(part):
+            hint = hints[field.name]
+            members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            choices = tuple(c for m in members if typing.get_origin(m) is Literal for c in typing.get_args(m))
+            name = f"{group.name}.{field.name}"
+            table[name] = Knob(
+                name=name,
+                kinds=tuple(m for m in members if isinstance(m, type) and m is not types.NoneType),
+                choices=choices,
+                optional=types.NoneType in members,
+                default=field.default,
+                limits=field.metadata["limits"],
+            )
+    return table
+
+
+_GROUPS = tuple(field.name for field in dataclasses.fields(ServingSettings))
+KNOBS: Mapping[str, Knob] = types.MappingProxyType(_table())
+"""Dotted name -> knob, in the order of the groups."""
+
+
+def read_file(path: pathlib.Path) -> dict[str, Any]:
+    """The mapping in a YAML settings file.
+
+    Raises:
+        InvalidSettings: the file is missing, is not YAML, or does not hold a mapping.
+    """
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidSettings(f"settings file {path}: {error.strerror or error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise InvalidSettings(f"settings file {path} is not YAML: {' '.join(str(error).split())}") from error
+    if data is None:
+        return {}
+    if not isinstance(data, dict):
+        raise InvalidSettings(f"settings file {path} holds {type(data).__name__}, expected a mapping of settings")
+    return data
+
+
+def resolve(
+    *,
+    file: pathlib.Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    command_line: Mapping[str, Any] | None = None,
+) -> ServingSettings:
+    """Settings from all sources: defaults < file < environment < command line.
+
+    Raises:
+        InvalidSettings: any of the sources is wrong; the text names it.
+    """
+    settings = ServingSettings()
+    if file is not None:
+        settings = settings.changed(read_file(file), source=f"settings file {file}")
+    values: dict[str, Any] = {}
+    for key, text in (os.environ if environment is None else environment).items():
+        if key.startswith(ENVIRONMENT_PREFIX) and "__" in key:
+            name = key.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".", 1)
+            values[name] = yaml.safe_load(text)
+    settings = settings.changed(values, source="environment")
+    return settings.changed(command_line or {}, source="command line")

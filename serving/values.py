@@ -1,0 +1,132 @@
+"""Values that cross the rooms of the serving core: models, tensors, queries, predictions.
+
+Pure data: no sockets, no clocks, no model code. A tensor's bytes stay as they came off the wire
+(little-endian, row-major, the binary form of the Open Inference Protocol) until a replica needs them,
+so the gateway never copies a payload into an array.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+ITEM_BYTES: dict[str, int] = {
+    "BOOL": 1,
+    "UINT8": 1,
+    "UINT16": 2,
+    "UINT32": 4,
+    "UINT64": 8,
+    "INT8": 1,
+    "INT16": 2,
+    "INT32": 4,
+    "INT64": 8,
+    "FP16": 2,
+    "FP32": 4,
+    "FP64": 8,
+    "BYTES": 0,
+}
+"""Open Inference Protocol datatypes and the bytes of one element (0: variable, BYTES)."""
+
+Buffer = bytes | bytearray | memoryview
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Name, datatype and shape of one input or output; -1 marks a free dimension, the first is the batch."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.datatype not in ITEM_BYTES:
+            raise ValueError(
+                f"tensor {self.name!r}: datatype {self.datatype!r} is not one of {', '.join(ITEM_BYTES)}"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The form of the protocol's metadata: name, datatype, shape."""
+        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
+        """Inverse of `as_json`; raises KeyError or ValueError on a malformed mapping."""
+        return cls(name=str(data["name"]), datatype=str(data["datatype"]), shape=tuple(data["shape"]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Inputs and outputs of a loaded model, as its replica reported them."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    platform: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON form that travels in the replica wire's LOAD result."""
+        return {
+            "inputs": [spec.as_json() for spec in self.inputs],
+            "outputs": [spec.as_json() for spec in self.outputs],
+            "platform": self.platform,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Signature:
+        """Inverse of `as_json`."""
+        return cls(
+            inputs=tuple(TensorSpec.from_json(item) for item in data["inputs"]),
+            outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
+            platform=str(data.get("platform", "")),
+        )
+
+
+class ModelId(NamedTuple):
+    """Name and version of one model; versions are any string."""
+
+    name: str
+    version: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCard:
+    """What is needed to load a model, and what is known about it before it is loaded.
+
+    A card comes from a zoo folder's `model.yaml` or is made from the path that a user gave.
+    """
+
+    name: str
+    version: str
+    kind: str
+    """Container that runs it: a key of `serving.models.KINDS` (onnx, sklearn, python, echo)."""
+    path: pathlib.Path | None
+    """Weights, absolute; None where the kind needs none."""
+    description: str = ""
+    sample: pathlib.Path | None = None
+    """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""
+    quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Measured quality, for example dataset, metric, value, n."""
+
+    @property
+    def id(self) -> ModelId:
+        """Name and version."""
+        return ModelId(self.name, self.version)
+
+
+class Tensor(NamedTuple):
+    """One tensor by its raw bytes; `data` may be a view that is only borrowed for the request's life."""
+
+    name: str
+    datatype: str
+    shape: tuple[int, ...]
+    data: Buffer
+
+
+class StageTimes(NamedTuple):
+    """Seconds that one batch spent in a replica: waiting in its buffer, then per stage."""
+
+    queue_s: float
+    input_s: float
+    exec_s: float
+    output_s: float

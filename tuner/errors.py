@@ -1,0 +1,90 @@
+"""Errors of the tuner; `exit_code` is what the command ends with.
+
+    TunerError (1)                   the study could not be done; the text is one line with the reason
+    ├── WrongUse (2)                 an option, a name or a file is wrong
+    │   ├── InvalidSpace             a search-space file: file, key, expected, nearest valid name
+    │   ├── UnknownStudy             no such study, with the ones there are
+    │   └── StudyExists              a study of that name is there: resume it or choose another name
+    ├── LaunchFailed                 the engine did not start; `cause`: oom, start, crash, timeout, limits
+    ├── LoadFailed                   the load generator could not drive the server
+    └── StorageFailed                the run folder cannot be written (a full disk, no rights)
+
+A failed trial is a value (`tuner.values.Outcome`), not an exception: these end a command.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from serving.errors import nearest
+from tuner.values import Cause
+
+
+class TunerError(Exception):
+    """Root of the tree."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class WrongUse(TunerError):
+    """The command was called with something wrong."""
+
+    exit_code = 2
+
+
+class InvalidSpace(WrongUse):
+    """A search space is wrong."""
+
+    def __init__(self, file: str, key: str, text: str) -> None:
+        super().__init__(file, key, text)
+        self.file = file
+        self.key = key
+        self.text = text
+
+    def __str__(self) -> str:
+        where = f"search space {self.file}" + (f", {self.key}" if self.key else "")
+        return f"{where}: {self.text}"
+
+
+class UnknownStudy(WrongUse):
+    """No study of that name."""
+
+    def __init__(self, name: str, known: tuple[str, ...]) -> None:
+        super().__init__(name, known)
+        self.name = name
+        self.known = known
+
+    def __str__(self) -> str:
+        listed = ", ".join(self.known) if self.known else "none"
+        return f"study {self.name!r} is not known{nearest(self.name, self.known)} (studies: {listed})"
+
+
+class StudyExists(WrongUse):
+    """A study of that name is already there."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"study {self.name!r} exists: go on with `tune resume {self.name}`, or choose another --study"
+
+
+class LaunchFailed(TunerError):
+    """The engine under test did not become ready."""
+
+    def __init__(self, cause: Cause, text: str) -> None:
+        super().__init__(cause, text)
+        self.cause = cause
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class LoadFailed(TunerError):
+    """The load generator could not do its work."""
+
+
+class StorageFailed(TunerError):
+    """Results cannot be written."""

@@ -1,0 +1,255 @@
+"""Values that cross the rooms of the tuner: configurations, records of requests, measurements, outcomes, trials.
+
+Pure data. Columns, not objects, for what exists per request. One unit per kind: seconds inside, milliseconds
+only where a name says so (`mean_ms`), because reports and the store speak milliseconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Value = int | float | str | bool
+"""What a knob may hold."""
+
+
+class Configuration(Mapping[str, Value]):
+    """One assignment of knobs by dotted name: immutable, hashable, ordered by name."""
+
+    __slots__ = ("_hash", "_items")
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self._items: dict[str, Value] = dict(sorted(values.items()))
+        self._hash = hash(tuple(self._items.items()))
+
+    def __getitem__(self, name: str) -> Value:
+        return self._items[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Configuration) and self._items == other._items
+
+    def __repr__(self) -> str:
+        return "Configuration(" + ", ".join(f"{name}={value!r}" for name, value in self._items.items()) + ")"
+
+    def __reduce__(self) -> tuple[type[Configuration], tuple[dict[str, Value]]]:
+        return Configuration, (self._items,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RequestRecords:
+    """Every request of one load phase, as columns of equal length n, in order of completion.
+
+    Times are seconds on the client's monotonic clock, from the start of the phase.
+    """
+
+    intended_s: NDArray[np.float64]  # (n,) when it should have been sent; closed loop: equal to started_s
+    started_s: NDArray[np.float64]  # (n,) first byte sent
+    finished_s: NDArray[np.float64]  # (n,) last byte received
+    status: NDArray[np.int16]  # (n,) HTTP status; 0: no answer (connection lost, timeout)
+    connection: NDArray[np.int32]  # (n,) index of the connection
+
+    def __post_init__(self) -> None:
+        lengths = {len(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if len(lengths) > 1:
+            raise ValueError(f"columns of unequal length: {sorted(lengths)}")
+
+    def __len__(self) -> int:
+        return len(self.status)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Interval:
+    """A 95 % interval, ends included; None where the data cannot give that end."""
+
+    low: float | None
+    high: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """One part of a measured phase: whole periods of the CPU quota (multiples of 0.1 s)."""
+
+    start_s: float
+    seconds: float
+    requests: int
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    throughput_per_s: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class HostNoise:
+    """What else happened to the machine while a phase was measured; None where it cannot be read."""
+
+    steal_s: float | None = None
+    throttled_s: float | None = None
+    client_cpu_s: float | None = None
+    server_cpu_s: float | None = None
+    peak_memory_mb: float | None = None
+    """Largest memory of any one replica, in MiB."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What one launch of one configuration gave under the set load; latencies are round trips in ms."""
+
+    requests: int
+    errors: int
+    seconds: float
+    mean_ms: float
+    mean_interval: Interval
+    p50_ms: float
+    p50_interval: Interval
+    p95_ms: float
+    p95_interval: Interval
+    p99_ms: float
+    p99_interval: Interval
+    throughput_per_s: float
+    little_error: float
+    """|throughput x mean / concurrency - 1|; over 0.05 the load was not what it should have been."""
+    warmup_s: float
+    blocks: tuple[Block, ...]
+    noise: HostNoise
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store and reports."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Measurement:
+        """Inverse of `as_json`."""
+        fields = dict(data)
+        for name in ("mean_interval", "p50_interval", "p95_interval", "p99_interval"):
+            fields[name] = Interval(**fields[name])
+        fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
+        fields["noise"] = HostNoise(**fields["noise"])
+        return cls(**fields)
+
+
+Status = Literal["ok", "infeasible", "failed"]
+Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a trial ended: ok, or infeasible (the configuration cannot work), or failed (it broke while it ran)."""
+
+    status: Status
+    cause: Cause | None = None
+    reason: str = ""
+    """One line for a person; empty when ok."""
+
+
+OK = Outcome(status="ok")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One launch of one configuration, as the store returns it; `measurement` is None unless the outcome is ok."""
+
+    number: int
+    configuration: Configuration
+    outcome: Outcome
+    measurement: Measurement | None
+    origin: str
+    """default, initial, guided, replicate, verify-default or verify-best."""
+    objective: float | None
+    """The value that the sampler minimises (ms for latencies); None unless ok."""
+    launch_s: float
+    """Seconds from the decision to a ready server."""
+    overhead_s: float
+    """Seconds of the trial that were neither warm-up nor measurement."""
+    started_at: float
+    """Unix time, for people; never used for durations."""
+
+
+def configuration_key(configuration: Mapping[str, Value]) -> str:
+    """A stable text key of a configuration, equal for equal assignments."""
+    return json.dumps(dict(sorted(configuration.items())), separators=(",", ":"))
+
+
+VerdictOutcome = Literal["better", "worse", "no difference shown"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Default and best, re-measured alternating on fresh starts; the ratio is best over default of the objective."""
+
+    outcome: VerdictOutcome
+    ratio: float
+    interval: Interval
+    throughput_ratio: float
+    throughput_interval: Interval
+    p99_ratio: float
+    p99_interval: Interval
+    default: tuple[Measurement, ...]
+    best: tuple[Measurement, ...]
+    text: str
+    """One sentence for a person."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store and reports."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """Inverse of `as_json`."""
+        fields = dict(data)
+        for name in ("interval", "throughput_interval", "p99_interval"):
+            fields[name] = Interval(**fields[name])
+        for name in ("default", "best"):
+            fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
+        return cls(**fields)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KnobInfo:
+    """What a report needs to know of a knob."""
+
+    name: str
+    unit: str
+    scale: Literal["linear", "log"]
+    values: tuple[Value, ...]
+    """The searched grid, in order."""
+    default: Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudyRecord:
+    """A study as reports, exports and comparisons see it."""
+
+    name: str
+    model: str
+    concurrency: int
+    sampler: str
+    objective: str
+    """mean, p50, p95, p99 (ms, minimised) or throughput (requests/s, maximised)."""
+    knobs: tuple[KnobInfo, ...]
+    trials: tuple[Trial, ...]
+    default: Configuration
+    best: Configuration | None
+    """The recommended configuration; None when no trial was ok."""
+    verdict: Verdict | None
+    notes: tuple[str, ...]
+    """What a reader must know: knobs left out, limits not enforced, synthetic payloads, early stop."""
+    environment: Mapping[str, Any]
+    """environment.json: host, cores, memory, versions, limits."""
+    settings: Mapping[str, Any]
+    """settings.yaml: everything that the study was asked for."""
+    records: Mapping[str, RequestRecords]
+    """Raw requests by role: "default" and "best", where kept."""
