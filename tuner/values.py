@@ -253,3 +253,107 @@ class StudyRecord:
     """settings.yaml: everything that the study was asked for."""
     records: Mapping[str, RequestRecords]
     """Raw requests by role: "default" and "best", where kept."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerRun:
+    """One search of a comparison: one sampler, one seed, the whole budget."""
+
+    sampler: str
+    repeat: int
+    """0, 1, ...; runs of one repeat share a seed, so they can be paired."""
+    seed: int
+    study: str
+    """Name of the study that holds the trials."""
+    objectives: tuple[float | None, ...]
+    """Objective of each trial in order, in its unit (not negated); None: the trial was not ok."""
+    best_so_far: tuple[float | None, ...]
+    """Best objective after each trial, as long as `objectives`; None before the first ok."""
+    wall_s: float
+    winner: Configuration | None
+    """What this run recommends; None when no trial was ok."""
+    remeasured: tuple[Measurement, ...] = ()
+    """The winner on fresh starts after all runs, alternating with the others; one per launch."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        plain = ("sampler", "repeat", "seed", "study", "wall_s")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "objectives": list(self.objectives),
+            "best_so_far": list(self.best_so_far),
+            "winner": None if self.winner is None else dict(self.winner),
+            "remeasured": [measurement.as_json() for measurement in self.remeasured],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SamplerRun:
+        """Inverse of `as_json`."""
+        fields = dict(data)
+        fields["objectives"] = tuple(fields["objectives"])
+        fields["best_so_far"] = tuple(fields["best_so_far"])
+        fields["winner"] = None if fields["winner"] is None else Configuration(fields["winner"])
+        fields["remeasured"] = tuple(Measurement.from_json(item) for item in fields["remeasured"])
+        return cls(**fields)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerDifference:
+    """The winners of one sampler against those of another, by their re-measurements."""
+
+    first: str
+    second: str
+    outcome: VerdictOutcome
+    """Of `first` against `second`."""
+    ratio: float
+    """Objective of `first`'s winners over that of `second`'s."""
+    interval: Interval
+    text: str
+    """One sentence for a person; "no difference that could be shown" is an answer."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRecord:
+    """Samplers compared on one model at one concurrency, as `tune compare` measured them."""
+
+    name: str
+    model: str
+    concurrency: int
+    objective: str
+    """As in StudyRecord."""
+    samplers: tuple[str, ...]
+    repeats: int
+    trials: int
+    """Budget of each run, the default configuration and failures included."""
+    runs: tuple[SamplerRun, ...]
+    differences: tuple[SamplerDifference, ...]
+    """Pairs of samplers whose winners were re-measured; empty when that was not done."""
+    notes: tuple[str, ...]
+    environment: Mapping[str, Any]
+    settings: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        plain = ("name", "model", "concurrency", "objective", "repeats", "trials")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "samplers": list(self.samplers),
+            "runs": [run.as_json() for run in self.runs],
+            "differences": [dataclasses.asdict(difference) for difference in self.differences],
+            "notes": list(self.notes),
+            "environment": dict(self.environment),
+            "settings": dict(self.settings),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ComparisonRecord:
+        """Inverse of `as_json`."""
+        fields = dict(data)
+        fields["samplers"] = tuple(fields["samplers"])
+        fields["runs"] = tuple(SamplerRun.from_json(run) for run in fields["runs"])
+        fields["differences"] = tuple(
+            SamplerDifference(**{**item, "interval": Interval(**item["interval"])})
+            for item in fields["differences"]
+        )
+        fields["notes"] = tuple(fields["notes"])
+        return cls(**fields)
