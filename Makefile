@@ -1,0 +1,77 @@
+# The verbs of this repository. `make` lists them; `make tune` is the main job.
+#
+# Needs make and a Python >= 3.11 with its venv module; everything else goes into .venv.
+# A stamp file remembers what was installed, so a second run starts at once.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+VENV ?= .venv
+MODEL ?= resnet
+CONCURRENCY ?= 20
+ARGS ?=
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RUNTIME := $(VENV)/.installed-runtime
+DEV := $(VENV)/.installed-dev
+PEERS := $(VENV)/.installed-peers
+
+.DEFAULT_GOAL := help
+.PHONY: help install tune format check test bench docs build clean
+
+help:  ## list the verbs
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@echo "Variables: PYTHON, VENV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=..."
+
+install: $(DEV)  ## make .venv with everything that development needs
+
+tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
+	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
+
+format: $(DEV)  ## format the code and mend what the linter can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+check: $(DEV)  ## linter, formatter, types, direction of imports
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
+	$(BIN)/pytest $(PYTEST)
+
+bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
+	@failed=0; for script in serving_core apache_bench tune_default; do \
+		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
+
+docs: $(DEV)  ## write the pages that are made from the code
+	$(BIN)/python docs/generate_settings.py
+
+build: $(DEV)  ## wheel and source archive in dist/
+	$(BIN)/python -m build
+
+clean:  ## remove .venv, caches and built files; runs/ stays
+	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "make: no Python >= 3.11 found; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "make: $(PYTHON) is not a Python >= 3.11; name one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(VENV) || \
+		{ rm -rf $(VENV); echo "make: $(PYTHON) lacks its venv module; on Debian: apt-get install python3-venv" >&2; exit 1; }
+
+$(RUNTIME): pyproject.toml | $(BIN)/python
+	@echo "installing into $(VENV) (once; about a minute)"
+	$(PIP) install --editable .
+	@touch $@
+
+$(DEV): pyproject.toml | $(BIN)/python
+	@echo "installing with development tools into $(VENV) (once; one to two minutes)"
+	$(PIP) install --editable '.[dev]'
+	@touch $(RUNTIME) $@
+
+$(PEERS): benchmarks/requirements.txt $(DEV)
+	$(PIP) install --requirement benchmarks/requirements.txt
+	@touch $@

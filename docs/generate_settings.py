@@ -1,0 +1,115 @@
+"""Writes docs/settings.md from `serving.settings`: every knob with meaning, range and default.
+
+In: `serving.settings.KNOBS` and the docstring under each field, read from the source. Out: one
+Markdown page. `--check` writes nothing and ends with 1 when the page differs from the code; a test
+runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import pathlib
+import sys
+from typing import Any
+
+from serving import settings
+
+PAGE = pathlib.Path(__file__).with_name("settings.md")
+
+HEAD = """\
+# Settings
+
+<!-- Written by docs/generate_settings.py (`make docs`); a test holds it equal to the code. -->
+
+Every setting of the serving core has one dotted name.
+It is the same in settings files, search spaces, studies, reports and exports.
+A later source wins over an earlier one:
+
+1. the defaults below,
+2. a YAML file: `python -m serving --model resnet --settings settings.yaml`,
+3. the environment: `LUTHIER_BATCHING__MAX_SIZE=16`,
+4. the command line: `python -m serving --model resnet --set batching.max_size=16`.
+
+Live settings change while the server runs, without a failed request:
+`PATCH /admin/settings` on the admin port.
+The others are fixed when the server starts.
+An unknown name or a value out of range is refused with one line that names the source, the setting
+and what is allowed.
+"""
+
+TABLE_HEAD = """
+| setting | allowed | default | live | meaning |
+|---|---|---|---|---|
+"""
+
+
+def field_texts(source: str) -> dict[str, dict[str, str]]:
+    """The docstring under each field of each class: class name -> field name -> text."""
+    texts: dict[str, dict[str, str]] = {}
+    for node in ast.parse(source).body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        fields = texts.setdefault(node.name, {})
+        for field, below in zip(node.body, node.body[1:], strict=False):
+            if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+                continue
+            if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                fields[field.target.id] = " ".join(str(below.value.value).split())
+    return texts
+
+
+def page() -> str:
+    """The whole page."""
+    texts = field_texts(pathlib.Path(settings.__file__).read_text(encoding="utf-8"))
+    parts = [HEAD]
+    for group in dataclasses.fields(settings.ServingSettings):
+        kind: Any = group.default_factory
+        parts.append(f"\n## {group.name}\n\n{kind.__doc__.strip().splitlines()[0]}\n{TABLE_HEAD}")
+        for field in dataclasses.fields(kind):
+            knob = settings.KNOBS[f"{group.name}.{field.name}"]
+            meaning = texts[kind.__name__].get(field.name)
+            if meaning is None:
+                raise SystemExit(f"serving/settings.py: {knob.name} has no docstring below it")
+            parts.append(_row(knob, meaning))
+    return "".join(parts)
+
+
+def _row(knob: settings.Knob, meaning: str) -> str:
+    default = "none" if knob.default is None else f"`{_plain(knob.default)}`"
+    live = "yes" if knob.limits.live else "no"
+    cells = (f"`{knob.name}`", _allowed(knob), default, live, meaning)
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _allowed(knob: settings.Knob) -> str:
+    if knob.choices:
+        return ", ".join(f"`{choice}`" for choice in knob.choices)
+    if knob.limits.low is None or knob.limits.high is None:
+        return knob.allowed()
+    span = f"{_plain(knob.limits.low)} to {_plain(knob.limits.high)} {knob.limits.unit}".strip()
+    return span + (", or none" if knob.optional else "")
+
+
+def _plain(value: object) -> str:
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def main() -> int:
+    """Write the page, or compare it with the code."""
+    parser = argparse.ArgumentParser(description="write docs/settings.md from the code")
+    parser.add_argument("--check", action="store_true", help="end with 1 when the page is stale")
+    arguments = parser.parse_args()
+    text = page()
+    if not arguments.check:
+        PAGE.write_text(text, encoding="utf-8")
+        return 0
+    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
+        return 0
+    sys.stderr.write("docs/settings.md differs from serving/settings.py: run `make docs`\n")
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
