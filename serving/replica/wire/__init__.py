@@ -1,0 +1,111 @@
+"""Replica wire, version 1: bytes <-> messages between the gateway and one replica.
+
+Pure: bytes in, values out; it waits for nothing and opens nothing. The form is language-neutral
+(little-endian structs, JSON where speed does not matter) and written down in docs/replica-wire.md;
+change both together.
+
+Rule 1: a message is an 8-byte head (magic, version, type, length of the body) and a body (`stream`).
+Rule 2: nothing is allocated by a length that was not checked against `max_message_bytes` first.
+Rule 3: payloads are not copied; what a function returns are views of what it was given.
+Rule 4: the layout of a frame (names, datatypes, shapes) is told by its descriptor; equal bytes mean
+        equal layout, so either side parses a descriptor once and then looks it up (`frames`).
+
+Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a machine share; 0 means "open".
+
+WARNING: the numbers of `MessageType`, `Encoding` and `ActionStatus`, and the order of
+`serving.values.ITEM_BYTES` (datatype codes), are on the wire: never renumber, only add.
+"""
+
+from serving.replica.wire.batches import (
+    ActionStatus,
+    Encoding,
+    InferEntry,
+    InferMessage,
+    ReplicaTimes,
+    ResultMessage,
+    infer_head,
+    parse_infer,
+    parse_result,
+    result_head,
+)
+from serving.replica.wire.control import (
+    FEATURES,
+    AnswerMessage,
+    HelloMessage,
+    LoadMessage,
+    UnloadMessage,
+    encode_hello,
+    encode_load,
+    encode_loaded,
+    encode_unload,
+    encode_unloaded,
+    parse_hello,
+    parse_load,
+    parse_loaded,
+    parse_unload,
+    parse_unloaded,
+)
+from serving.replica.wire.frames import (
+    MAX_CACHED_LAYOUTS,
+    MAX_RANK,
+    Layout,
+    TensorLayout,
+    decode_frame,
+    describe,
+    encode_descriptor,
+    split_frame,
+)
+from serving.replica.wire.stream import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    HEAD,
+    MAGIC,
+    VERSION,
+    MessageType,
+    Parser,
+    WireError,
+    parse_head,
+)
+
+__all__ = [
+    "DEFAULT_MAX_MESSAGE_BYTES",
+    "FEATURES",
+    "HEAD",
+    "MAGIC",
+    "MAX_CACHED_LAYOUTS",
+    "MAX_RANK",
+    "VERSION",
+    "ActionStatus",
+    "AnswerMessage",
+    "Encoding",
+    "HelloMessage",
+    "InferEntry",
+    "InferMessage",
+    "Layout",
+    "LoadMessage",
+    "MessageType",
+    "Parser",
+    "ReplicaTimes",
+    "ResultMessage",
+    "TensorLayout",
+    "UnloadMessage",
+    "WireError",
+    "decode_frame",
+    "describe",
+    "encode_descriptor",
+    "encode_hello",
+    "encode_load",
+    "encode_loaded",
+    "encode_unload",
+    "encode_unloaded",
+    "infer_head",
+    "parse_head",
+    "parse_hello",
+    "parse_infer",
+    "parse_load",
+    "parse_loaded",
+    "parse_result",
+    "parse_unload",
+    "parse_unloaded",
+    "result_head",
+    "split_frame",
+]

@@ -1,0 +1,197 @@
+"""INFER and RESULT: one batch to a replica, and its answers; one frame per request either way.
+
+    INFER  = u64 action, u32 model, i64 earliest_ns, i64 latest_ns, u32 count,
+             count x (u32 bytes of the frame, u16 encoding, u16 reserved, u32 start, u32 stop), frames
+    RESULT = u64 action, u16 status, u16 reserved, i64 started_ns, u64 input_ns, u64 exec_ns,
+             u64 output_ns, u32 count, count x (u32 bytes of the frame, u16 status, u16 reserved), frames
+
+The heads are made here; the frames themselves are written by the caller straight after, buffer by
+buffer, so that no payload is copied into a message.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from serving.replica.wire.stream import HEAD, MAGIC, VERSION, MessageType, WireError, unpack_start
+
+_INFER = struct.Struct("<QIqqI")
+_INFER_ENTRY = struct.Struct("<IHHII")
+_RESULT = struct.Struct("<QHHqQQQI")
+_RESULT_ENTRY = struct.Struct("<IHH")
+_MAX_BODY_BYTES = 2**32 - 1
+
+
+class Encoding(enum.IntEnum):
+    """How the frame of one request is written."""
+
+    TENSORS = 0
+    """See `frames`."""
+    OIP_JSON = 1
+    """The body of an Open Inference Protocol v2 request in JSON, as it came."""
+
+
+class ActionStatus(enum.IntEnum):
+    """How an action, or one request of it, ended; from 10 on, Clockwork's numbers where it has one."""
+
+    OK = 0
+    MODEL_RAISED = 1
+    INVALID_INPUT = 2
+    BROKEN_CONTRACT = 3
+    OUT_OF_MEMORY = 4
+    UNKNOWN_MODEL = 10
+    TOO_LATE = 11
+    INVALID_ACTION = 12
+    LOAD_FAILED = 41
+
+
+class InferEntry(NamedTuple):
+    """One request of a batch; `start` and `stop` are the items meant, 0 and 0 all of them."""
+
+    encoding: int
+    start: int
+    stop: int
+    frame: memoryview
+
+
+class InferMessage(NamedTuple):
+    """One batch for a model."""
+
+    action_id: int
+    model: int
+    earliest_ns: int
+    latest_ns: int
+    entries: list[InferEntry]
+
+
+class ReplicaTimes(NamedTuple):
+    """When the replica took up an action (CLOCK_MONOTONIC), and how long each stage of it took."""
+
+    started_ns: int
+    input_ns: int
+    exec_ns: int
+    output_ns: int
+
+
+class ResultMessage(NamedTuple):
+    """The answers to one batch: (status, frame) per request, in the order of the INFER.
+
+    A frame holds tensors where its status is 0, else a text in UTF-8. The message's own status is 0
+    when at least one request succeeded, else that of the first request.
+    """
+
+    action_id: int
+    status: int
+    times: ReplicaTimes
+    entries: list[tuple[int, memoryview]]
+
+
+def infer_head(
+    action_id: int,
+    model: int,
+    earliest_ns: int,
+    latest_ns: int,
+    frames: Sequence[tuple[int, int, int, int]],
+) -> bytes:
+    """INFER up to its frames; the caller writes this, then the buffers of the frames in order.
+
+    Args:
+        action_id: chosen by the gateway, told back in the result.
+        model: the number that LOAD gave to the model.
+        earliest_ns: the action must not start before, 0 = open.
+        latest_ns: the action must not start after, 0 = open.
+        frames: (bytes of the frame, encoding, start, stop) per request.
+
+    Raises:
+        WireError: the frames together do not fit one message.
+    """
+    pack = _INFER_ENTRY.pack
+    total = _INFER.size + _INFER_ENTRY.size * len(frames)
+    parts = [b"", _INFER.pack(action_id, model, earliest_ns, latest_ns, len(frames))]
+    for frame_bytes, encoding, start, stop in frames:
+        total += frame_bytes
+        parts.append(pack(frame_bytes, encoding, 0, start, stop))
+    parts[0] = _head(MessageType.INFER, total)
+    return b"".join(parts)
+
+
+def parse_infer(body: memoryview) -> InferMessage:
+    """INFER's body; the frames are views of it.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
+    position = _end_of_entries(_INFER, _INFER_ENTRY, count, body, "INFER")
+    entries = []
+    for size, encoding, _, start, stop in _INFER_ENTRY.iter_unpack(body[_INFER.size : position]):
+        end = position + size
+        entries.append(InferEntry(encoding, start, stop, body[position:end]))
+        position = end
+    _check_end(position, body, "INFER")
+    return InferMessage(action_id, model, earliest_ns, latest_ns, entries)
+
+
+def result_head(
+    action_id: int, status: int, times: ReplicaTimes, frames: Sequence[tuple[int, int]]
+) -> bytes:
+    """RESULT up to its frames; `frames` are (bytes of the frame, status) in the INFER's order.
+
+    Raises:
+        WireError: the frames together do not fit one message.
+    """
+    pack = _RESULT_ENTRY.pack
+    total = _RESULT.size + _RESULT_ENTRY.size * len(frames)
+    parts = [b"", _RESULT.pack(action_id, status, 0, *times, len(frames))]
+    for frame_bytes, entry_status in frames:
+        total += frame_bytes
+        parts.append(pack(frame_bytes, entry_status, 0))
+    parts[0] = _head(MessageType.RESULT, total)
+    return b"".join(parts)
+
+
+def parse_result(body: memoryview) -> ResultMessage:
+    """RESULT's body; the frames are views of it.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, status, _, started_ns, input_ns, exec_ns, output_ns, count = unpack_start(
+        _RESULT, body, "RESULT"
+    )
+    position = _end_of_entries(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
+    entries = []
+    for size, entry_status, _ in _RESULT_ENTRY.iter_unpack(body[_RESULT.size : position]):
+        end = position + size
+        entries.append((entry_status, body[position:end]))
+        position = end
+    _check_end(position, body, "RESULT")
+    times = ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
+    return ResultMessage(action_id, status, times, entries)
+
+
+def _head(kind: MessageType, body_bytes: int) -> bytes:
+    if body_bytes > _MAX_BODY_BYTES:
+        raise WireError(
+            f"{kind.name} would have a body of {body_bytes} bytes, at most {_MAX_BODY_BYTES} fit"
+        )
+    return HEAD.pack(MAGIC, VERSION, kind, body_bytes)
+
+
+def _end_of_entries(
+    form: struct.Struct, entry: struct.Struct, count: int, body: memoryview, what: str
+) -> int:
+    end = form.size + entry.size * count
+    if end > len(body):
+        raise WireError(
+            f"{what} has a body of {len(body)} bytes, its {count} entries alone need {end}"
+        )
+    return end
+
+
+def _check_end(position: int, body: memoryview, what: str) -> None:
+    if position != len(body):
+        raise WireError(f"{what} has a body of {len(body)} bytes, its entries say {position}")

@@ -1,0 +1,211 @@
+"""HELLO, LOAD, LOADED, UNLOAD, UNLOADED: rare messages, hence mostly JSON.
+
+    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
+    LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
+                       JSON {"model": number, "name", "version", "kind", "path": text or null, "threads"}
+    UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
+    LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
+
+LOADED's JSON is a signature (`Signature.as_json`) with "load_s", or {"error": text}; UNLOADED's is {} or
+{"error": text}. Unknown keys of a JSON object are ignored, so that later versions may add some.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from serving.replica.wire.stream import VERSION, MessageType, WireError, message, unpack_start
+
+FEATURES = ("json", "stage-times", "windows")
+"""What this implementation offers: JSON frames, stage times in results, windows that are obeyed."""
+
+_LOAD = struct.Struct("<Qqq")
+_UNLOAD = struct.Struct("<QqqI")
+_ANSWER = struct.Struct("<QHH")
+
+_Kind = TypeVar("_Kind", int, str, list[Any])
+
+
+class HelloMessage(NamedTuple):
+    """First message of a replica."""
+
+    wire: int
+    pid: int
+    features: tuple[str, ...]
+    monotonic_ns: int
+
+
+class LoadMessage(NamedTuple):
+    """A model is wanted in the replica's memory, under a number that the gateway chose."""
+
+    action_id: int
+    earliest_ns: int
+    latest_ns: int
+    model: int
+    name: str
+    version: str
+    kind: str
+    path: str | None
+    threads: int
+
+
+class UnloadMessage(NamedTuple):
+    """A model is no longer wanted in the replica's memory."""
+
+    action_id: int
+    earliest_ns: int
+    latest_ns: int
+    model: int
+
+
+class AnswerMessage(NamedTuple):
+    """LOADED or UNLOADED: how the action ended."""
+
+    action_id: int
+    status: int
+    detail: dict[str, Any]
+
+
+def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
+    """HELLO, the whole message."""
+    data = {
+        "wire": VERSION,
+        "pid": pid,
+        "features": list(features),
+        "monotonic_ns": monotonic_ns,
+    }
+    return message(MessageType.HELLO, _json_bytes(data))
+
+
+def parse_hello(body: memoryview) -> HelloMessage:
+    """HELLO's body.
+
+    Raises:
+        WireError: malformed, or another version of the wire.
+    """
+    data = _json_object(body, "HELLO")
+    wire = _field(data, "wire", int, "HELLO")
+    if wire != VERSION:
+        raise WireError(f"the replica speaks version {wire} of the wire, expected {VERSION}")
+    features = tuple(str(item) for item in _field(data, "features", list, "HELLO"))
+    pid = _field(data, "pid", int, "HELLO")
+    return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"))
+
+
+def encode_load(
+    action_id: int,
+    *,
+    model: int,
+    name: str,
+    version: str,
+    kind: str,
+    path: str | None,
+    threads: int,
+    earliest_ns: int = 0,
+    latest_ns: int = 0,
+) -> bytes:
+    """LOAD, the whole message; `path` is absolute."""
+    data = {
+        "model": model,
+        "name": name,
+        "version": version,
+        "kind": kind,
+        "path": path,
+        "threads": threads,
+    }
+    fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
+    return message(MessageType.LOAD, fixed, _json_bytes(data))
+
+
+def parse_load(body: memoryview) -> LoadMessage:
+    """LOAD's body.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, earliest_ns, latest_ns = unpack_start(_LOAD, body, "LOAD")
+    data = _json_object(body[_LOAD.size :], "LOAD")
+    path = None if data.get("path") is None else _field(data, "path", str, "LOAD")
+    return LoadMessage(
+        action_id,
+        earliest_ns,
+        latest_ns,
+        model=_field(data, "model", int, "LOAD"),
+        name=_field(data, "name", str, "LOAD"),
+        version=_field(data, "version", str, "LOAD"),
+        kind=_field(data, "kind", str, "LOAD"),
+        path=path,
+        threads=_field(data, "threads", int, "LOAD"),
+    )
+
+
+def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:
+    """UNLOAD, the whole message."""
+    return message(MessageType.UNLOAD, _UNLOAD.pack(action_id, earliest_ns, latest_ns, model))
+
+
+def parse_unload(body: memoryview) -> UnloadMessage:
+    """UNLOAD's body.
+
+    Raises:
+        WireError: malformed.
+    """
+    action_id, earliest_ns, latest_ns, model = unpack_start(_UNLOAD, body, "UNLOAD")
+    return UnloadMessage(action_id, earliest_ns, latest_ns, model)
+
+
+def encode_loaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
+    """LOADED, the whole message."""
+    return message(MessageType.LOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
+
+
+def parse_loaded(body: memoryview) -> AnswerMessage:
+    """LOADED's body.
+
+    Raises:
+        WireError: malformed.
+    """
+    return _parse_answer(body, "LOADED")
+
+
+def encode_unloaded(action_id: int, status: int, detail: Mapping[str, object]) -> bytes:
+    """UNLOADED, the whole message."""
+    return message(MessageType.UNLOADED, _ANSWER.pack(action_id, status, 0), _json_bytes(detail))
+
+
+def parse_unloaded(body: memoryview) -> AnswerMessage:
+    """UNLOADED's body.
+
+    Raises:
+        WireError: malformed.
+    """
+    return _parse_answer(body, "UNLOADED")
+
+
+def _parse_answer(body: memoryview, what: str) -> AnswerMessage:
+    action_id, status, _ = unpack_start(_ANSWER, body, what)
+    return AnswerMessage(action_id, status, _json_object(body[_ANSWER.size :], what))
+
+
+def _json_bytes(data: Mapping[str, object]) -> bytes:
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def _json_object(view: memoryview, what: str) -> dict[str, Any]:
+    try:
+        data = json.loads(bytes(view))
+    except (ValueError, RecursionError) as error:
+        raise WireError(f"{what} does not hold JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise WireError(f"{what} holds a JSON {type(data).__name__}, expected an object")
+    return data
+
+
+def _field(data: Mapping[str, Any], name: str, kind: type[_Kind], what: str) -> _Kind:
+    value = data.get(name)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise WireError(f"{what} has {name} = {value!r}, expected {kind.__name__}")
+    return value

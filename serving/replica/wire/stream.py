@@ -1,0 +1,135 @@
+"""The stream of messages: an 8-byte head, a body, the next head.
+
+In: bytes in any pieces. Out: (type, body) pairs; bodies are views. It knows nothing of what a body
+holds. A length is checked against the limit as soon as its head is there, before anything is kept.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+
+from serving.errors import ServingError
+from serving.values import Buffer
+
+MAGIC = b"LW"
+VERSION = 1
+DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
+"""1 GiB: sixteen of the largest bodies that the gateway takes by default (64 MiB)."""
+
+HEAD = struct.Struct("<2sBBI")
+"""Magic, version, type, bytes of the body."""
+
+
+class MessageType(enum.IntEnum):
+    """The type byte of a message's head."""
+
+    HELLO = 1
+    LOAD = 2
+    LOADED = 3
+    UNLOAD = 4
+    UNLOADED = 5
+    INFER = 6
+    RESULT = 7
+
+
+_TYPES = tuple(MessageType(n) if n in set(MessageType) else None for n in range(256))
+
+
+class WireError(ServingError):
+    """The peer sent bytes that are not this protocol; the connection is of no more use."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+def message(kind: MessageType, *parts: bytes) -> bytes:
+    """A whole message from the parts of its body."""
+    body = b"".join(parts)
+    return HEAD.pack(MAGIC, VERSION, kind, len(body)) + body
+
+
+def unpack_start(form: struct.Struct, body: memoryview, what: str) -> tuple[int, ...]:
+    """The fixed fields that a body starts with.
+
+    Raises:
+        WireError: the body is shorter than they are.
+    """
+    if len(body) < form.size:
+        raise WireError(f"{what} has a body of {len(body)} bytes, expected at least {form.size}")
+    return form.unpack_from(body, 0)
+
+
+def parse_head(data: Buffer, position: int, max_message_bytes: int) -> tuple[MessageType, int]:
+    """Type and length of body from the 8 bytes at `position`.
+
+    Raises:
+        WireError: not this protocol, or a body above the limit.
+    """
+    magic, version, type_byte, length = HEAD.unpack_from(data, position)
+    if magic != MAGIC:
+        raise WireError(f"a message starts with {magic!r}, expected {MAGIC!r}")
+    if version != VERSION:
+        raise WireError(f"a message has version {version} of the wire, expected {VERSION}")
+    kind = _TYPES[type_byte]
+    if kind is None:
+        raise WireError(f"a message has the unknown type {type_byte}")
+    if length > max_message_bytes:
+        raise WireError(
+            f"a {kind.name} has a body of {length} bytes, above the limit of {max_message_bytes}"
+        )
+    return kind, length
+
+
+class Parser:
+    """Cuts a stream into messages; bytes go in as they come, in any pieces.
+
+    A message that lies whole in one piece is not copied; one that spans pieces is joined once, when
+    its last byte is there. What is fed must not change afterwards: the bodies are views of it.
+    """
+
+    __slots__ = ("_held", "_held_bytes", "_max_message_bytes", "_needed_bytes")
+
+    def __init__(self, max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES) -> None:
+        self._max_message_bytes = max_message_bytes
+        self._held: list[Buffer] = []
+        self._held_bytes = 0
+        self._needed_bytes = HEAD.size
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes until the next step: the rest of the head, or of the message that it told of."""
+        return self._needed_bytes - self._held_bytes
+
+    def feed(self, data: Buffer) -> list[tuple[MessageType, memoryview]]:
+        """The messages that are complete with these bytes, as (type, body).
+
+        Raises:
+            WireError: not this protocol, or a message above the limit; the stream cannot be read on.
+        """
+        if self._held:
+            self._held.append(data)
+            self._held_bytes += len(data)
+            if self._held_bytes < self._needed_bytes:
+                return []
+            data = b"".join(self._held)
+            self._held.clear()
+        view = memoryview(data)
+        size = len(view)
+        messages: list[tuple[MessageType, memoryview]] = []
+        position = 0
+        needed = HEAD.size
+        while size - position >= HEAD.size:
+            kind, length = parse_head(view, position, self._max_message_bytes)
+            start = position + HEAD.size
+            end = start + length
+            if end > size:
+                needed = HEAD.size + length
+                break
+            messages.append((kind, view[start:end]))
+            position = end
+        self._needed_bytes = needed
+        self._held_bytes = size - position
+        if position < size:
+            self._held.append(view[position:])
+        return messages
