@@ -2,3 +2,5 @@
 
 Start one with `python -m serving --model resnet`; the hub is `serving.engine.Engine`.
 """
+
+__version__ = "0.1.0"

@@ -57,7 +57,9 @@ class BodyTooLarge(InvalidRequest):
         self.limit_bytes = limit_bytes
 
     def __str__(self) -> str:
-        return f"the body is larger than the limit of {self.limit_bytes} bytes (server.max_body_bytes)"
+        return (
+            f"the body is larger than the limit of {self.limit_bytes} bytes (server.max_body_bytes)"
+        )
 
 
 class UnknownModel(ServingError):

@@ -39,7 +39,12 @@ class Limits:
 
 
 def _knob(
-    default: Any, unit: str = "", low: float | None = None, high: float | None = None, *, live: bool = True
+    default: Any,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    live: bool = True,
 ) -> Any:
     return dataclasses.field(default=default, metadata={"limits": Limits(unit, low, high, live)})
 
@@ -165,7 +170,10 @@ class ServingSettings:
             groups.setdefault(group, {})[field] = KNOBS[name].checked(value, source)
         return dataclasses.replace(
             self,
-            **{group: dataclasses.replace(getattr(self, group), **fields) for group, fields in groups.items()},
+            **{
+                group: dataclasses.replace(getattr(self, group), **fields)
+                for group, fields in groups.items()
+            },
         )
 
 
@@ -216,7 +224,9 @@ class Knob:
         """The allowed values, in words."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        noun = "text" if str in self.kinds else "a whole number" if int in self.kinds else "a number"
+        noun = (
+            "text" if str in self.kinds else "a whole number" if int in self.kinds else "a number"
+        )
         if self.limits.low is not None:
             noun += f" from {self.limits.low:g} to {self.limits.high:g}"
         if self.limits.unit:
@@ -257,7 +267,9 @@ def _table() -> dict[str, Knob]:
         for field in dataclasses.fields(part):
             hint = hints[field.name]
             members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-            choices = tuple(c for m in members if typing.get_origin(m) is Literal for c in typing.get_args(m))
+            choices = tuple(
+                c for m in members if typing.get_origin(m) is Literal for c in typing.get_args(m)
+            )
             name = f"{group.name}.{field.name}"
             table[name] = Knob(
                 name=name,
@@ -286,11 +298,15 @@ def read_file(path: pathlib.Path) -> dict[str, Any]:
     except OSError as error:
         raise InvalidSettings(f"settings file {path}: {error.strerror or error}") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InvalidSettings(f"settings file {path} is not YAML: {' '.join(str(error).split())}") from error
+        raise InvalidSettings(
+            f"settings file {path} is not YAML: {' '.join(str(error).split())}"
+        ) from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidSettings(f"settings file {path} holds {type(data).__name__}, expected a mapping of settings")
+        raise InvalidSettings(
+            f"settings file {path} holds {type(data).__name__}, expected a mapping of settings"
+        )
     return data
 
 

@@ -53,7 +53,9 @@ class TensorSpec:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
         """Inverse of `as_json`; raises KeyError or ValueError on a malformed mapping."""
-        return cls(name=str(data["name"]), datatype=str(data["datatype"]), shape=tuple(data["shape"]))
+        return cls(
+            name=str(data["name"]), datatype=str(data["datatype"]), shape=tuple(data["shape"])
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,128 @@
+"""`python -m serving`: serve one model.
+
+Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import pathlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import uvloop
+import yaml
+
+from serving import __version__, zoo
+from serving.errors import InvalidSettings, ServingError, UnknownModel
+from serving.server import Server
+from serving.settings import resolve
+
+_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per event, with its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        event: dict[str, Any] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "room": record.name,
+        }
+        event |= {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
+        if record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(event, default=str)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's options."""
+    options = argparse.ArgumentParser(
+        prog="python -m serving", description="Serve one model over the Open Inference Protocol v2."
+    )
+    options.add_argument(
+        "--model", required=True, metavar="NAME|FILE", help="a bundled model, or a model file"
+    )
+    options.add_argument(
+        "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
+    )
+    options.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
+    )
+    options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
+    options.add_argument("--port", type=int, help="query port (default 8000; 0: a free one)")
+    options.add_argument("--admin-port", type=int, help="admin port (default 8002; 0: a free one)")
+    options.add_argument(
+        "--log-level",
+        default="info",
+        choices=("debug", "info", "warning", "error"),
+        help="least level that is logged to stderr (default info)",
+    )
+    options.add_argument("--version", action="version", version=f"luthier {__version__}")
+    return options
+
+
+def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Settings that the command line gives, by dotted name."""
+    values: dict[str, Any] = {}
+    for text in arguments.set:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
+        try:
+            values[name.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise InvalidSettings(f"--set {text!r}: {value!r} is not a YAML value") from error
+    for option, name in (
+        ("host", "server.host"),
+        ("port", "server.port"),
+        ("admin_port", "server.admin_port"),
+    ):
+        if getattr(arguments, option) is not None:
+            values[name] = getattr(arguments, option)
+    return values
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns the exit code."""
+    arguments = parser().parse_args(argv)
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines())
+    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
+    try:
+        settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
+        card = zoo.find(arguments.model)
+    except (InvalidSettings, UnknownModel) as error:
+        sys.stderr.write(f"python -m serving: {error}\n")
+        return 2
+    except ServingError as error:
+        sys.stderr.write(f"python -m serving: {error}\n")
+        return 1
+
+    async def serve() -> None:
+        gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
+        await Server(card, settings).run()
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(serve())
+    except ServingError as error:
+        sys.stderr.write(f"python -m serving: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+"""One timer of an event loop, finer than a millisecond.
+
+uvloop rounds timers to whole milliseconds, which is longer than most batches take. A Linux timerfd in the loop does
+not: it is set to an absolute time of CLOCK_MONOTONIC, the clock of `time.monotonic`. Elsewhere the loop's own timer is
+used. In: a time in seconds; out: a call of `ring` in the loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+
+_TFD_NONBLOCK = os.O_NONBLOCK
+_TFD_CLOEXEC = os.O_CLOEXEC if hasattr(os, "O_CLOEXEC") else 0
+_TFD_TIMER_ABSTIME = 1
+
+
+class _Timespec(ctypes.Structure):
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+class Alarm:
+    """Calls `ring` at the earliest time that was set since it last rang.
+
+    A later time does not replace an earlier one: a ring too early costs one look at the plan, a system call for
+    every change would cost more.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:
+        self._loop = loop
+        self._ring = ring
+        self._at_s = math.inf
+        self._handle: asyncio.TimerHandle | None = None
+        self._fd = -1
+        if sys.platform == "linux":
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            self._fd = self._libc.timerfd_create(time.CLOCK_MONOTONIC, _TFD_NONBLOCK | _TFD_CLOEXEC)
+        if self._fd >= 0:
+            self._spec = _Timespec()
+            self._spec_pointer = ctypes.byref(self._spec)
+            loop.add_reader(self._fd, self._expired)
+
+    def set(self, at_s: float | None) -> None:
+        """Ring at `at_s` (`time.monotonic` seconds) at the latest; None: no wish."""
+        if at_s is None or at_s >= self._at_s:
+            return
+        self._at_s = at_s
+        if self._fd >= 0:
+            seconds, rest = divmod(max(at_s, 1e-9), 1.0)
+            self._spec.value_s = int(seconds)
+            self._spec.value_ns = min(999_999_999, math.ceil(rest * 1e9))
+            self._libc.timerfd_settime(self._fd, _TFD_TIMER_ABSTIME, self._spec_pointer, None)
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._handle = self._loop.call_later(max(0.0, at_s - time.monotonic()), self._fire)
+
+    def close(self) -> None:
+        """Never ring again."""
+        if self._handle is not None:
+            self._handle.cancel()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _expired(self) -> None:
+        try:
+            os.read(self._fd, 8)
+        except BlockingIOError:
+            return
+        self._fire()
+
+    def _fire(self) -> None:
+        self._at_s = math.inf
+        self._handle = None
+        self._ring()

@@ -1,0 +1,1 @@
+"""Prediction cache: what was answered before, and what is being answered now."""

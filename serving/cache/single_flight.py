@@ -1,0 +1,153 @@
+"""Equal requests in flight share one execution.
+
+In: requests with a key, a deadline and a waiter. The first of a key is sent on; those that come while it is in flight wait for
+the same answer. A waiter that goes away takes only itself; when the last one goes, so does the request.
+When the request's own deadline passes, waiters with a later one are sent on again.
+
+Belongs to the event loop's thread. Knows the engine only as `send`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from serving.cache.prediction_cache import Key, PredictionCache
+from serving.errors import DeadlineExceeded, ServingError
+
+
+class Waiter(Protocol):
+    """Whoever waits for an answer."""
+
+    def answer(self, frame: memoryview) -> None:
+        """The answer."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No answer, and why."""
+        ...
+
+
+class Ticket(Protocol):
+    """A request that was sent on."""
+
+    def cancel(self) -> None:
+        """Drop it."""
+        ...
+
+
+Send = Callable[[Waiter, float], Ticket]
+"""Send the request on, for this waiter, with this deadline."""
+
+
+class _Place:
+    """One waiter's place in a flight; its ticket."""
+
+    __slots__ = ("deadline_s", "flight", "waiter")
+
+    def __init__(self, waiter: Waiter, deadline_s: float) -> None:
+        self.waiter = waiter
+        self.deadline_s = deadline_s
+        self.flight: _Flight | None = None
+
+    def cancel(self) -> None:
+        """This waiter goes."""
+        if self.flight is not None:
+            self.flight.leave(self)
+
+
+class _Hit:
+    """The ticket of an answer that is on its way from the cache."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: asyncio.Handle) -> None:
+        self._handle = handle
+
+    def cancel(self) -> None:
+        """The waiter goes."""
+        self._handle.cancel()
+
+
+class _Flight:
+    """One execution and all who wait for it."""
+
+    __slots__ = ("_key", "_owner", "_places", "_send", "_ticket")
+
+    def __init__(self, owner: SingleFlight, key: Key, send: Send, place: _Place) -> None:
+        self._owner = owner
+        self._key = key
+        self._send = send
+        self._places = [place]
+        place.flight = self
+        self._ticket = send(self, place.deadline_s)
+
+    def join(self, place: _Place) -> None:
+        place.flight = self
+        self._places.append(place)
+
+    def leave(self, place: _Place) -> None:
+        if place in self._places:
+            self._places.remove(place)
+            if not self._places:
+                self._owner.landed(self._key)
+                self._ticket.cancel()
+
+    def answer(self, frame: memoryview) -> None:
+        kept = bytes(frame)
+        self._owner.landed(self._key, kept)
+        for place in self._places:
+            place.waiter.answer(memoryview(kept))
+
+    def refuse(self, error: ServingError) -> None:
+        self._owner.landed(self._key)
+        later: list[_Place] = []
+        if isinstance(error, DeadlineExceeded):
+            first_s = min(place.deadline_s for place in self._places)
+            later = [place for place in self._places if place.deadline_s > first_s]
+        for place in self._places:
+            if place not in later:
+                place.waiter.refuse(error)
+        for place in later:
+            self._owner.board(self._key, place, self._send)
+
+
+class SingleFlight:
+    """The cache and what is in flight towards it."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.cache = PredictionCache(capacity_bytes)
+        self.shared = 0
+        """Requests that waited for an equal one."""
+        self._flights: dict[Key, _Flight] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def submit(self, key: Key, waiter: Waiter, deadline_s: float, send: Send) -> Ticket:
+        """Answer from the cache, join an equal request, or send this one on."""
+        kept = self.cache.get(key)
+        if kept is not None:
+            return _Hit(self._loop.call_soon(waiter.answer, memoryview(kept)))
+        place = _Place(waiter, deadline_s)
+        self.board(key, place, send)
+        return place
+
+    def board(self, key: Key, place: _Place, send: Send) -> None:
+        """A place on the flight of this key, a new one if there is none."""
+        flight = self._flights.get(key)
+        if flight is not None:
+            self.shared += 1
+            flight.join(place)
+        else:
+            self._flights[key] = _Flight(self, key, send, place)
+
+    def landed(self, key: Key, answer: bytes | None = None) -> None:
+        """A flight ended, with an answer or without."""
+        if self._flights.pop(key, None) is not None and answer is not None:
+            self.cache.put(key, answer)
+
+    def reset(self, capacity_bytes: int) -> None:
+        """Start as if new: nothing is kept, and what is in flight now will not be."""
+        self.cache.clear()
+        self.cache.resize(capacity_bytes)
+        self._flights = {}

@@ -1,0 +1,415 @@
+"""Sends what a scheduler plans to replicas and completes every waiter exactly once.
+
+In: requests (`Job`) with a waiter each, replicas that come up and go down, messages of the replica wire. Out: actions on
+the wire; each waiter's `answer` or `refuse`, once. Rules:
+
+- A waiter is registered before the scheduler hears of its request, and it is taken out of the table by whoever
+  completes it; what finds no waiter is late and is dropped.
+- The scheduler is asked once per turn of the event loop, however many requests arrived in it, and once per message
+  from a replica: a batch is completed in one pass.
+- One timer, set to the plan's next wake-up.
+
+Serves any scheduler behind `serving.scheduling.seam`. Knows nothing of HTTP, of tensors' meaning or of processes: a replica is a
+connection that carries bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from serving.alarm import Alarm
+from serving.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ModelLoadFailed,
+    Overloaded,
+    PredictionFailed,
+    ReplicaFailed,
+    ServingError,
+)
+from serving.replica import parts as parts_of
+from serving.replica import wire
+from serving.scheduling.seam import (
+    Action,
+    Cancelled,
+    Kind,
+    Part,
+    Reason,
+    Refusal,
+    Result,
+    Scheduler,
+    SettingsChanged,
+    Submitted,
+    WorkerDown,
+    WorkerDraining,
+    WorkerUp,
+)
+from serving.settings import ServingSettings
+from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
+
+log = logging.getLogger(__name__)
+
+SLOTS = 2
+"""Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
+
+MAX_RESULT_BYTES = 2**31 - 1
+
+
+class Waiter(Protocol):
+    """Whoever waits for a request: exactly one of the two is called, exactly once, in the event loop."""
+
+    def answer(self, frame: memoryview) -> None:
+        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No answer, and why."""
+        ...
+
+
+class Job:
+    """One request on its way: the frame to send and who waits for the answer."""
+
+    __slots__ = ("answers", "encoding", "frame", "frame_bytes", "items", "missing", "waiter")
+
+    def __init__(
+        self, frame: Sequence[Buffer], frame_bytes: int, encoding: int, items: int, waiter: Waiter
+    ) -> None:
+        self.frame = frame
+        self.frame_bytes = frame_bytes
+        self.encoding = encoding
+        self.items = items
+        self.waiter = waiter
+        self.missing = items
+        """Items without an answer."""
+        self.answers: list[tuple[int, bytes]] = []
+        """Answers of the parts of a split request: first item, frame."""
+
+
+class Connection(asyncio.Protocol):
+    """The gateway's end of one replica's socket."""
+
+    def __init__(self, dispatcher: Dispatcher, worker: int) -> None:
+        self.worker = worker
+        self._dispatcher = dispatcher
+        self._parser = wire.Parser(max_message_bytes=MAX_RESULT_BYTES)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is in the loop."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the replica; garbage ends the connection, and with it the replica."""
+        try:
+            for kind, body in self._parser.feed(data):
+                self._dispatcher.received(self.worker, kind, body)
+        except (wire.WireError, ValueError, KeyError) as error:
+            log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
+            self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The replica closed the socket, which it only does when it ends."""
+        self._transport = None
+        self._dispatcher.broken(self.worker, "closed its socket")
+
+    def send(self, buffers: Sequence[Buffer]) -> None:
+        """Queue one message."""
+        if self._transport is not None:
+            self._transport.writelines(buffers)
+
+    def close(self) -> None:
+        """End the connection without waiting for what is unsent."""
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class _Worker:
+    __slots__ = ("connection", "on_broken", "on_loaded", "sent", "threads")
+
+    def __init__(
+        self,
+        connection: Connection,
+        threads: int,
+        on_loaded: Callable[[Signature | ServingError], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self.connection = connection
+        self.threads = threads
+        self.on_loaded = on_loaded
+        self.on_broken = on_broken
+        self.sent: dict[int, tuple[Action, float]] = {}
+        """Unfinished actions and when they were sent."""
+
+
+class Dispatcher:
+    """Runs one pool: one scheduler and its workers. All methods belong to the event loop's thread."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        card: ModelCard,
+        *,
+        on_batch: Callable[[int, int, StageTimes], None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._scheduler = scheduler
+        self._card = card
+        self._on_batch = on_batch
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self._pump)
+        self._jobs: dict[int, Job] = {}
+        self._workers: dict[int, _Worker] = {}
+        self._last_id = 0
+        self._pumping = False
+
+    # Requests
+
+    @property
+    def unfinished(self) -> int:
+        """Requests without an answer."""
+        return len(self._jobs)
+
+    @property
+    def waiting_items(self) -> int:
+        """Items in the queue."""
+        return self._scheduler.waiting_items
+
+    def submit(self, job: Job, model: ModelId, deadline_s: float) -> int:
+        """Take a request; its waiter will be called once, not before this returns."""
+        self._last_id = id_ = self._last_id + 1
+        self._jobs[id_] = job
+        self._scheduler.on(Submitted(id_, model, job.items, deadline_s), self._clock())
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+        return id_
+
+    def cancel(self, id_: int) -> None:
+        """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
+        if self._jobs.pop(id_, None) is not None:
+            self._scheduler.on(Cancelled(id_), self._clock())
+
+    def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
+        """New settings for the scheduler, from now on."""
+        self._scheduler.on(SettingsChanged(settings, keep_learnt), self._clock())
+        self._pump()
+
+    # Workers
+
+    def worker_up(
+        self,
+        connection: Connection,
+        *,
+        threads: int,
+        on_loaded: Callable[[Signature | ServingError], None],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        """A replica is connected; the scheduler will have it load the model.
+
+        Args:
+            connection: its socket.
+            threads: what the model may use inside one operator.
+            on_loaded: called once with the model's signature, or with why it could not be loaded.
+            on_broken: called when the connection breaks, with the reason.
+        """
+        self._workers[connection.worker] = _Worker(connection, threads, on_loaded, on_broken)
+        self._scheduler.on(WorkerUp(connection.worker, SLOTS), self._clock())
+        self._pump()
+
+    def worker_draining(self, worker: int) -> None:
+        """The worker gets nothing new."""
+        self._scheduler.on(WorkerDraining(worker), self._clock())
+
+    def worker_down(self, worker: int, reason: str) -> None:
+        """The worker is gone; what it held is given to another one, or refused."""
+        known = self._workers.pop(worker, None)
+        if known is None:
+            return
+        known.connection.close()
+        self._scheduler.on(WorkerDown(worker, reason), self._clock())
+        self._pump()
+
+    def holds(self, worker: int) -> int:
+        """Unfinished actions of a worker."""
+        known = self._workers.get(worker)
+        return len(known.sent) if known else 0
+
+    def oldest_sent_s(self, worker: int) -> float | None:
+        """When the worker's oldest unfinished action was sent."""
+        known = self._workers.get(worker)
+        if known is None or not known.sent:
+            return None
+        return next(iter(known.sent.values()))[1]
+
+    def broken(self, worker: int, reason: str) -> None:
+        """A connection cannot be used any more."""
+        known = self._workers.get(worker)
+        if known is not None:
+            known.on_broken(reason)
+
+    def close(self) -> None:
+        """Refuse whoever still waits and forget the workers."""
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            job.waiter.refuse(ReplicaFailed("the server stops"))
+        for known in self._workers.values():
+            known.connection.close()
+        self._workers.clear()
+        self._alarm.close()
+
+    # The turn
+
+    def _pump(self) -> None:
+        self._pumping = False
+        now_s = self._clock()
+        plan = self._scheduler.plan(now_s)
+        for action in plan.actions:
+            self._send(action, now_s)
+        for refusal in plan.refusals:
+            self._refuse(refusal)
+        self._alarm.set(plan.wake_at_s)
+
+    def _send(self, action: Action, now_s: float) -> None:
+        known = self._workers[action.worker]
+        known.sent[action.id] = (action, now_s)
+        if action.kind is Kind.INFER:
+            known.connection.send(self._infer_message(action.id, action.parts))
+        elif action.kind is Kind.LOAD:
+            known.connection.send([self._load_message(action.id, known.threads)])
+
+    def _load_message(self, action: int, threads: int) -> bytes:
+        card = self._card
+        return wire.encode_load(
+            action,
+            model=MODEL_NUMBER,
+            name=card.name,
+            version=card.version,
+            kind=card.kind,
+            path=str(card.path) if card.path is not None else None,
+            threads=threads,
+        )
+
+    def _infer_message(self, action: int, parts: tuple[Part, ...]) -> list[Buffer]:
+        frames: list[tuple[int, int, int, int]] = []
+        message: list[Buffer] = [b""]
+        jobs = self._jobs
+        for id_, start, stop in parts:
+            job = jobs[id_]
+            if stop - start != job.items:
+                buffers = parts_of.cut(job.frame, job.encoding, start, stop)
+                if buffers is not None:
+                    frames.append((sum(map(len, buffers)), job.encoding, 0, 0))
+                    message += buffers
+                    continue
+                frames.append((job.frame_bytes, job.encoding, start, stop))
+            else:
+                frames.append((job.frame_bytes, job.encoding, 0, 0))
+            message += job.frame
+        message[0] = wire.infer_head(action, MODEL_NUMBER, 0, 0, frames)
+        return message
+
+    # Messages of replicas
+
+    def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
+        """One message from a replica."""
+        if kind is wire.MessageType.RESULT:
+            self._result(worker, wire.parse_result(body))
+        elif kind is wire.MessageType.LOADED:
+            self._loaded(worker, body)
+        else:
+            raise wire.WireError(f"message {kind.name} is not expected from a replica")
+
+    def _loaded(self, worker: int, body: memoryview) -> None:
+        message = wire.parse_loaded(body)
+        known = self._workers.get(worker)
+        if known is None or known.sent.pop(message.action_id, None) is None:
+            return
+        ok = message.status == wire.ActionStatus.OK
+        self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
+        if ok:
+            known.on_loaded(Signature.from_json(message.detail["signature"]))
+        else:
+            known.on_loaded(ModelLoadFailed(self._card.name, str(message.detail.get("error"))))
+        self._pump()
+
+    def _result(self, worker: int, message: wire.ResultMessage) -> None:
+        known = self._workers.get(worker)
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if sent is None:
+            return
+        action, sent_s = sent
+        if len(message.entries) != len(action.parts):
+            raise wire.WireError(
+                f"{len(message.entries)} answers for {len(action.parts)} requests of a batch"
+            )
+        took = message.times
+        times = StageTimes(
+            max(0.0, took.started_ns * 1e-9 - sent_s),
+            took.input_ns * 1e-9,
+            took.exec_ns * 1e-9,
+            took.output_ns * 1e-9,
+        )
+        self._scheduler.on(Result(action.id, worker, True, times), self._clock())
+        self._pump()
+        self._on_batch(worker, sum([part.stop - part.start for part in action.parts]), times)
+        jobs = self._jobs
+        for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
+            job = jobs.get(id_)
+            if job is None:
+                continue
+            if status:
+                self._fail(id_, status, frame)
+            elif stop - start == job.items:
+                del jobs[id_]
+                job.waiter.answer(frame)
+            else:
+                self._join(id_, job, start, stop, frame)
+
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
+        job.answers.append((start, bytes(frame)))
+        job.missing -= stop - start
+        if not job.missing:
+            job.answers.sort()
+            joined = parts_of.join([answer for _, answer in job.answers])
+            del self._jobs[id_]
+            job.waiter.answer(joined)
+
+    def _fail(self, id_: int, status: int, frame: memoryview) -> None:
+        text = bytes(frame).decode("utf-8", "replace")
+        error: ServingError
+        if status == wire.ActionStatus.INVALID_INPUT:
+            error = InvalidRequest(text)
+        else:
+            error = PredictionFailed(text)
+        job = self._jobs.pop(id_)
+        self._scheduler.on(Cancelled(id_), self._clock())
+        job.waiter.refuse(error)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        job = self._jobs.pop(refusal.id, None)
+        if job is None:
+            return
+        job.waiter.refuse(_error_of(refusal))
+
+
+MODEL_NUMBER = 1
+"""Number of the pool's only model on the wire."""
+
+
+def _error_of(refusal: Refusal) -> ServingError:
+    match refusal.reason:
+        case Reason.QUEUE_FULL:
+            return Overloaded(int(refusal.detail), retry_after_s=1.0)
+        case Reason.DEADLINE_IN_QUEUE:
+            return DeadlineExceeded("queue")
+        case Reason.DEADLINE_IN_REPLICA:
+            return DeadlineExceeded("replica")
+        case Reason.WORKER_LOST:
+            return ReplicaFailed(refusal.detail)

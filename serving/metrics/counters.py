@@ -1,0 +1,65 @@
+"""Plain counters and histograms for the request path, without a label look-up or a lock per request.
+
+They are written by the event loop's thread alone and read by `serving.metrics.exposition` when somebody asks.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+LATENCY_BOUNDS_S = (
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5,
+    10.0, 30.0,
+)  # fmt: skip
+"""Upper bounds in seconds: fine where small models answer, coarse where only the order of magnitude matters."""
+
+BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Upper bounds in items."""
+
+
+class Histogram:
+    """Counts by upper bound, with the sum."""
+
+    __slots__ = ("bounds", "counts", "sum")
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        """Observations at most each bound and above the one before; the last: above all."""
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect.bisect_left(self.bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus buckets: (upper bound, observations at most that)."""
+        total = 0
+        buckets = []
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            total += count
+            buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", float(total)))
+        return buckets
+
+
+class Counters:
+    """Everything that the request path counts."""
+
+    def __init__(self) -> None:
+        self.responses: dict[int, int] = {}
+        """Inference responses by HTTP status; 499: the client went away."""
+        self.latency_s = Histogram(LATENCY_BOUNDS_S)
+        self.batch_items = Histogram(tuple(float(bound) for bound in BATCH_BOUNDS))
+        self.exec_s = Histogram(LATENCY_BOUNDS_S)
+        self.replica_deaths: dict[str, int] = {}
+        """Replica ends that nobody asked for, by reason."""
+
+    def done(self, status: int, seconds: float) -> None:
+        """One inference was answered."""
+        self.responses[status] = self.responses.get(status, 0) + 1
+        self.latency_s.observe(seconds)
+
+    def died(self, reason: str) -> None:
+        """One replica ended unasked."""
+        self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1

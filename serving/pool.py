@@ -1,0 +1,399 @@
+"""One pool: keeps the wanted replicas of one model alive under the wanted limits, and changes both while it serves.
+
+In: settings; replicas of a home that come up and end. Out: a dispatcher that always has as many workers as could be had. States of
+a replica: starting -> ready -> draining -> ended; a replica that ends unasked is replaced. The back-off counts
+failures to become useful (ready, and one batch answered), not deaths after a healthy life.
+
+Strings `replica` and `dispatch` together; knows nothing of protocols, caches or models' meaning.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from collections import deque
+from typing import Any, Protocol
+
+from serving.dispatch import Connection, Dispatcher
+from serving.errors import (
+    LimitsUnavailable,
+    ReplicaStartFailed,
+    ServingError,
+)
+from serving.replica.as_process import ProcessHome, Replica
+from serving.settings import ReplicaSettings, ServingSettings
+from serving.values import ModelCard, Signature
+
+log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_S = 0.1
+LONGEST_BACKOFF_S = 10.0
+_WATCH_PERIOD_S = 0.25
+_KEPT_DEATHS = 100
+
+
+class Counting(Protocol):
+    """Where deaths are counted."""
+
+    def died(self, reason: str) -> None:
+        """One replica ended unasked."""
+        ...
+
+
+class Member:
+    """One replica in the pool."""
+
+    __slots__ = ("failure", "limits", "ready", "replica", "state", "worker")
+
+    def __init__(self, worker: int, limits: ReplicaSettings) -> None:
+        self.worker = worker
+        self.limits = limits
+        self.replica: Replica | None = None
+        self.state = "starting"
+        self.ready: asyncio.Future[Signature] = asyncio.get_running_loop().create_future()
+        self.failure: tuple[str, str] | None = None
+        """Why it ended unasked: reason, text."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """A replica that ended unasked."""
+
+    worker: int
+    reason: str
+    text: str
+    at_s: float
+    """Unix time, for people."""
+
+
+class Pool:
+    """The replicas of one model. All methods belong to the event loop's thread; `apply` calls must not overlap."""
+
+    def __init__(
+        self,
+        card: ModelCard,
+        home: ProcessHome,
+        dispatcher: Dispatcher,
+        settings: ServingSettings,
+        counting: Counting,
+    ) -> None:
+        self._card = card
+        self._home = home
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._counting = counting
+        self._members: dict[int, Member] = {}
+        self._last_worker = 0
+        self._failures = 0
+        self._served: set[int] = set()
+        self._restart: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._applying = False
+        self._closing = False
+        self.signature: Signature | None = None
+        self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
+
+    # Asking
+
+    @property
+    def ready_count(self) -> int:
+        """Replicas that take batches."""
+        return sum(member.state == "ready" for member in self._members.values())
+
+    def states(self) -> dict[str, int]:
+        """Replicas by state."""
+        counts = {"starting": 0, "ready": 0, "draining": 0}
+        for member in self._members.values():
+            counts[member.state] = counts.get(member.state, 0) + 1
+        return counts
+
+    def members(self) -> list[dict[str, Any]]:
+        """Every replica as plain data: worker, pid, state, limits, usage."""
+        rows = []
+        for member in self._members.values():
+            usage = member.replica.usage() if member.replica is not None else None
+            rows.append(
+                {
+                    "worker": member.worker,
+                    "pid": member.replica.pid if member.replica is not None else None,
+                    "state": member.state,
+                    "peak_memory_mb": usage.peak_memory_mb if usage else None,
+                    "cpu_s": usage.cpu_s if usage else None,
+                    "throttled_s": usage.throttled_s if usage else None,
+                }
+            )
+        return rows
+
+    def served(self, worker: int) -> None:
+        """The worker has answered a batch: its life counts as healthy."""
+        self._served.add(worker)
+
+    # Life
+
+    async def open(self) -> None:
+        """Start the replicas of the first settings.
+
+        Raises:
+            ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
+        """
+        self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
+        await self._start_many(self._settings.replica.count, self._settings.replica)
+
+    async def close(self, grace_s: float) -> None:
+        """End all replicas: those that still work get `grace_s`."""
+        self._closing = True
+        await self._stop_restart()
+        if self._watch is not None:
+            self._watch.cancel()
+        await asyncio.gather(*(self._retire(m, grace_s) for m in list(self._members.values())))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Bring the pool to new settings while it serves.
+
+        New replicas are ready before old ones leave; limits that can change live are changed and read back.
+
+        Args:
+            settings: the new settings.
+            fresh: replace every replica, so that this is a launch of its own.
+            keep_learnt: keep what the scheduler and the back-off have learnt.
+
+        Raises:
+            ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
+        """
+        self._applying = True
+        await self._stop_restart()
+        try:
+            await self._apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        finally:
+            self._applying = False
+            self._keep_count()
+
+    async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        wanted = settings.replica
+        alive = [m for m in self._members.values() if m.state == "ready"]
+        kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
+        leaving = [m for m in self._members.values() if m not in kept]
+        self.deaths.clear()
+        changed: list[tuple[Member, ReplicaSettings]] = []
+        started: list[Member] = []
+        try:
+            for member in list(kept):
+                changed.append((member, member.limits))
+                if not self._limit(member, wanted):
+                    kept.remove(member)
+                    leaving.append(member)
+            started = await self._start_many(wanted.count - len(kept), wanted)
+        except ServingError:
+            for member, limits in changed:
+                self._limit(member, limits)
+            raise
+        self._settings = settings
+        if not keep_learnt:
+            self._failures = 0
+        self._dispatcher.settings_changed(settings, keep_learnt=keep_learnt)
+        await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
+        dead = [m for m in started if m.state == "ended"]
+        if dead:
+            log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
+
+    def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
+        """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
+        assert member.replica is not None
+        if (member.limits.cpu, member.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
+            try:
+                member.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
+            except LimitsUnavailable as error:
+                log.info("limits need a new replica", extra={"error": str(error)})
+                return False
+        member.limits = wanted
+        return True
+
+    # Starting
+
+    async def _start_many(self, count: int, limits: ReplicaSettings) -> list[Member]:
+        """Start replicas together; all become ready, or none stays."""
+        members = []
+        for _ in range(count):
+            self._last_worker += 1
+            member = Member(self._last_worker, limits)
+            self._members[member.worker] = member
+            members.append(member)
+        try:
+            outcomes = await asyncio.gather(
+                *(self._start(member) for member in members), return_exceptions=True
+            )
+        except asyncio.CancelledError:
+            await asyncio.gather(*(self._retire(member, 0.0) for member in members))
+            raise
+        errors = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        if errors:
+            await asyncio.gather(*(self._retire(member, 0.0) for member in members))
+            raise errors[0]
+        return members
+
+    async def _start(self, member: Member) -> None:
+        """Bring one replica from nothing to ready."""
+        timeout_s = member.limits.ready_timeout_s
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout_s):
+                replica = await self._home.start(
+                    member.worker,
+                    cpu=member.limits.cpu,
+                    memory_mb=member.limits.memory_mb,
+                    ready_timeout_s=timeout_s,
+                )
+                member.replica = replica
+                self._own(self._follow(member, replica), f"follow replica {member.worker}")
+                await self._connect(member, replica)
+                self.signature = await member.ready
+        except TimeoutError:
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a replica was not ready after {timeout_s:g} s (replica.ready_timeout_s); "
+                f"raise it for a model that loads slowly",
+            ) from None
+        log.info(
+            "replica ready",
+            extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},
+        )
+
+    async def _connect(self, member: Member, replica: Replica) -> None:
+        connection = Connection(self._dispatcher, member.worker)
+        loop = asyncio.get_running_loop()
+        await loop.create_unix_connection(lambda: connection, sock=replica.sock)
+
+        def loaded(outcome: Signature | ServingError) -> None:
+            if member.ready.done():
+                return
+            if isinstance(outcome, Signature):
+                member.state = "ready"
+                member.ready.set_result(outcome)
+            else:
+                member.ready.set_exception(outcome)
+
+        def broken(reason: str) -> None:
+            if member.state != "ended" and not replica.ended.done():
+                replica.kill()
+
+        self._dispatcher.worker_up(
+            connection, threads=member.limits.threads, on_loaded=loaded, on_broken=broken
+        )
+
+    async def _follow(self, member: Member, replica: Replica) -> None:
+        """Wait for a replica's end, and say so to everyone."""
+        ended = await asyncio.shield(replica.ended)
+        asked = member.state == "draining"
+        was = member.state
+        member.state = "ended"
+        self._members.pop(member.worker, None)
+        reason, text = member.failure or (ended.reason, ended.text)
+        if not member.ready.done():
+            member.ready.set_exception(
+                ReplicaStartFailed(reason, f"a replica ended before it was ready: {text}")
+            )
+            member.ready.exception()
+        self._dispatcher.worker_down(member.worker, text)
+        if asked or self._closing:
+            return
+        self._counting.died(reason)
+        self.deaths.append(Death(worker=member.worker, reason=reason, text=text, at_s=time.time()))
+        log.warning(
+            "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
+        )
+        if was == "ready":
+            self._failures = 0 if member.worker in self._served else self._failures + 1
+        self._served.discard(member.worker)
+        self._keep_count()
+
+    # Keeping
+
+    def _keep_count(self) -> None:
+        """See to it that missing replicas are started."""
+        if self._closing or self._applying or (self._restart and not self._restart.done()):
+            return
+        alive = sum(member.state in {"starting", "ready"} for member in self._members.values())
+        if alive < self._settings.replica.count:
+            self._restart = asyncio.create_task(self._start_missing(), name="restart replicas")
+
+    async def _start_missing(self) -> None:
+        while not self._closing and not self._applying:
+            alive = sum(m.state in {"starting", "ready"} for m in self._members.values())
+            if alive >= self._settings.replica.count:
+                return
+            if self._failures:
+                delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
+                await asyncio.sleep(min(LONGEST_BACKOFF_S, delay_s))
+                if self._applying:
+                    return
+            try:
+                await self._start_many(1, self._settings.replica)
+            except ServingError as error:
+                self._failures += 1
+                log.warning("replica did not start", extra={"error": str(error)})
+
+    async def _stop_restart(self) -> None:
+        if self._restart is not None:
+            self._restart.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._restart
+
+    async def _retire(self, member: Member, grace_s: float) -> None:
+        """Let a replica finish what it holds, then end it."""
+        replica = member.replica
+        member.state = "draining" if replica is not None else "ended"
+        if replica is None:
+            self._members.pop(member.worker, None)
+            return
+        self._dispatcher.worker_draining(member.worker)
+        until_s = time.monotonic() + grace_s
+        while (
+            self._dispatcher.holds(member.worker)
+            and not replica.ended.done()
+            and time.monotonic() < until_s
+        ):
+            await asyncio.sleep(0.001)
+        self._dispatcher.worker_down(member.worker, "retired")
+        replica.kill()
+        await asyncio.shield(replica.ended)
+        self._members.pop(member.worker, None)
+        self._served.discard(member.worker)
+
+    async def _watch_hangs(self) -> None:
+        """Kill a replica that holds one batch for too long."""
+        while True:
+            await asyncio.sleep(_WATCH_PERIOD_S)
+            now_s = time.monotonic()
+            for member in list(self._members.values()):
+                limit_s = member.limits.hang_timeout_s
+                sent_s = self._dispatcher.oldest_sent_s(member.worker)
+                if (
+                    member.state == "ready"
+                    and member.replica is not None
+                    and sent_s is not None
+                    and now_s - sent_s > limit_s
+                ):
+                    text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
+                    member.failure = ("hang", text)
+                    member.replica.kill()
+
+    def _own(self, work: Any, name: str) -> None:
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _can_become(now: ReplicaSettings, wanted: ReplicaSettings) -> bool:
+    """Whether a living replica can take the wanted limits: what memory it used, it does not give back."""
+    if now.threads != wanted.threads or now.home != wanted.home:
+        return False
+    if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
+        return True
+    return now.memory_mb is not None and wanted.memory_mb > now.memory_mb

@@ -1,0 +1,132 @@
+"""The admin port: live settings, replicas, health and metrics, through aiohttp.
+
+    GET   /admin/settings    settings in force, their generation, the model
+    PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
+    GET   /admin/replicas    replicas with their use, deaths since the last change of settings
+    GET   /metrics           Prometheus
+    GET   /health            200 when ready, else 503
+
+Listens on loopback unless told otherwise. Not on the request path: it may allocate and await as it likes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from serving.engine import Engine
+from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.settings import KNOBS, ServingSettings
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 1024 * 1024
+
+
+class AdminRoutes:
+    """Handlers over one engine."""
+
+    def __init__(self, engine: Engine, *, metrics: Callable[[], bytes]) -> None:
+        self._engine = engine
+        self._metrics = metrics
+
+    def application(self) -> web.Application:
+        """The aiohttp application."""
+        application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_errors_as_json])
+        application.router.add_get("/admin/settings", self._get_settings)
+        application.router.add_patch("/admin/settings", self._patch_settings)
+        application.router.add_get("/admin/replicas", self._get_replicas)
+        application.router.add_get("/metrics", self._get_metrics)
+        application.router.add_get("/health", self._get_health)
+        return application
+
+    async def _get_settings(self, _request: web.Request) -> web.Response:
+        engine = self._engine
+        signature = engine.resolve(engine.card.name, None)[1]
+        return web.json_response(
+            {
+                "generation": engine.generation,
+                "settings": engine.settings.nested(),
+                "limits": engine.limits,
+                "model": {
+                    "name": engine.card.name,
+                    "version": engine.card.version,
+                    "kind": engine.card.kind,
+                    "signature": signature.as_json(),
+                },
+            }
+        )
+
+    async def _patch_settings(self, request: web.Request) -> web.Response:
+        values, fresh, keep_learnt = _patch(await request.read())
+        settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
+        _check_live(self._engine.settings, settings)
+        applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        return web.json_response(
+            {
+                "generation": applied.generation,
+                "settings": applied.settings.nested(),
+                "applied_s": applied.seconds,
+            }
+        )
+
+    async def _get_replicas(self, _request: web.Request) -> web.Response:
+        return web.json_response(self._engine.replicas())
+
+    async def _get_metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(
+            body=self._metrics(),
+            headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
+        )
+
+    async def _get_health(self, _request: web.Request) -> web.Response:
+        ready = self._engine.ready()
+        return web.json_response({"ready": ready}, status=200 if ready else 503)
+
+
+def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
+    """The parts of a PATCH body."""
+    try:
+        data = json.loads(body)
+    except ValueError as error:
+        raise InvalidSettings(f"the body is not JSON: {error}") from error
+    expected = {"settings", "fresh_replicas", "keep_learnt"}
+    if not isinstance(data, dict) or not data.keys() <= expected:
+        raise InvalidSettings(
+            'expected {"settings": {"batching.max_size": 8, ...}, "fresh_replicas": false, '
+            f'"keep_learnt": false}}, got {body[:200].decode("utf-8", "replace")}'
+        )
+    values = data.get("settings", {})
+    flags = [data.get(name, False) for name in ("fresh_replicas", "keep_learnt")]
+    if not isinstance(values, dict) or not all(isinstance(flag, bool) for flag in flags):
+        raise InvalidSettings("settings must be an object, fresh_replicas and keep_learnt booleans")
+    return values, flags[0], flags[1]
+
+
+def _check_live(old: ServingSettings, new: ServingSettings) -> None:
+    """Settings that are fixed while the server runs must not change."""
+    before, after = old.flat(), new.flat()
+    for name, knob in KNOBS.items():
+        if not knob.limits.live and before[name] != after[name]:
+            raise InvalidSettings(
+                f"{name} cannot change in a running server ({before[name]!r} to {after[name]!r}); restart it"
+            )
+
+
+@web.middleware
+async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamResponse:
+    try:
+        response: web.StreamResponse = await handler(request)
+    except ReplicaStartFailed as error:
+        return web.json_response({"error": str(error), "reason": error.reason}, status=409)
+    except ServingError as error:
+        if error.status == 500:
+            return web.json_response({"error": str(error), "reason": "load"}, status=409)
+        return web.json_response({"error": str(error)}, status=error.status)
+    except web.HTTPException as error:
+        return web.json_response({"error": error.reason}, status=error.status)
+    return response

@@ -1,0 +1,212 @@
+"""Routes of the query port: Open Inference Protocol v2 on one engine.
+
+In: a request's head and body; out: a response at once (health, metadata, errors), or an inference in flight that answers
+its connection when the engine does. One object per inference, no task.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from serving import __version__
+from serving.errors import InvalidRequest, ServingError
+from serving.protocol import oip
+from serving.protocol.http import (
+    Connection,
+    Exchange,
+    Head,
+    Response,
+    error_response,
+    json_response,
+)
+from serving.values import ModelId, Signature
+
+_MODEL = re.compile(
+    r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
+)
+_BINARY_FIELDS = (
+    b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
+)
+_JSON_FIELDS = b"Content-Type: application/json\r\n"
+_CACHED_TARGETS = 1024
+
+
+class Waiter(Protocol):
+    """What the engine calls back, once."""
+
+    def answer(self, frame: memoryview) -> None:
+        """The outputs."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No outputs, and why."""
+        ...
+
+
+class Ticket(Protocol):
+    """A submitted request."""
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        ...
+
+
+class Inference(Protocol):
+    """What the routes need of an engine."""
+
+    def ready(self) -> bool:
+        """Whether requests are answered now."""
+        ...
+
+    def models(self) -> tuple[ModelId, ...]:
+        """What is served."""
+        ...
+
+    def resolve(self, name: str, version: str | None) -> tuple[ModelId, Signature]:
+        """The model meant; raises UnknownModel or NotReady."""
+        ...
+
+    def model_ready(self, name: str, version: str | None) -> bool:
+        """Whether the model answers now; raises UnknownModel."""
+        ...
+
+    def submit(self, model: ModelId, query: oip.Query, waiter: Waiter) -> Ticket:
+        """Take a request; the waiter is called later, never before this returns."""
+        ...
+
+
+class _Target(NamedTuple):
+    kind: str
+    name: str
+    version: str | None
+
+
+class _InFlight:
+    """One inference: the waiter of the engine and the exchange of the connection."""
+
+    __slots__ = ("_codec", "_connection", "_done", "_started_s", "_wanted", "ticket")
+
+    def __init__(
+        self,
+        connection: Connection,
+        codec: oip.Codec,
+        wanted: oip.Wanted,
+        started_s: float,
+        done: Callable[[int, float], None],
+    ) -> None:
+        self._connection = connection
+        self._codec = codec
+        self._wanted = wanted
+        self._started_s = started_s
+        self._done = done
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        header_bytes, body = self._codec.answer(frame, self._wanted)
+        fields = _JSON_FIELDS if header_bytes is None else _BINARY_FIELDS % header_bytes
+        self._connection.respond(Response(200, fields, body))
+        self._done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._connection.respond(error_response(error))
+        self._done(error.status, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        self.ticket.cancel()
+        self._done(499, time.monotonic() - self._started_s)
+
+
+class OipRoutes:
+    """Open Inference Protocol v2 over one engine."""
+
+    def __init__(self, engine: Inference, *, on_done: Callable[[int, float], None]) -> None:
+        self._engine = engine
+        self._on_done = on_done
+        self._targets: dict[tuple[str, str], _Target] = {}
+        self._codecs: dict[ModelId, tuple[Signature, oip.Codec]] = {}
+
+    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+        """See `serving.protocol.http.Routes`."""
+        key = (head.method, head.path)
+        target = self._targets.get(key)
+        if target is None:
+            found = _target(head.method, head.path)
+            if isinstance(found, Response):
+                return found
+            if len(self._targets) >= _CACHED_TARGETS:
+                self._targets.clear()
+            self._targets[key] = target = found
+        if target.kind == "infer":
+            return self._infer(target, head, body, connection)
+        return self._ask(target)
+
+    def _infer(self, target: _Target, head: Head, body: bytes, connection: Connection) -> Exchange:
+        started_s = time.monotonic()
+        try:
+            if head.content_encoding and head.content_encoding != "identity":
+                raise InvalidRequest(
+                    f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
+                )
+            model, signature = self._engine.resolve(target.name, target.version)
+            codec = self._codec(model, signature)
+            query = codec.query(body, head.inference_header_bytes)
+            flight = _InFlight(connection, codec, query.wanted, started_s, self._on_done)
+            flight.ticket = self._engine.submit(model, query, flight)
+        except ServingError as error:
+            self._on_done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _codec(self, model: ModelId, signature: Signature) -> oip.Codec:
+        known = self._codecs.get(model)
+        if known is None or known[0] is not signature:
+            known = signature, oip.Codec(model.name, model.version, signature)
+            self._codecs[model] = known
+        return known[1]
+
+    def _ask(self, target: _Target) -> Response:
+        engine = self._engine
+        match target.kind:
+            case "live":
+                return json_response(200, {"live": True})
+            case "ready":
+                ready = engine.ready()
+                return json_response(200 if ready else 503, {"ready": ready})
+            case "server":
+                data = {
+                    "name": "luthier",
+                    "version": __version__,
+                    "extensions": list(oip.EXTENSIONS),
+                }
+                return json_response(200, data)
+            case "model ready":
+                ready = engine.model_ready(target.name, target.version)
+                return json_response(200 if ready else 503, {"name": target.name, "ready": ready})
+            case _:
+                model, signature = engine.resolve(target.name, target.version)
+                return json_response(200, self._codec(model, signature).metadata())
+
+
+def _target(method: str, path: str) -> _Target | Response:
+    """What a method and path mean, or the 404 or 405 that answers them."""
+    path = path.partition("?")[0]
+    fixed = _FIXED.get(path.rstrip("/"))
+    match = None if fixed else _MODEL.fullmatch(path)
+    if fixed is None and match is None:
+        return json_response(
+            404, {"error": f"no route {path!r}; the protocol's routes begin with /v2"}
+        )
+    verb = fixed or {"ready": "model ready", "infer": "infer", None: "model"}[match["verb"]]  # type: ignore[index]  # one of both is set
+    expected = "POST" if verb == "infer" else "GET"
+    if method != expected:
+        response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
+        return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
+    if match is None:
+        return _Target(verb, "", None)
+    return _Target(verb, match["name"], match["version"])
+
+
+_FIXED = {"/v2": "server", "/v2/health/live": "live", "/v2/health/ready": "ready"}

@@ -1,0 +1,137 @@
+"""Requests that wait, by earliest deadline; and the age of the oldest.
+
+In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is lazy: an entry that
+left is skipped when it comes up, so every operation costs O(log n) amortised. Knows nothing of workers or time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+from serving.scheduling.seam import Part
+
+
+class Entry:
+    """One request from submission until all its parts have results."""
+
+    __slots__ = (
+        "arrived_s",
+        "attempts",
+        "deadline_s",
+        "id",
+        "items",
+        "left",
+        "outstanding",
+        "serial",
+        "spans",
+    )
+
+    def __init__(self, id_: int, items: int, deadline_s: float, arrived_s: float) -> None:
+        self.id = id_
+        self.items = items
+        self.deadline_s = deadline_s
+        self.arrived_s = arrived_s
+        self.serial = 0
+        """Place among equal deadlines."""
+        self.spans = [(0, items)]
+        """Item ranges that wait, the next one last."""
+        self.outstanding = 0
+        """Parts with workers."""
+        self.attempts = 0
+        """Times that a worker was lost with a part of it."""
+        self.left = False
+        """Refused or cancelled: its late results mean nothing."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether some items are still to be sent to a worker."""
+        return bool(self.spans) and not self.left
+
+
+class DeadlineQueue:
+    """Waiting entries ordered by (deadline, arrival)."""
+
+    __slots__ = ("_arrivals", "_heap", "_serial", "items")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Entry]] = []
+        self._arrivals: deque[Entry] = deque()
+        self._serial = 0
+        self.items = 0
+        """Items that wait."""
+
+    def push(self, entry: Entry) -> None:
+        """A new entry, all of whose items wait. Arrival times must not decrease."""
+        self._serial += 1
+        entry.serial = self._serial
+        heapq.heappush(self._heap, (entry.deadline_s, entry.serial, entry))
+        arrivals = self._arrivals
+        while arrivals and not arrivals[0].spans:
+            arrivals.popleft()
+        arrivals.append(entry)
+        self.items += entry.items
+
+    def give_back(self, entry: Entry, part: Part) -> None:
+        """A part comes back from a lost worker; it keeps its deadline and its age."""
+        was_waiting = bool(entry.spans)
+        entry.spans.append((part.start, part.stop))
+        self.items += part.stop - part.start
+        if not was_waiting:
+            heapq.heappush(self._heap, (entry.deadline_s, entry.serial, entry))
+            self._arrivals.appendleft(entry)
+
+    def discard(self, entry: Entry) -> None:
+        """The entry leaves; what waited of it no longer counts."""
+        self.items -= sum(stop - start for start, stop in entry.spans)
+        entry.spans.clear()
+        entry.left = True
+
+    def oldest_arrival_s(self) -> float | None:
+        """When the oldest waiting entry arrived."""
+        arrivals = self._arrivals
+        while arrivals:
+            if arrivals[0].spans:
+                return arrivals[0].arrived_s
+            arrivals.popleft()
+        return None
+
+    def head(self) -> Entry | None:
+        """The waiting entry with the earliest deadline."""
+        heap = self._heap
+        while heap:
+            if heap[0][2].spans:
+                return heap[0][2]
+            heapq.heappop(heap)
+        return None
+
+    def take(self, size: int) -> list[tuple[Entry, Part]]:
+        """Form a batch of at most `size` items in deadline order.
+
+        An entry that fits into no batch is split; one that fits into a batch, but not into what is left of this one,
+        ends the batch: nothing overtakes it.
+        """
+        batch: list[tuple[Entry, Part]] = []
+        room = size
+        heap = self._heap
+        while room and heap:
+            entry = heap[0][2]
+            spans = entry.spans
+            if not spans:
+                heapq.heappop(heap)
+                continue
+            start, stop = spans[-1]
+            wanted = stop - start
+            if wanted > room:
+                if wanted <= size:
+                    break
+                stop = start + room
+                spans[-1] = (stop, spans[-1][1])
+            else:
+                spans.pop()
+                if not spans:
+                    heapq.heappop(heap)
+            batch.append((entry, Part(entry.id, start, stop)))
+            room -= stop - start
+        self.items -= size - room
+        return batch

@@ -1,0 +1,55 @@
+"""Workers of a pool as the scheduler sees them, and the choice of the one that takes the next batch.
+
+Late binding: a batch is bound to a worker only when that worker has a free slot. Pure; `routing.policy` names the
+choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Worker:
+    """State of one worker."""
+
+    __slots__ = ("draining", "id", "last_turn", "loaded", "slots", "unfinished")
+
+    def __init__(self, id_: int, slots: int) -> None:
+        self.id = id_
+        self.slots = slots
+        self.unfinished = 0
+        """INFER actions that it holds."""
+        self.loaded = False
+        self.draining = False
+        self.last_turn = 0
+        """Serial number of the last batch that it got."""
+
+    @property
+    def free(self) -> bool:
+        """Whether it may get a batch now."""
+        return self.loaded and not self.draining and self.unfinished < self.slots
+
+
+def least_loaded(workers: Iterable[Worker]) -> Worker | None:
+    """The free worker with the fewest batches; among equals the one whose last batch is longest ago."""
+    best: Worker | None = None
+    for worker in workers:
+        if worker.free and (
+            best is None
+            or worker.unfinished < best.unfinished
+            or (worker.unfinished == best.unfinished and worker.last_turn < best.last_turn)
+        ):
+            best = worker
+    return best
+
+
+def round_robin(workers: Iterable[Worker]) -> Worker | None:
+    """The free worker whose last batch is longest ago, however many it holds."""
+    best: Worker | None = None
+    for worker in workers:
+        if worker.free and (best is None or worker.last_turn < best.last_turn):
+            best = worker
+    return best
+
+
+ROUTING = {"least-loaded": least_loaded, "round-robin": round_robin}

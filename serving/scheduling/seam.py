@@ -1,0 +1,151 @@
+"""The seam between a scheduler and everything that runs it: events in, plans out.
+
+Rule 1. A scheduler is sans-IO: `on(event, now_s)` tells it what happened, `plan(now_s)` asks what to do. It sees ids,
+item counts, deadlines and times; never payloads, futures, sockets or clocks. Time is an argument and never runs back.
+
+Rule 2. It is incremental: `on` does a bounded amount of work, no scan of the queue per event.
+
+Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` each), or it is in one
+`Refusal`, or it was cancelled. After a refusal or a cancellation its late results are ignored.
+
+Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing while it drains, nothing after it went down, and
+never more unfinished actions than its slots.
+
+Rule 5. `wake_at_s` is the next time at which `plan` would give something new although no event arrives.
+
+The same object runs in production, in virtual-time tests and in a simulator. Where a request is split, its parts
+are ranges of items: `Part(id, start, stop)`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple, Protocol
+
+from serving.settings import ServingSettings
+from serving.values import ModelId, StageTimes
+
+
+class Submitted(NamedTuple):
+    """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`."""
+
+    id: int
+    model: ModelId
+    items: int
+    deadline_s: float
+
+
+class Cancelled(NamedTuple):
+    """Nobody waits for the request any more."""
+
+    id: int
+
+
+class WorkerUp(NamedTuple):
+    """A worker can take actions; it may hold `slots` unfinished ones (one running, the others buffered)."""
+
+    worker: int
+    slots: int
+
+
+class WorkerDraining(NamedTuple):
+    """The worker finishes what it has and gets nothing new."""
+
+    worker: int
+
+
+class WorkerDown(NamedTuple):
+    """The worker is gone with all that it held."""
+
+    worker: int
+    reason: str
+
+
+class Result(NamedTuple):
+    """An action ended. `ok` is False when the action as a whole failed (a LOAD that could not load)."""
+
+    action: int
+    worker: int
+    ok: bool
+    times: StageTimes | None
+
+
+class SettingsChanged(NamedTuple):
+    """New settings are in force; what was learnt is forgotten unless `keep_learnt`."""
+
+    settings: ServingSettings
+    keep_learnt: bool
+
+
+Event = Submitted | Cancelled | WorkerUp | WorkerDraining | WorkerDown | Result | SettingsChanged
+
+
+class Kind(enum.Enum):
+    """What an action does."""
+
+    LOAD = "load"
+    INFER = "infer"
+    UNLOAD = "unload"
+
+
+class Part(NamedTuple):
+    """Items [start, stop) of one request."""
+
+    id: int
+    start: int
+    stop: int
+
+
+class Action(NamedTuple):
+    """One thing that a worker shall do, within its window (an open window is 0 to infinity)."""
+
+    id: int
+    kind: Kind
+    worker: int
+    model: ModelId
+    parts: tuple[Part, ...]
+    earliest_s: float
+    latest_s: float
+    expected_s: float
+
+
+class Reason(enum.Enum):
+    """Why a request is refused."""
+
+    QUEUE_FULL = "queue full"
+    DEADLINE_IN_QUEUE = "deadline passed in the queue"
+    DEADLINE_IN_REPLICA = "deadline passed in a replica"
+    WORKER_LOST = "worker lost"
+
+
+class Refusal(NamedTuple):
+    """The request will not be executed (any further)."""
+
+    id: int
+    reason: Reason
+    detail: str
+
+
+class Plan(NamedTuple):
+    """What to do now, in order, and when to ask again at the latest (None: only after an event)."""
+
+    actions: list[Action]
+    refusals: list[Refusal]
+    wake_at_s: float | None
+
+
+class Scheduler(Protocol):
+    """Decides when what runs where."""
+
+    def on(self, event: Event, now_s: float) -> None:
+        """Take note of an event."""
+        ...
+
+    def plan(self, now_s: float) -> Plan:
+        """What follows from all events so far; called after events and at `wake_at_s`."""
+        ...
+
+    @property
+    def waiting_items(self) -> int:
+        """Items in the queue, for metrics."""
+        ...

@@ -1,0 +1,155 @@
+"""What the batching and routing knobs mean, in virtual time."""
+
+import pytest
+
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
+from serving.scheduling.seam import (
+    Kind,
+    Part,
+    Reason,
+    Result,
+    Submitted,
+    WorkerDown,
+    WorkerUp,
+)
+from serving.settings import ServingSettings
+from serving.values import ModelId
+
+MODEL = ModelId("m", "1")
+
+
+class Bench:
+    """A scheduler with loaded workers, at time 0."""
+
+    def __init__(self, workers: int = 1, slots: int = 2, **knobs: object) -> None:
+        values = {name.replace("__", "."): value for name, value in knobs.items()}
+        self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed(values))
+        self.ids = 0
+        for worker in range(1, workers + 1):
+            self.scheduler.on(WorkerUp(worker, slots), 0.0)
+        for action in self.scheduler.plan(0.0).actions:
+            assert action.kind is Kind.LOAD
+            self.scheduler.on(Result(action.id, action.worker, True, None), 0.0)
+
+    def submit(self, count: int, now_s: float, items: int = 1, limit_s: float = 30.0) -> None:
+        for _ in range(count):
+            self.ids += 1
+            self.scheduler.on(Submitted(self.ids, MODEL, items, now_s + limit_s), now_s)
+
+    def batches(self, now_s: float) -> list[list[int]]:
+        self.plan = self.scheduler.plan(now_s)
+        return [[part.id for part in action.parts] for action in self.plan.actions]
+
+
+def test_timeout_zero_sends_at_once():
+    """With timeout 0 a free worker takes whatever waits."""
+    bench = Bench(batching__max_size=8, batching__timeout_us=0)
+    bench.submit(3, 0.0)
+    assert bench.batches(0.0) == [[1, 2, 3]]
+
+
+def test_waits_for_a_full_batch_until_the_timeout():
+    """Fewer items than max_size leave when the oldest has waited timeout_us, not before."""
+    bench = Bench(batching__max_size=8, batching__timeout_us=1000)
+    bench.submit(3, 0.0)
+    assert bench.batches(0.0) == []
+    assert bench.plan.wake_at_s == pytest.approx(0.001)
+    assert bench.batches(0.0009) == []
+    assert bench.batches(0.001) == [[1, 2, 3]]
+
+
+def test_a_full_batch_does_not_wait():
+    """max_size items leave at once, whatever the timeout."""
+    bench = Bench(batching__max_size=4, batching__timeout_us=1_000_000)
+    bench.submit(5, 0.0)
+    assert bench.batches(0.0) == [[1, 2, 3, 4]]
+
+
+def test_two_batches_are_with_a_worker_and_no_third():
+    """One batch runs and one is buffered; the rest is bound late."""
+    bench = Bench(batching__max_size=2)
+    bench.submit(6, 0.0)
+    assert bench.batches(0.0) == [[1, 2], [3, 4]]
+    bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
+    assert bench.batches(0.1) == [[5, 6]]
+
+
+def test_earliest_deadline_first():
+    """Batches are formed in the order of deadlines, not of arrival."""
+    bench = Bench(batching__max_size=2)
+    bench.submit(1, 0.0, limit_s=30.0)
+    bench.submit(1, 0.0, limit_s=5.0)
+    bench.submit(1, 0.0, limit_s=10.0)
+    assert bench.batches(0.0) == [[2, 3], [1]]
+
+
+def test_a_large_request_is_split_and_others_are_not():
+    """A request above max_size goes in parts; one that fits a batch is never torn."""
+    bench = Bench(batching__max_size=4, slots=8)
+    bench.submit(1, 0.0, items=3)
+    bench.submit(1, 0.0, items=2)
+    bench.submit(1, 0.0, items=9)
+    bench.batches(0.0)
+    parts = [part for action in bench.plan.actions for part in action.parts]
+    assert parts == [
+        Part(1, 0, 3), Part(2, 0, 2), Part(3, 0, 2), Part(3, 2, 6), Part(3, 6, 9),
+    ]  # fmt: skip
+
+
+def test_least_loaded_spreads_batches():
+    """Two workers get one batch each before either gets a second."""
+    bench = Bench(workers=2, batching__max_size=1)
+    bench.submit(4, 0.0)
+    bench.batches(0.0)
+    assert [action.worker for action in bench.plan.actions] == [1, 2, 1, 2]
+
+
+def test_expired_requests_are_refused_in_queue_and_in_replica():
+    """A deadline that passes is answered wherever the request is."""
+    bench = Bench(batching__max_size=1, slots=1)
+    bench.submit(2, 0.0, limit_s=1.0)
+    assert bench.batches(0.0) == [[1]]
+    assert bench.plan.wake_at_s == 1.0
+    bench.batches(1.0)
+    assert {(r.id, r.reason) for r in bench.plan.refusals} == {
+        (1, Reason.DEADLINE_IN_REPLICA),
+        (2, Reason.DEADLINE_IN_QUEUE),
+    }
+
+
+def test_a_full_queue_refuses_the_next():
+    """Capacity bounds what waits."""
+    bench = Bench(workers=0, scheduling__queue_capacity=2)
+    bench.submit(3, 0.0)
+    bench.batches(0.0)
+    assert [(r.id, r.reason) for r in bench.plan.refusals] == [(3, Reason.QUEUE_FULL)]
+
+
+def test_a_lost_batch_goes_to_another_worker_once():
+    """After the first loss a request is tried again, after the second it is refused with the reason."""
+    bench = Bench(workers=2, batching__max_size=4)
+    bench.submit(2, 0.0)
+    assert bench.batches(0.0) == [[1, 2]]
+    first = bench.plan.actions[0].worker
+    bench.scheduler.on(WorkerDown(first, "killed"), 0.1)
+    assert bench.batches(0.1) == [[1, 2]]
+    second = bench.plan.actions[0].worker
+    assert second != first
+    bench.scheduler.on(WorkerDown(second, "out of memory"), 0.2)
+    assert bench.batches(0.2) == []
+    assert [(r.id, r.reason, r.detail) for r in bench.plan.refusals] == [
+        (1, Reason.WORKER_LOST, "out of memory"),
+        (2, Reason.WORKER_LOST, "out of memory"),
+    ]
+
+
+def test_memory_of_the_queue_is_bounded():
+    """What has been answered leaves nothing behind in the queue's books."""
+    bench = Bench(batching__max_size=8)
+    for step in range(2000):
+        bench.submit(4, step * 1e-3)
+        bench.batches(step * 1e-3)
+        for action in bench.plan.actions:
+            bench.scheduler.on(Result(action.id, action.worker, True, None), step * 1e-3)
+    queue = bench.scheduler._queue
+    assert len(queue._arrivals) + len(queue._heap) + len(bench.scheduler._entries) < 20

@@ -1,0 +1,209 @@
+"""Laws of the adaptive scheduler, in virtual time, under any order of events."""
+
+import dataclasses
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from serving.scheduling.adaptive.scheduler import MAX_LOSSES, AdaptiveScheduler
+from serving.scheduling.seam import (
+    Cancelled,
+    Kind,
+    Reason,
+    Result,
+    SettingsChanged,
+    Submitted,
+    WorkerDown,
+    WorkerDraining,
+    WorkerUp,
+)
+from serving.settings import ServingSettings
+from serving.values import ModelId
+
+MODEL = ModelId("m", "1")
+
+
+@dataclasses.dataclass
+class Request:
+    items: int
+    deadline_s: float
+    submitted_s: float
+    done: int = 0
+    losses: int = 0
+    refused: bool = False
+    cancelled: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.refused or self.cancelled or self.done == self.items
+
+
+class SchedulerMachine(RuleBasedStateMachine):
+    """Plays dispatcher, workers and clients against one scheduler, and keeps its own books."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now_s = 100.0
+        self.settings = ServingSettings().changed(
+            {"batching.max_size": 4, "batching.timeout_us": 2000, "scheduling.queue_capacity": 12}
+        )
+        self.scheduler = AdaptiveScheduler(MODEL, self.settings)
+        self.requests: dict[int, Request] = {}
+        self.actions: dict[int, object] = {}
+        self.loaded: set[int] = set()
+        self.draining: set[int] = set()
+        self.up: set[int] = set()
+        self.slots: dict[int, int] = {}
+        self.workers = 0
+        self.wake_at_s: float | None = None
+
+    def tell(self, event: object) -> None:
+        self.scheduler.on(event, self.now_s)  # type: ignore[arg-type]
+
+    def look(self) -> None:
+        plan = self.scheduler.plan(self.now_s)
+        for action in plan.actions:
+            self.check(action)
+            self.actions[action.id] = action
+        for refusal in plan.refusals:
+            request = self.requests[refusal.id]
+            assert not request.over, "refused after it was over"
+            request.refused = True
+            if refusal.reason in {Reason.DEADLINE_IN_QUEUE, Reason.DEADLINE_IN_REPLICA}:
+                assert request.deadline_s <= self.now_s
+            if refusal.reason is Reason.WORKER_LOST:
+                assert request.losses > MAX_LOSSES
+        self.wake_at_s = plan.wake_at_s
+
+    def check(self, action) -> None:
+        assert action.worker in self.up, "sent to a worker that is down"
+        assert action.worker not in self.draining, "sent to a draining worker"
+        if action.kind is Kind.LOAD:
+            assert action.worker not in self.loaded
+            return
+        assert action.worker in self.loaded, "sent before the model is loaded"
+        held = [a for a in self.actions.values() if a.worker == action.worker]
+        assert len(held) < self.slots[action.worker], "more actions than slots"
+        sizes = [part.stop - part.start for part in action.parts]
+        assert 0 < sum(sizes) <= self.settings.batching.max_size, "batch over its size"
+        for part in action.parts:
+            request = self.requests[part.id]
+            assert not request.over, "executed after it was over"
+            assert request.deadline_s > self.now_s, "started after its deadline"
+
+    @rule(items=st.integers(1, 9), limit_s=st.sampled_from([0.001, 0.01, 0.5, 30.0]))
+    def submit(self, items: int, limit_s: float) -> None:
+        id_ = len(self.requests) + 1
+        self.requests[id_] = Request(items, self.now_s + limit_s, self.now_s)
+        self.tell(Submitted(id_, MODEL, items, self.now_s + limit_s))
+
+    @rule()
+    def plan(self) -> None:
+        self.look()
+
+    @rule(seconds=st.sampled_from([0.0001, 0.001, 0.003, 0.02, 1.0]))
+    def wait(self, seconds: float) -> None:
+        """Time passes, with a plan at every wake-up on the way."""
+        until_s = self.now_s + seconds
+        for _ in range(1000):
+            self.look()
+            if self.wake_at_s is None or self.wake_at_s > until_s:
+                break
+            assert self.wake_at_s > self.now_s, "a wake-up that brings nothing"
+            self.now_s = self.wake_at_s
+        else:
+            raise AssertionError("wakes for ever")
+        self.now_s = until_s
+        self.look()
+
+    @rule(slots=st.integers(1, 3))
+    def worker_up(self, slots: int) -> None:
+        self.workers += 1
+        self.up.add(self.workers)
+        self.slots[self.workers] = slots
+        self.tell(WorkerUp(self.workers, slots))
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data())
+    def worker_draining(self, data) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.up)))
+        self.look()
+        self.draining.add(worker)
+        self.tell(WorkerDraining(worker))
+
+    @precondition(lambda self: self.up)
+    @rule(data=st.data())
+    def worker_down(self, data) -> None:
+        worker = data.draw(st.sampled_from(sorted(self.up)))
+        self.look()
+        self.up.discard(worker)
+        for id_, action in list(self.actions.items()):
+            if action.worker == worker:
+                del self.actions[id_]
+                for request_id in {part.id for part in action.parts}:
+                    self.requests[request_id].losses += 1
+        self.tell(WorkerDown(worker, "killed"))
+
+    @precondition(lambda self: self.actions)
+    @rule(data=st.data())
+    def result(self, data) -> None:
+        action = self.actions.pop(data.draw(st.sampled_from(sorted(self.actions))))
+        if action.kind is Kind.LOAD:
+            self.loaded.add(action.worker)
+        for part in action.parts:
+            request = self.requests[part.id]
+            if not request.over:
+                request.done += part.stop - part.start
+                assert request.done <= request.items, "executed twice"
+        self.tell(Result(action.id, action.worker, True, None))
+
+    @precondition(lambda self: self.requests)
+    @rule(data=st.data())
+    def cancel(self, data) -> None:
+        id_ = data.draw(st.sampled_from(sorted(self.requests)))
+        if not self.requests[id_].over:
+            self.look()
+        if not self.requests[id_].over:
+            self.requests[id_].cancelled = True
+            self.tell(Cancelled(id_))
+
+    @rule(size=st.integers(1, 8), timeout_us=st.sampled_from([0, 500, 5000]))
+    def settings_changed(self, size: int, timeout_us: int) -> None:
+        self.settings = self.settings.changed(
+            {"batching.max_size": size, "batching.timeout_us": timeout_us}
+        )
+        self.tell(SettingsChanged(self.settings, keep_learnt=False))
+
+    @invariant()
+    def counts_what_waits(self) -> None:
+        assert self.scheduler.waiting_items >= 0
+
+    def teardown(self) -> None:
+        """Everything submitted comes out exactly once when workers answer and time passes."""
+        self.worker_up(2)
+        for _ in range(400):
+            self.look()
+            for id_, action in list(self.actions.items()):
+                if action.worker not in self.up:
+                    continue
+                del self.actions[id_]
+                if action.kind is Kind.LOAD:
+                    self.loaded.add(action.worker)
+                for part in action.parts:
+                    request = self.requests[part.id]
+                    if not request.over:
+                        request.done += part.stop - part.start
+                self.tell(Result(id_, action.worker, True, None))
+            self.now_s += 0.01
+            if all(request.over for request in self.requests.values()) and not self.actions:
+                break
+        assert all(request.over for request in self.requests.values()), "left hanging"
+        self.look()
+        assert self.scheduler.waiting_items == 0
+
+
+TestSchedulerLaws = SchedulerMachine.TestCase
+TestSchedulerLaws.settings = hypothesis_settings(
+    max_examples=150, stateful_step_count=40, deadline=None
+)
