@@ -4,7 +4,7 @@ Pure: bytes in, values out; it waits for nothing and opens nothing. The form is 
 (little-endian structs, JSON where speed does not matter) and written down in docs/replica-wire.md;
 change both together.
 
-Rule 1: a message is an 8-byte head (magic, version, type, length of the body) and a body (`stream`).
+Rule 1: a message is an 8-byte head (magic, version, type, bytes of the body) and a body (`stream`).
 Rule 2: nothing is allocated by a length that was not checked against `max_message_bytes` first.
 Rule 3: payloads are not copied; what a function returns are views of what it was given.
 Rule 4: the layout of a frame (names, datatypes, shapes) is told by its descriptor; equal bytes mean

@@ -1,9 +1,10 @@
 """INFER and RESULT: one batch to a replica, and its answers; one frame per request either way.
 
-    INFER  = u64 action, u32 model, i64 earliest_ns, i64 latest_ns, u32 count,
-             count x (u32 bytes of the frame, u16 encoding, u16 reserved, u32 start, u32 stop), frames
+    INFER  = u64 action, u32 model, i64 earliest_ns, i64 latest_ns, u32 count, entries, frames
+    entry  = u32 bytes of the frame, u16 encoding, u16 reserved, u32 start, u32 stop
     RESULT = u64 action, u16 status, u16 reserved, i64 started_ns, u64 input_ns, u64 exec_ns,
-             u64 output_ns, u32 count, count x (u32 bytes of the frame, u16 status, u16 reserved), frames
+             u64 output_ns, u32 count, entries, frames
+    entry  = u32 bytes of the frame, u16 status, u16 reserved
 
 The heads are made here; the frames themselves are written by the caller straight after, buffer by
 buffer, so that no payload is copied into a message.
@@ -35,7 +36,7 @@ class Encoding(enum.IntEnum):
 
 
 class ActionStatus(enum.IntEnum):
-    """How an action, or one request of it, ended; from 10 on, Clockwork's numbers where it has one."""
+    """How an action, or one request of it, ended; from 10 on with Clockwork's numbers."""
 
     OK = 0
     MODEL_RAISED = 1

@@ -2,12 +2,12 @@
 
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
-                       JSON {"model": number, "name", "version", "kind", "path": text or null, "threads"}
+                       JSON {"model": number, "name", "version", "kind", "path" or null, "threads"}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-LOADED's JSON is a signature (`Signature.as_json`) with "load_s", or {"error": text}; UNLOADED's is {} or
-{"error": text}. Unknown keys of a JSON object are ignored, so that later versions may add some.
+LOADED's JSON is {"signature": see `Signature.as_json`, "load_s"} or {"error"}; UNLOADED's is {} or
+{"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Frames in the tensors encoding: a descriptor (what the tensors are), then their bytes back to back.
+"""Frames in the tensors encoding: a descriptor of the tensors, then their bytes back to back.
 
     frame      = u32 bytes of the descriptor, descriptor, data of each tensor
     descriptor = u16 count, then per tensor:
-                 u8 datatype, u8 rank, u16 bytes of the name, u64 bytes of the data, i64 x rank, name
+                 u8 datatype, u8 rank, u16 bytes of name, u64 bytes of data, i64 x rank, name
 
 Elements are little-endian and row-major; a BYTES element is a u32 length and that many bytes (the
 binary form of the Open Inference Protocol). The contents of BYTES tensors are not looked at here.
 
-Most traffic repeats a handful of layouts, so parsing is a look-up by the descriptor's bytes. The table
-is bounded: a client that sends ever new shapes makes it start anew, no more.
+Most traffic repeats a handful of layouts, so parsing is a look-up by the descriptor's bytes. The
+table is bounded: a client that sends ever new shapes makes it start anew, no more.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ def _parse_tensor(descriptor: bytes, position: int, start: int) -> tuple[TensorL
         or data_bytes < elements * 4 * (not item_bytes)
     ):
         raise WireError(
-            f"tensor {name!r} of a frame has {data_bytes} bytes, not those of {datatype}{list(shape)}"
+            f"tensor {name!r} of a frame has {data_bytes} bytes, "
+            f"which does not fit {datatype}{list(shape)}"
         )
     return TensorLayout(name, datatype, shape, start, start + data_bytes), position + name_bytes

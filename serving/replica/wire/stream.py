@@ -105,7 +105,7 @@ class Parser:
         """The messages that are complete with these bytes, as (type, body).
 
         Raises:
-            WireError: not this protocol, or a message above the limit; the stream cannot be read on.
+            WireError: not this protocol, or a message above the limit; the stream is lost.
         """
         if self._held:
             self._held.append(data)
