@@ -1,0 +1,50 @@
+"""What a search space must know of the world: the machine and the load.
+
+In: figures that the hub read (cores, MiB, MHz). Out: two frozen values, and the symbols that
+constraints may name. Reads nothing itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+ENVIRONMENT_SYMBOLS = ("machine.cores", "machine.memory_mb", "concurrency")
+"""Names that a constraint may use beside the knobs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine that serves."""
+
+    cores: int
+    """Cores that this process may use, not those that are built in."""
+    memory_mb: int
+    """MiB that replicas may use together."""
+    gpu_clocks_mhz: tuple[int, ...] = ()
+    """Clocks that the GPU can be locked to; empty without a GPU that offers them."""
+
+    def __post_init__(self) -> None:
+        if self.cores < 1:
+            raise ValueError(f"a machine of {self.cores} cores, expected at least 1")
+        if self.memory_mb < 1:
+            raise ValueError(f"a machine of {self.memory_mb} MiB, expected at least 1")
+        if any(clock < 1 for clock in self.gpu_clocks_mhz):
+            raise ValueError(f"GPU clocks {self.gpu_clocks_mhz}, expected MHz above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """The machine, and the load under which it is tuned."""
+
+    concurrency: int
+    """Requests in flight at any time (closed loop), each of one item."""
+    machine: Machine
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ValueError(f"concurrency {self.concurrency}, expected at least 1")
+
+    def symbols(self) -> dict[str, int]:
+        """Values of `ENVIRONMENT_SYMBOLS`."""
+        values = (self.machine.cores, self.machine.memory_mb, self.concurrency)
+        return dict(zip(ENVIRONMENT_SYMBOLS, values, strict=True))

@@ -1,0 +1,331 @@
+"""Knobs: one searched setting each, its values, and their places in the unit interval.
+
+A knob has a *range* (what may be given) and a *grid* (what is searched): a search tries some dozens
+of configurations of a noisy system, so values a few per cent apart cannot be told from one another.
+The default is always on the grid, so that the default configuration is a cell like any other.
+
+In: numbers and texts. Out: `values()`, and `to_unit` / `from_unit` for samplers that work in [0,
+1]. Knows nothing of the engine's settings, of files or of other knobs; a condition is kept as text.
+
+A log scale cannot hold 0, yet 0 (off, at once) often belongs beside 100 to 10,000: `zero` adds it,
+one grid step below `low`. With n positive values, 0 lies at 0, `low` at 1/n and `high` at 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any, Generic, Literal, Self, TypeVar, cast
+
+from tuner.values import KnobInfo, Value
+
+Scale = Literal["linear", "log"]
+Number = TypeVar("Number", int, float)
+
+DEFAULT_POINTS = 8
+"""Values of a range without `step` and `points` that is not a linear one of whole numbers."""
+
+_SIGNIFICANT = 10
+"""Digits that a computed float keeps: 0.3, not 0.30000000000000004."""
+
+
+class KnobError(ValueError):
+    """A knob contradicts itself; `field` is the key that is wrong."""
+
+    def __init__(self, field: str, text: str) -> None:
+        super().__init__(field, text)
+        self.field = field
+        self.text = text
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.text}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _NumberKnob(Generic[Number]):
+    name: str
+    default: Number
+    low: Number
+    high: Number
+    unit: str = ""
+    scale: Scale = "linear"
+    step: Number | None = None
+    """Distance of the grid's values; linear scale only."""
+    points: int | None = None
+    """How many values the grid has, evenly on the knob's scale, both ends included."""
+    grid: tuple[Number, ...] = ()
+    """The grid itself, ascending, instead of `step` or `points`; 0 beside a log scale is `zero`."""
+    zero: bool = False
+    """Whether 0 is allowed beside a log range."""
+    condition: str = ""
+    """Expression over other knobs; where it is false this one does nothing: it is its default."""
+
+    def __post_init__(self) -> None:
+        _check_range(self)
+        _check_grid(self)
+        try:
+            self.check(self.default)
+        except ValueError as error:
+            raise KnobError("default", str(error)) from None
+        if self.grid and self.default not in self.values():
+            raise KnobError(
+                "default", f"{self.default!r} is not one of the choices {_listed(self.values())}"
+            )
+
+    def values(self) -> tuple[Number, ...]:
+        """The grid that is searched, ascending; the default is always in it."""
+        return cast("tuple[Number, ...]", _grid(self))
+
+    def check(self, value: object) -> None:
+        """Refuse what is not a number of this knob's type and range.
+
+        Raises:
+            ValueError: with what was given and what is allowed.
+        """
+        if not self._is_right_type(value) or not self._is_in_range(value):
+            raise ValueError(f"{self.name} = {value!r}, expected {self._allowed()}")
+
+    def to_unit(self, value: Value) -> float:
+        """Place of a value on the knob's scale, in [0, 1]."""
+        self.check(value)
+        assert not isinstance(value, str)
+        if self.zero and value == 0:
+            return 0.0
+        gap = 1 / (len(self.values()) - 1) if self.zero else 0.0
+        if self.low == self.high:
+            return gap
+        if self.scale == "log":
+            place = math.log(value / self.low) / math.log(self.high / self.low)
+        else:
+            place = (value - self.low) / (self.high - self.low)
+        return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
+
+    def from_unit(self, u: float) -> Value:
+        """The grid's value nearest to `u` in [0, 1]; between two, the lower one."""
+        return _nearest(self, u)
+
+    def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
+        """This knob with some of its values; a default that is not kept moves to the nearest one.
+
+        None if no value is kept, or only the 0 beside a log range.
+        """
+        kept = [value for value in self.values() if is_kept(value)]
+        grid = tuple(value for value in kept if not (self.zero and value == 0))
+        if not grid:
+            return None
+        default = min(kept, key=lambda value: abs(value - self.default))
+        cut: dict[str, Any] = {"low": grid[0], "high": grid[-1], "grid": grid, "default": default}
+        zero = self.zero and 0 in kept
+        return dataclasses.replace(self, step=None, points=None, zero=zero, **cut)
+
+    def info(self) -> KnobInfo:
+        """What reports need."""
+        return KnobInfo(
+            name=self.name,
+            unit=self.unit,
+            scale=self.scale,
+            values=self.values(),
+            default=self.default,
+        )
+
+    def _is_right_type(self, value: object) -> bool:
+        kinds = int if isinstance(self, IntKnob) else int | float
+        return isinstance(value, kinds) and not isinstance(value, bool)
+
+    def _is_in_range(self, value: object) -> bool:
+        assert isinstance(value, int | float)
+        return bool(self.low <= value <= self.high or (self.zero and value == 0))
+
+    def _allowed(self) -> str:
+        unit = f" {self.unit}" if self.unit else ""
+        return f"{_noun(self)} from {self.low!r} to {self.high!r}{unit}" + (
+            ", or 0" if self.zero else ""
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class IntKnob(_NumberKnob[int]):
+    """A whole number; a linear range without `step` or `points` has all of them in its grid."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FloatKnob(_NumberKnob[float]):
+    """A real number."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ChoiceKnob:
+    """One of several texts or of false and true, without an order."""
+
+    name: str
+    default: str | bool
+    choices: tuple[str | bool, ...]
+    unit: str = ""
+    condition: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.choices or len(set(self.choices)) != len(self.choices):
+            raise KnobError(
+                "choices", f"{_listed(self.choices)}: expected one or more different choices"
+            )
+        if self.default not in self.choices:
+            raise KnobError(
+                "default", f"{self.default!r} is not one of the choices {_listed(self.choices)}"
+            )
+
+    def values(self) -> tuple[str | bool, ...]:
+        """The choices, in the order given."""
+        return self.choices
+
+    def check(self, value: object) -> None:
+        """Refuse what is not one of the choices.
+
+        Raises:
+            ValueError: with what was given and what is allowed.
+        """
+        if not isinstance(value, str | bool) or value not in self.choices:
+            raise ValueError(f"{self.name} = {value!r}, expected one of {_listed(self.choices)}")
+
+    def to_unit(self, value: Value) -> float:
+        """Place of a choice: evenly spread in the order given, which means nothing."""
+        self.check(value)
+        return self.values().index(value) / max(1, len(self.choices) - 1)
+
+    def from_unit(self, u: float) -> Value:
+        """The choice nearest to `u` in [0, 1]; between two, the earlier one."""
+        return _nearest(self, u)
+
+    def info(self) -> KnobInfo:
+        """What reports need."""
+        return KnobInfo(
+            name=self.name,
+            unit=self.unit,
+            scale="linear",
+            values=self.choices,
+            default=self.default,
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceKnob:
+    """A whole number whose choices the device names: an `IntKnob`, or nothing, on a machine."""
+
+    name: str
+    unit: str = ""
+    points: int = DEFAULT_POINTS
+    """Most values taken of those that the device offers; the ends are always among them."""
+
+    def __post_init__(self) -> None:
+        if self.points < 2:
+            raise KnobError(
+                "points", f"{self.points}, expected at least 2: both ends of what the device offers"
+            )
+
+    def on(self, offered: tuple[int, ...]) -> IntKnob | None:
+        """The knob over what a device offers, default the highest; None without a choice."""
+        known = sorted(set(offered))
+        if len(known) < 2:
+            return None
+        count = min(self.points, len(known))
+        kept = tuple(known[round(i * (len(known) - 1) / (count - 1))] for i in range(count))
+        return IntKnob(
+            name=self.name, unit=self.unit, low=kept[0], high=kept[-1], grid=kept, default=kept[-1]
+        )
+
+
+NumberKnob = IntKnob | FloatKnob
+SearchedKnob = IntKnob | FloatKnob | ChoiceKnob
+Knob = IntKnob | FloatKnob | ChoiceKnob | DeviceKnob
+
+
+def _check_range(knob: _NumberKnob[Number]) -> None:
+    ends: tuple[Any, ...] = (knob.low, knob.high, *knob.grid)
+    for end in ends:
+        if not knob._is_right_type(end) or not math.isfinite(end):  # noqa: SLF001 - the same file
+            raise KnobError("range", f"{end!r} is not {_noun(knob)}")
+    if knob.low > knob.high:
+        raise KnobError("range", f"[{knob.low!r}, {knob.high!r}], expected the lower end first")
+    if knob.scale not in {"linear", "log"}:
+        raise KnobError("scale", f"{knob.scale!r}, expected linear or log")
+    if knob.scale == "log" and knob.low <= 0:
+        raise KnobError(
+            "range",
+            f"a log scale starts above 0, not at {knob.low!r}; `zero: true` adds 0",
+        )
+    if knob.zero and knob.scale != "log":
+        raise KnobError("zero", "0 is added beside a log range only; a linear range can begin at 0")
+
+
+def _check_grid(knob: _NumberKnob[Number]) -> None:
+    if sum((bool(knob.grid), knob.step is not None, knob.points is not None)) > 1:
+        raise KnobError(
+            "points" if knob.points is not None else "step", "only one of choices, step and points"
+        )
+    if knob.step is not None:
+        if knob.scale == "log":
+            raise KnobError(
+                "step", "a log scale has no step; say how many values there are with `points`"
+            )
+        if not knob.step > 0:
+            raise KnobError("step", f"{knob.step!r}, expected a number above 0")
+    if knob.points is not None and not 2 <= knob.points <= 1000:
+        raise KnobError("points", f"{knob.points!r}, expected from 2 to 1000")
+    if knob.grid:
+        if any(low >= high for low, high in itertools.pairwise(knob.grid)):
+            raise KnobError(
+                "choices", f"{_listed(knob.grid)}, expected ascending and different numbers"
+            )
+        if (knob.grid[0], knob.grid[-1]) != (knob.low, knob.high):
+            raise KnobError(
+                "choices", f"{_listed(knob.grid)} do not span {knob.low!r} to {knob.high!r}"
+            )
+
+
+@functools.lru_cache(maxsize=1024)
+def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
+    found: set[int | float] = set(knob.grid or _computed(knob)) | {knob.default}
+    if knob.zero:
+        found.add(0)
+    kind = int if isinstance(knob, IntKnob) else float
+    return tuple(kind(value) for value in sorted(found))
+
+
+def _computed(knob: _NumberKnob[Number]) -> list[int | float]:
+    low, high = float(knob.low), float(knob.high)
+    step = knob.step
+    if (
+        step is None
+        and knob.points is None
+        and isinstance(knob, IntKnob)
+        and knob.scale == "linear"
+    ):
+        step = 1
+    if step is not None:
+        raw = [low + i * step for i in range(math.floor((high - low) / step + 1e-9) + 1)]
+    else:
+        count = knob.points or DEFAULT_POINTS
+        shares = [i / (count - 1) for i in range(count)]
+        if knob.scale == "log":
+            raw = [low * (high / low) ** share for share in shares]
+        else:
+            raw = [low + (high - low) * share for share in shares]
+    if isinstance(knob, IntKnob):
+        return [round(value) for value in raw]
+    return [min(max(float(f"{value:.{_SIGNIFICANT}g}"), low), high) for value in raw]
+
+
+def _nearest(knob: SearchedKnob | _NumberKnob[Number], u: float) -> Value:
+    if not 0.0 <= u <= 1.0:
+        raise ValueError(f"{knob.name}: {u!r} is not in [0, 1]")
+    return min(knob.values(), key=lambda value: abs(knob.to_unit(value) - u))
+
+
+def _noun(knob: _NumberKnob[Number]) -> str:
+    return "a whole number" if isinstance(knob, IntKnob) else "a number"
+
+
+def _listed(values: tuple[Value, ...]) -> str:
+    return ", ".join(repr(value) for value in values)

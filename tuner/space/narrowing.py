@@ -1,0 +1,76 @@
+"""Knobs cut to what the machine has, each cut with a note for the report.
+
+In: a knob and the machine. Out: the knob as it can be searched here, or None, and what was left
+out. A file is written for many machines: what one of them lacks is not an error, but the reader of
+a result must see that it was not tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tuner.space.environment import Machine
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, NumberKnob, SearchedKnob
+
+CLOCK = "accelerator.clock_mhz"
+"""The one knob that a device brings: it is no field of the serving settings."""
+
+
+class Narrowed(NamedTuple):
+    """A knob on one machine; None where nothing of it is left to choose there."""
+
+    knob: SearchedKnob | None
+    notes: tuple[str, ...] = ()
+
+
+def narrowed(knob: Knob, machine: Machine) -> Narrowed:
+    """The knob as far as the machine has what it asks for.
+
+    Raises:
+        ValueError: not one of its values fits.
+    """
+    if knob.name == CLOCK and not machine.gpu_clocks_mhz:
+        return Narrowed(None, (f"{CLOCK} left out: no GPU of this machine offers clocks to lock",))
+    if isinstance(knob, DeviceKnob):
+        return _device(knob, machine)
+    if isinstance(knob, ChoiceKnob):
+        return Narrowed(knob)
+    if knob.name == CLOCK:
+        return _cut(
+            knob, lambda value: value in machine.gpu_clocks_mhz, "the GPU does not offer it"
+        )
+    if knob.name in {"replica.cpu", "replica.threads"}:
+        return _cut(
+            knob, lambda value: value <= machine.cores, f"the machine has {machine.cores} cores"
+        )
+    if knob.name == "replica.memory_mb":
+        return _cut(
+            knob,
+            lambda value: value <= machine.memory_mb,
+            f"the machine has {machine.memory_mb} MiB",
+        )
+    return Narrowed(knob)
+
+
+def _device(knob: DeviceKnob, machine: Machine) -> Narrowed:
+    if knob.name != CLOCK:
+        raise ValueError(f"no device offers choices for {knob.name}; only {CLOCK} is the device's")
+    found = knob.on(machine.gpu_clocks_mhz)
+    if found is None:
+        return Narrowed(None, (f"{CLOCK} left out: the GPU offers one clock only",))
+    return Narrowed(found)
+
+
+def _cut(knob: NumberKnob, fits: Callable[[float], bool], reason: str) -> Narrowed:
+    left_out = [value for value in knob.values() if not fits(value)]
+    if not left_out:
+        return Narrowed(knob)
+    listed = ", ".join(f"{value}" for value in left_out)
+    cut = knob.only(fits)
+    if cut is None:
+        raise ValueError(f"none of its values ({listed} {knob.unit}) can be had: {reason}")
+    notes = [f"{knob.name}: {listed} {knob.unit} left out: {reason}"]
+    if cut.default != knob.default:
+        notes.append(f"{knob.name}: default {cut.default} {knob.unit} here, not {knob.default}")
+    return Narrowed(cut, tuple(notes))

@@ -1,0 +1,322 @@
+"""The search space: which configurations there are, which can work, and which behave the same.
+
+In: knobs, constraints, names of equivalence rules, and the environment (machine, concurrency). Out:
+cells, that is feasible configurations of which no two behave the same, in a fixed order; and their
+places in the unit cube. Knows nothing of files, samplers or trials.
+
+A space is written for any machine; `narrowed` binds it to one. Constraints that name the machine or
+the concurrency can only be decided with an environment, either given or bound.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import nearest
+from tuner.errors import InvalidSpace
+from tuner.space import enumeration, equivalence, narrowing
+from tuner.space.environment import ENVIRONMENT_SYMBOLS, Environment
+from tuner.space.expression import NUMBER, Expression, ExpressionError, Kind
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
+from tuner.values import Configuration, Value
+
+MAX_GRID = 5_000_000
+"""Most assignments before constraints: more take minutes to walk through, for no use."""
+
+Answer = TypeVar("Answer")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchSpace:
+    """Knobs, constraints and equivalence. No slots: compiled expressions lie beside the fields."""
+
+    name: str
+    knobs: tuple[Knob, ...]
+    constraints: tuple[str, ...] = ()
+    """Expressions over knobs and `ENVIRONMENT_SYMBOLS`, all of which must hold."""
+    equivalence: tuple[str, ...] = equivalence.RULES
+    """Rules of `tuner.space.equivalence` that hold for this model; empty: all cells differ."""
+    notes: tuple[str, ...] = ()
+    """What a reader of results must know: what was left out on this machine."""
+    source: str = ""
+    """The file that it came from, for errors; the name if there is none."""
+    environment: Environment | None = None
+    """What `narrowed` bound it to."""
+
+    def __post_init__(self) -> None:
+        """Check the parts against each other.
+
+        Raises:
+            InvalidSpace: a name twice, a wrong expression or rule, a grid that is too fine, or
+            nothing feasible.
+        """
+        if not self.knobs:
+            raise self._error("knobs", "there is none, expected at least one")
+        for name, count in _counted(knob.name for knob in self.knobs):
+            if count > 1:
+                raise self._error(f"knobs.{name}", f"given {count} times")
+        for i, rule in enumerate(self.equivalence):
+            if rule not in equivalence.RULES:
+                listed = ", ".join(equivalence.RULES)
+                hint = nearest(rule, equivalence.RULES)
+                raise self._error(
+                    f"equivalence[{i}]", f"unknown rule {rule!r}{hint} (rules: {listed})"
+                )
+        size = math.prod(len(knob.values()) for knob in self._searched)
+        if size > MAX_GRID:
+            raise self._error(
+                "knobs",
+                f"{size:,} configurations, more than {MAX_GRID:,}: use fewer points or choices",
+            )
+        self._check_conditions()
+        self._check_feasible()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the knobs that have values, in the order of the file."""
+        return tuple(knob.name for knob in self._searched)
+
+    def default(self) -> Configuration:
+        """Every knob at its default."""
+        return Configuration({knob.name: knob.default for knob in self._searched})
+
+    def is_feasible(
+        self, configuration: Mapping[str, Value], environment: Environment | None = None
+    ) -> bool:
+        """Whether every value is in its knob's range and every constraint holds.
+
+        Args:
+            configuration: one value for each knob; an inactive knob counts as its default.
+            environment: needed where a constraint names the machine or the concurrency and the
+            space is not narrowed.
+
+        Raises:
+            ValueError: a knob is missing or unknown, or the environment is needed and not there.
+        """
+        values = self._pinned(configuration)
+        try:
+            for knob in self._searched:
+                knob.check(values[knob.name])
+        except ValueError:
+            return False
+        values |= self._symbols(environment)
+        return self._guarded(
+            lambda: all(constraint.holds(values) for constraint in self._constraints.values())
+        )
+
+    def canonical(
+        self, configuration: Mapping[str, Value], environment: Environment
+    ) -> Configuration:
+        """The representative of the configurations that behave like this one.
+
+        It is feasible if the given one is, lies on the grid if the given one does, and is its own
+        representative. A configuration that behaves like none on the grid comes back as it is, but
+        for inactive knobs.
+        """
+        values = self._pinned(configuration)
+        wanted = self._key(values, environment)
+        touched = {name for rule in self.equivalence for name in equivalence.TOUCHED[rule]}
+        fixed = {name: value for name, value in values.items() if name not in touched}
+        for candidate in self._assignments(environment, fixed):
+            if self._key(candidate, environment) == wanted:
+                return Configuration(candidate)
+        return Configuration(values)
+
+    def cells(self, environment: Environment, limit: int = 200_000) -> tuple[Configuration, ...]:
+        """Every feasible configuration that is its own representative.
+
+        In lexicographic order of the grids, conditional knobs last. A space that is not narrowed
+        yet is narrowed first.
+
+        Raises:
+            InvalidSpace: there are more than `limit`.
+        """
+        space = self.narrowed(environment)
+        found: dict[tuple[Value, ...], dict[str, Value]] = {}
+        for values in space._assignments(environment):  # noqa: SLF001 - the same class
+            found.setdefault(space._key(values, environment), values)  # noqa: SLF001
+            if len(found) > limit:
+                raise self._error(
+                    "knobs", f"more than {limit:,} cells; use fewer points or choices"
+                )
+        return tuple(Configuration(values) for values in found.values())
+
+    def narrowed(self, environment: Environment) -> SearchSpace:
+        """This space on one machine: what the machine lacks is left out, with a note.
+
+        Constraints can be decided from then on.
+
+        Raises:
+            InvalidSpace: no value of some knob can be had here, or nothing is feasible, with the
+            constraint to blame.
+        """
+        if self.environment == environment:
+            return self
+        kept: list[Knob] = []
+        notes = list(self.notes)
+        for knob in self.knobs:
+            try:
+                found = narrowing.narrowed(knob, environment.machine)
+            except ValueError as error:
+                raise self._error(f"knobs.{knob.name}", str(error)) from None
+            notes += found.notes
+            if found.knob is not None:
+                kept.append(found.knob)
+        lost = {knob.name for knob in self.knobs} - {knob.name for knob in kept}
+        constraints = []
+        for text in self.constraints:
+            if self._constraints[text].names & lost:
+                notes.append(f"constraint left out with its knob: {text}")
+            else:
+                constraints.append(text)
+        space = dataclasses.replace(
+            self,
+            knobs=tuple(kept),
+            constraints=tuple(constraints),
+            notes=tuple(notes),
+            environment=environment,
+        )
+        if not space.is_feasible(space.default()):
+            note = "the default configuration breaks a constraint here; it is never proposed"
+            space = dataclasses.replace(space, notes=(*space.notes, note))
+        return space
+
+    def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
+        """Place of a configuration in the unit cube: (d,), in [0, 1], in the order of `names`."""
+        values = self._pinned(configuration)
+        return np.array(
+            [knob.to_unit(values[knob.name]) for knob in self._searched], dtype=np.float64
+        )
+
+    @functools.cached_property
+    def _searched(self) -> tuple[SearchedKnob, ...]:
+        return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
+
+    @functools.cached_property
+    def _constraints(self) -> dict[str, Expression]:
+        kinds = symbol_kinds(self.knobs)
+        return {
+            text: self._compiled(f"constraints[{i}]", text, kinds)
+            for i, text in enumerate(self.constraints)
+        }
+
+    @functools.cached_property
+    def _conditions(self) -> dict[str, Expression]:
+        kinds = symbol_kinds(self.knobs)
+        return {
+            knob.name: self._compiled(f"knobs.{knob.name}.condition", knob.condition, kinds)
+            for knob in self._searched
+            if knob.condition
+        }
+
+    def _compiled(self, key: str, text: str, kinds: Mapping[str, Kind]) -> Expression:
+        try:
+            return Expression(text, kinds)
+        except ExpressionError as error:
+            raise self._error(key, f"{text!r} {error}") from None
+
+    def _check_conditions(self) -> None:
+        fixed = {knob.name for knob in self._searched} - self._conditions.keys() - {narrowing.CLOCK}
+        for name, condition in self._conditions.items():
+            for other in sorted(condition.names - fixed):
+                raise self._error(
+                    f"knobs.{name}.condition",
+                    f"{other!r} cannot decide a condition: only knobs can that have none "
+                    f"and that every machine has ({', '.join(sorted(fixed))})",
+                )
+
+    def _check_feasible(self) -> None:
+        decidable = [c for c in self._constraints.values() if self._is_decidable(c)]
+        symbols = self.environment.symbols() if self.environment else {}
+        blamed = self._guarded(
+            lambda: enumeration.culprits(self._searched, self._conditions, decidable, symbols)
+        )
+        if blamed:
+            key = f"constraints[{self.constraints.index(blamed[0].text)}]"
+            where = "".join(f", {name} = {value}" for name, value in symbols.items())
+            if len(blamed) == 1:
+                raise self._error(key, f"{blamed[0].text!r} rules out every configuration{where}")
+            texts = " and ".join(repr(constraint.text) for constraint in blamed)
+            raise self._error(key, f"{texts} together rule out every configuration{where}")
+
+    def _is_decidable(self, constraint: Expression) -> bool:
+        undecided = {knob.name for knob in self.knobs} - set(self.names)
+        if self.environment is None:
+            undecided |= set(ENVIRONMENT_SYMBOLS)
+        return not constraint.names & undecided
+
+    def _symbols(self, environment: Environment | None) -> dict[str, int]:
+        known = environment or self.environment
+        if known is not None:
+            return known.symbols()
+        for text, constraint in self._constraints.items():
+            if constraint.names & set(ENVIRONMENT_SYMBOLS):
+                raise ValueError(
+                    f"{text!r} needs the machine: narrow the space first, or give the environment"
+                )
+        return {}
+
+    def _assignments(
+        self, environment: Environment, fixed: Mapping[str, Value] | None = None
+    ) -> Iterator[dict[str, Value]]:
+        constraints = [c for c in self._constraints.values() if not c.names & self._undefined]
+        found = enumeration.assignments(
+            self._searched, self._conditions, constraints, environment.symbols(), fixed=fixed
+        )
+        while (values := self._guarded(lambda: next(found, None))) is not None:
+            yield values
+
+    @functools.cached_property
+    def _undefined(self) -> frozenset[str]:
+        return frozenset(knob.name for knob in self.knobs) - set(self.names)
+
+    def _key(self, values: Mapping[str, Value], environment: Environment) -> tuple[Value, ...]:
+        felt = equivalence.behaviour(values, environment, self.equivalence)
+        return tuple(felt[name] for name in self.names)
+
+    def _pinned(self, configuration: Mapping[str, Value]) -> dict[str, Value]:
+        values = dict(configuration)
+        if values.keys() != set(self.names):
+            missing, extra = (
+                sorted(set(self.names) - values.keys()),
+                sorted(values.keys() - set(self.names)),
+            )
+            raise ValueError(
+                f"not a configuration of {self.name}: missing {missing}, unknown {extra}"
+            )
+        for knob in self._searched:
+            condition = self._conditions.get(knob.name)
+            if condition is not None and not condition.holds(values):
+                values[knob.name] = knob.default
+        return values
+
+    def _guarded(self, decide: Callable[[], Answer]) -> Answer:
+        try:
+            return decide()
+        except ZeroDivisionError:
+            raise self._error(
+                "constraints", "one of them divides by 0 for some configuration"
+            ) from None
+
+    def _error(self, key: str, text: str) -> InvalidSpace:
+        return InvalidSpace(self.source or self.name, key, text)
+
+
+def symbol_kinds(knobs: tuple[Knob, ...]) -> dict[str, Kind]:
+    """What an expression may name, and what it may do with it."""
+    kinds: dict[str, Kind] = {
+        knob.name: knob.choices if isinstance(knob, ChoiceKnob) else NUMBER for knob in knobs
+    }
+    return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
+
+
+def _counted(names: Iterator[str]) -> list[tuple[str, int]]:
+    return [(name, len(list(group))) for name, group in itertools.groupby(sorted(names))]
