@@ -15,7 +15,7 @@ import asyncio
 import json
 import time
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, cast
 
 import httptools
 
@@ -184,8 +184,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._listener.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:

@@ -18,8 +18,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from serving import json_tensors
 from serving.errors import InvalidRequest, nearest
-from serving.protocol import oip_json as json_tensors
 from serving.replica import wire
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
@@ -138,7 +138,7 @@ class Codec:
         declared: list[Tensor] = []
         sizes: list[int] = []
         for item in inputs:
-            name, datatype, shape = _declared(item)
+            name, datatype, shape = json_tensors.declared(item)
             size = _binary_size(item, name)
             elements = math.prod(shape)
             if ITEM_BYTES[datatype]:
@@ -174,7 +174,7 @@ class Codec:
             if "data" in item:
                 tensors.append(json_tensors.tensor_from_json(item))
                 continue
-            name, datatype, shape = _declared(item)
+            name, datatype, shape = json_tensors.declared(item)
             size = _binary_size(item, name)
             data = body[position : position + size]
             if len(data) < size:
@@ -243,7 +243,7 @@ class Codec:
         request = _parsed(skeleton)
         declared = []
         for item in _inputs(request):
-            name, datatype, shape = _declared(item)
+            name, datatype, shape = json_tensors.declared(item)
             if "data" not in item:
                 raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
             declared.append(Tensor(name, datatype, shape, b""))
@@ -415,21 +415,6 @@ def _inputs(request: Mapping[str, Any]) -> list[dict[str, Any]]:
                 f"input {item.get('name')!r} sets {'both' if given else 'none'}"
             )
     return inputs
-
-
-def _declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
-    name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
-    if not isinstance(name, str):
-        raise InvalidRequest(f"an input's name is {name!r}, expected a string")
-    if not isinstance(datatype, str) or datatype not in ITEM_BYTES:
-        raise InvalidRequest(
-            f"input {name!r}: datatype is {datatype!r}, expected one of {', '.join(ITEM_BYTES)}"
-        )
-    if not isinstance(shape, list) or not all(
-        type(length) is int and 0 <= length < 2**40 for length in shape
-    ):
-        raise InvalidRequest(f"invalid shape for input {name!r}: {shape!r}")
-    return name, datatype, tuple(shape)
 
 
 def _binary_size(item: Mapping[str, Any], name: str) -> int:

@@ -1,0 +1,190 @@
+"""Tensors of the Open Inference Protocol between their JSON form and raw bytes.
+
+In: an `inputs` item of a JSON request (name, shape, datatype, data flat or nested); out: a `Tensor` whose bytes are little-endian
+and row-major. And back, with flat data. Shared by the gateway (small bodies) and replicas (large ones). Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest
+from serving.values import ITEM_BYTES, Tensor
+
+NUMPY: dict[str, str] = {
+    "BOOL": "?",
+    "UINT8": "u1",
+    "UINT16": "<u2",
+    "UINT32": "<u4",
+    "UINT64": "<u8",
+    "INT8": "i1",
+    "INT16": "<i2",
+    "INT32": "<i4",
+    "INT64": "<i8",
+    "FP16": "<f2",
+    "FP32": "<f4",
+    "FP64": "<f8",
+}
+"""Datatype -> numpy's name of it, in wire order. BYTES has none."""
+
+_MAX_ELEMENTS = 2**40
+
+
+def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
+    """Name, datatype and shape of an input, checked.
+
+    Raises:
+        InvalidRequest: one of them is missing or wrong.
+    """
+    name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
+    if not isinstance(name, str):
+        raise InvalidRequest(f"an input's name is {name!r}, expected a string")
+    if not isinstance(datatype, str) or datatype not in ITEM_BYTES:
+        raise InvalidRequest(
+            f"input {name!r}: datatype is {datatype!r}, expected one of {', '.join(ITEM_BYTES)}"
+        )
+    if (
+        not isinstance(shape, list)
+        or not all(type(length) is int and 0 <= length < _MAX_ELEMENTS for length in shape)
+        or math.prod(shape) >= _MAX_ELEMENTS
+    ):
+        raise InvalidRequest(f"invalid shape for input {name!r}: {shape!r}")
+    return name, datatype, tuple(shape)
+
+
+def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
+    """The tensor of one JSON input.
+
+    Raises:
+        InvalidRequest: with the input's name, what was given and what was expected.
+    """
+    name, datatype, shape = declared(item)
+    data = item.get("data")
+    if not isinstance(data, list):
+        raise InvalidRequest(f"input {name!r}: data is {type(data).__name__}, expected an array")
+    elements = math.prod(shape)
+    if datatype == "BYTES":
+        return Tensor(name, datatype, shape, _bytes_elements(name, data, elements))
+    try:
+        array = np.asarray(data)
+    except ValueError:
+        raise InvalidRequest(f"input {name!r}: the nested data is ragged") from None
+    if array.size != elements:
+        raise InvalidRequest(
+            f"input {name!r}: data has {array.size} elements, shape {list(shape)} takes {elements}"
+        )
+    return Tensor(name, datatype, shape, _converted(name, datatype, array, data).tobytes())
+
+
+def _converted(
+    name: str, datatype: str, array: NDArray[Any], data: list[Any]
+) -> NDArray[np.generic]:
+    """The array in its datatype; nothing is rounded, cut off or taken for a number that is none."""
+    wanted = np.dtype(NUMPY[datatype])
+    if not array.size:
+        return array.astype(wanted)
+    if array.dtype.kind == "O" and wanted.kind in "iu":
+        array = _whole_numbers(name, datatype, data)
+    allowed = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}[wanted.kind]
+    if array.dtype.kind not in allowed:
+        kind = "booleans" if wanted.kind == "b" else "integers" if wanted.kind in "iu" else "numbers"
+        raise InvalidRequest(f"input {name!r}: {datatype} takes {kind}, data holds something else")
+    if wanted.kind in "iu":
+        limits = np.iinfo(wanted)
+        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+            raise InvalidRequest(
+                f"input {name!r}: {datatype} takes {limits.min} to {limits.max}, data holds "
+                f"{array.min()} to {array.max()}"
+            )
+    return array.astype(wanted)
+
+
+def _whole_numbers(name: str, datatype: str, data: list[Any]) -> NDArray[Any]:
+    """Integers that numpy did not fit into one type of its own: only UINT64 can hold them."""
+    flat = list(_flat(data))
+    if not all(type(value) is int for value in flat):
+        raise InvalidRequest(f"input {name!r}: {datatype} takes integers")
+    try:
+        return np.array(flat, dtype=np.uint64 if min(flat) >= 0 else np.int64)
+    except OverflowError:
+        raise InvalidRequest(f"input {name!r}: data is out of the range of {datatype}") from None
+
+
+def _flat(data: list[Any]) -> list[Any]:
+    """The elements of nested arrays, in order."""
+    while any(isinstance(value, list) for value in data):
+        if not all(isinstance(value, list) for value in data):
+            raise InvalidRequest("the nested data is ragged")
+        data = [inner for value in data for inner in value]
+    return data
+
+
+def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
+    flat = _flat(data)
+    if len(flat) != elements:
+        raise InvalidRequest(
+            f"input {name!r}: data has {len(flat)} elements, its shape takes {elements}"
+        )
+    if not all(isinstance(value, str) for value in flat):
+        raise InvalidRequest(f"input {name!r}: BYTES takes strings")
+    encoded = [value.encode() for value in flat]
+    return b"".join(struct.pack("<I", len(value)) + value for value in encoded)
+
+
+def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
+    """The JSON form of an output, with flat data.
+
+    Raises:
+        InvalidRequest: its values have no JSON form (BYTES that are not UTF-8, numbers that are not finite).
+    """
+    head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    if tensor.datatype == "BYTES":
+        return {**head, "data": _strings(tensor)}
+    array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        raise InvalidRequest(
+            f"output {tensor.name!r} holds numbers that JSON does not have (nan or inf); ask for it in "
+            f"binary (parameters: binary_data)"
+        )
+    return {**head, "data": array.tolist()}
+
+
+def _strings(tensor: Tensor) -> list[str]:
+    data = bytes(tensor.data)
+    strings = []
+    position = 0
+    while position < len(data):
+        (length,) = struct.unpack_from("<I", data, position)
+        position += 4
+        try:
+            strings.append(data[position : position + length].decode())
+        except UnicodeDecodeError:
+            raise InvalidRequest(
+                f"output {tensor.name!r} holds bytes that are not UTF-8; ask for it in binary "
+                f"(parameters: binary_data)"
+            ) from None
+        position += length
+    return strings
+
+
+def decode_inputs(body: bytes | memoryview) -> tuple[Tensor, ...]:
+    """The input tensors of a whole JSON request.
+
+    Raises:
+        InvalidRequest: it is not JSON, or an input is wrong.
+    """
+    try:
+        request = json.loads(bytes(body))
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"failed to parse the request JSON: {error}") from None
+    inputs = request.get("inputs") if isinstance(request, dict) else None
+    if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
+        raise InvalidRequest("the request has no array `inputs` of objects")
+    return tuple(tensor_from_json(item) for item in inputs)

@@ -1,0 +1,131 @@
+"""A small real replica in a thread, and a home of such: the replica wire is spoken for real over a socket pair.
+
+It answers each request with its own input tensors (renamed to the outputs' names), after an optional delay; a test can make it misbehave.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import socket
+import threading
+import time
+
+from serving.errors import LimitsUnavailable
+from serving.replica import wire
+from serving.values import Signature, TensorSpec
+
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="data", datatype="UINT8", shape=(-1, -1)),),
+    outputs=(TensorSpec(name="data", datatype="UINT8", shape=(-1, -1)),),
+    platform="fake",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    reason: str
+    text: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    peak_memory_mb: float | None = None
+    cpu_s: float | None = None
+    throttled_s: float | None = None
+
+
+class FakeReplica:
+    """One replica: a thread behind a socket pair."""
+
+    def __init__(self, worker, home):
+        self.worker = worker
+        self.pid = 100_000 + worker
+        self.home = home
+        self.sock, self._peer = socket.socketpair()
+        self.sock.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+        self.ended = self._loop.create_future()
+        self.limits = None
+        self.batches = []
+        self._parser = wire.Parser()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def usage(self):
+        return Usage()
+
+    def set_limits(self, *, cpu, memory_mb):
+        if self.home.refuse_limits:
+            raise LimitsUnavailable("the fake kernel refuses")
+        self.limits = (cpu, memory_mb)
+
+    def kill(self):
+        self._end("killed", "killed by signal 9")
+
+    def die(self, reason="crash"):
+        """End from the outside, as a crash would."""
+        self._loop.call_soon_threadsafe(self._end, reason, f"ended: {reason}")
+
+    def _end(self, reason, text):
+        if not self.ended.done():
+            self.ended.set_result(Ended(reason, text))
+            with contextlib.suppress(OSError):
+                self._peer.shutdown(socket.SHUT_RDWR)
+
+    def _run(self):
+        with contextlib.suppress(OSError):
+            while data := self._peer.recv(1 << 20):
+                for kind, body in self._parser.feed(data):
+                    self._act(kind, body)
+
+    def _act(self, kind, body):
+        home = self.home
+        if kind is wire.MessageType.LOAD:
+            action = wire.parse_load(body).action_id
+            if home.load_error:
+                detail, status = {"error": home.load_error}, wire.ActionStatus.LOAD_FAILED
+            else:
+                detail, status = {"signature": SIGNATURE.as_json(), "load_s": 0.0}, 0
+            self._peer.sendall(wire.encode_loaded(action, status, detail))
+            return
+        message = wire.parse_infer(body)
+        self.batches.append(len(message.entries))
+        if home.die_on_batch:
+            self.die()
+            return
+        if home.hold.is_set():
+            home.release.wait(10)
+        if home.exec_s:
+            time.sleep(home.exec_s)
+        now_ns = time.monotonic_ns()
+        times = wire.ReplicaTimes(now_ns, 0, int(home.exec_s * 1e9), 0)
+        entries = [(len(entry.frame), home.entry_status) for entry in message.entries]
+        head = wire.result_head(message.action_id, 0, times, entries)
+        self._peer.sendall(b"".join([head, *(entry.frame for entry in message.entries)]))
+
+
+class FakeHome:
+    """A home of threads, with switches for what a test wants to go wrong."""
+
+    def __init__(self):
+        self.replicas = []
+        self.limits_text = "not enforced: replicas are threads"
+        self.exec_s = 0.0
+        self.entry_status = 0
+        self.load_error = None
+        self.die_on_batch = False
+        self.refuse_limits = False
+        self.hold = threading.Event()
+        self.release = threading.Event()
+
+    async def open(self, kind):
+        pass
+
+    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s):
+        replica = FakeReplica(worker, self)
+        replica.limits = (cpu, memory_mb)
+        self.replicas.append(replica)
+        return replica
+
+    async def close(self):
+        for replica in self.replicas:
+            replica.kill()
