@@ -1,11 +1,13 @@
 """Errors of the tuner; `exit_code` is what the command ends with.
 
-    TunerError (1)                   the study could not be done; the text is one line with the reason
+    TunerError (1)                   the study could not be done; one line with the reason
     ├── WrongUse (2)                 an option, a name or a file is wrong
     │   ├── InvalidSpace             a search-space file: file, key, expected, nearest valid name
     │   ├── UnknownStudy             no such study, with the ones there are
-    │   └── StudyExists              a study of that name is there: resume it or choose another name
-    ├── LaunchFailed                 the engine did not start; `cause`: oom, start, crash, timeout, limits
+    │   └── StudyExists              a study of that name is there: resume it or choose another
+    ├── StudyBusy                    another process runs the study
+    ├── Interrupted (130)            a signal ended the command; what was measured is kept
+    ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
     ├── LoadFailed                   the load generator could not drive the server
     └── StorageFailed                the run folder cannot be written (a full disk, no rights)
 
@@ -56,7 +58,9 @@ class UnknownStudy(WrongUse):
 
     def __str__(self) -> str:
         listed = ", ".join(self.known) if self.known else "none"
-        return f"study {self.name!r} is not known{nearest(self.name, self.known)} (studies: {listed})"
+        return (
+            f"study {self.name!r} is not known{nearest(self.name, self.known)} (studies: {listed})"
+        )
 
 
 class StudyExists(WrongUse):
@@ -67,7 +71,38 @@ class StudyExists(WrongUse):
         self.name = name
 
     def __str__(self) -> str:
-        return f"study {self.name!r} exists: go on with `tune resume {self.name}`, or choose another --study"
+        return (
+            f"study {self.name!r} exists: go on with `tune resume {self.name}`, choose another "
+            "--study, or start anew with --fresh"
+        )
+
+
+class StudyBusy(TunerError):
+    """Another process holds the study."""
+
+    def __init__(self, name: str, holder: str | None) -> None:
+        super().__init__(name, holder)
+        self.name = name
+        self.holder = holder
+
+    def __str__(self) -> str:
+        who = f"process {self.holder}" if self.holder else "another process"
+        return f"study {self.name!r} is being run by {who}: wait for it, or end it first"
+
+
+class Interrupted(TunerError):
+    """A signal ended the command; `resume` is what goes on, None where nothing was kept."""
+
+    exit_code = 130
+
+    def __init__(self, resume: str | None) -> None:
+        super().__init__(resume)
+        self.resume = resume
+
+    def __str__(self) -> str:
+        if self.resume is None:
+            return "interrupted before anything was kept"
+        return f"interrupted; everything measured is kept, go on with: {self.resume}"
 
 
 class LaunchFailed(TunerError):

@@ -1,0 +1,1 @@
+"""GPU clocks, read only in this version."""

@@ -1,0 +1,115 @@
+"""The folder of a study: whole files or none, one owner, and no deletion of what is not ours."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
+from tuner.store import run_folder
+from tuner.store.run_folder import RunFolder
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> RunFolder:
+    made = RunFolder(tmp_path / "runs", "one")
+    made.create({"target": {"model": "echo"}}, {"cores": 2})
+    return made
+
+
+def test_a_created_folder_is_a_study_and_gives_back_its_settings(folder: RunFolder) -> None:
+    """A new folder is recognised, listed, and holds the settings and the environment."""
+    assert folder.is_study()
+    assert folder.settings() == {"target": {"model": "echo"}}
+    assert folder.read_json("environment.json") == {"cores": 2}
+    assert run_folder.known_studies(folder.runs_dir) == ("one",)
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file may grow beyond 100 bytes: the kernel refuses as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("full_disk")
+def test_a_failed_write_leaves_the_old_file_and_no_rest(folder: RunFolder) -> None:
+    """Where a file cannot be written whole, the error is one line and the old file stands."""
+    folder.write_json("verdict.json", {"ratio": 1})
+    with pytest.raises(StorageFailed, match="cannot be written: File too large"):
+        folder.write_json("verdict.json", {"ratio": list(range(1000))})
+    assert folder.read_json("verdict.json") == {"ratio": 1}
+    assert [path for path in folder.path.iterdir() if path.suffix == ".partial"] == []
+
+
+def test_creation_that_fails_leaves_no_folder(tmp_path: pathlib.Path) -> None:
+    """Where the folder's parent is a file, the error names the path and nothing is made."""
+    (tmp_path / "runs").write_text("not a folder", encoding="utf-8")
+    with pytest.raises(StorageFailed, match="cannot be written"):
+        RunFolder(tmp_path / "runs", "one").create({}, {})
+
+
+def test_a_study_is_deleted_with_its_files(folder: RunFolder) -> None:
+    """`delete` removes what a study wrote, folders included."""
+    folder.write_bytes("trials/0/requests.npz", b"x")
+    (folder.path / "best.yaml.partial").write_bytes(b"rest of a killed process")
+    folder.delete()
+    assert not folder.exists()
+
+
+def test_what_is_not_ours_is_not_deleted(folder: RunFolder, tmp_path: pathlib.Path) -> None:
+    """Neither a folder that is no study nor a study with a user's file in it is deleted."""
+    (folder.path / "thesis.tex").write_text("years of work", encoding="utf-8")
+    with pytest.raises(WrongUse, match=r"thesis\.tex"):
+        folder.delete()
+    other = tmp_path / "runs" / "other"
+    other.mkdir()
+    with pytest.raises(WrongUse, match="not the folder of a study"):
+        RunFolder(tmp_path / "runs", "other").delete()
+    assert (folder.path / "thesis.tex").exists()
+    assert other.exists()
+
+
+def test_a_study_has_one_owner(folder: RunFolder) -> None:
+    """A second holder is refused by the number of the first process; after it, the lock is free."""
+    with folder.locked(), pytest.raises(StudyBusy, match=str(os.getpid())), folder.locked():
+        pytest.fail("a second holder was let in")
+    with folder.locked():
+        pass
+
+
+def test_the_lock_ends_with_a_killed_process(folder: RunFolder) -> None:
+    """A holder that is killed leaves no lock behind."""
+    code = (
+        "import pathlib, sys, time\n"
+        "from tuner.store.run_folder import RunFolder\n"
+        "with RunFolder(pathlib.Path(sys.argv[1]), 'one').locked():\n"
+        "    print('held', flush=True); time.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(folder.runs_dir)], stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        with pytest.raises(StudyBusy), folder.locked():
+            pass
+        process.kill()
+    with folder.locked():
+        pass
+
+
+def test_studies_are_found_by_name_and_by_path(folder: RunFolder) -> None:
+    """A name is looked up in the runs folder, a path is taken as it is, a miss is told."""
+    assert run_folder.find(folder.runs_dir, "one").path == folder.path
+    assert run_folder.find(pathlib.Path("elsewhere"), str(folder.path)).name == "one"
+    with pytest.raises(UnknownStudy, match="did you mean 'one'"):
+        run_folder.find(folder.runs_dir, "onee")

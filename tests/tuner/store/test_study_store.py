@@ -1,0 +1,133 @@
+"""A study in SQLite: trials come back as told, and a killed owner loses the running one."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.trial import TrialState
+
+from tests.fakes import studies
+from tuner.errors import StorageFailed, StudyExists, UnknownStudy
+from tuner.store import study_store
+from tuner.store.study_store import StudyStore
+from tuner.store.trial_rows import TrialResult
+from tuner.values import OK, Configuration, Measurement, Outcome
+
+DISTRIBUTIONS = {
+    "replica.count": IntDistribution(1, 4),
+    "routing.policy": CategoricalDistribution(["least-loaded", "round-robin"]),
+}
+DEFAULT = Configuration({"replica.count": 1, "routing.policy": "least-loaded"})
+
+
+def created(path: pathlib.Path, url: str | None = None) -> StudyStore:
+    store = StudyStore.create(
+        "s", database=path / "study.db", url=url, is_minimised=True, facts={"model": "echo"}
+    )
+    store.use_sampler(optuna.samplers.RandomSampler(seed=1))
+    return store
+
+
+def measured() -> Measurement:
+    return studies.measurement(12.0, np.random.default_rng(1))
+
+
+def result(objective: float | None, outcome: Outcome = OK) -> TrialResult:
+    return TrialResult(
+        outcome=outcome,
+        measurement=measured() if objective is not None else None,
+        objective=objective,
+        launch_s=0.05,
+        overhead_s=0.2,
+        started_at=1_790_000_000.0,
+    )
+
+
+def run_one(store: StudyStore, ended: TrialResult, origin: str = "initial") -> None:
+    trial = store.ask(DISTRIBUTIONS)
+    store.describe(trial, Configuration(trial.params), origin)
+    store.tell(trial, ended)
+
+
+def test_trials_come_back_as_they_were_told(tmp_path: pathlib.Path) -> None:
+    """A second opening of the storage gives the same trials, whatever their outcome."""
+    store = created(tmp_path)
+    store.enqueue(DEFAULT, origin="default")
+    run_one(store, result(12.5), origin="default")
+    oom = Outcome(status="infeasible", cause="oom", reason="limit 64 MiB, peak 63.9 MiB")
+    run_one(store, result(None, oom))
+    reopened = StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
+    trials = reopened.trials()
+    assert trials == store.trials()
+    assert [trial.objective for trial in trials] == [12.5, None]
+    assert trials[0].configuration == DEFAULT
+    assert trials[0].origin == "default"
+    assert trials[0].measurement == measured()
+    assert trials[1].outcome == oom
+    assert reopened.facts() == {"model": "echo"}
+
+
+def test_a_lost_trial_is_pruned_so_that_samplers_learn_from_it(tmp_path: pathlib.Path) -> None:
+    """Optuna's own view of an infeasible trial is PRUNED with its outcome."""
+    store = created(tmp_path)
+    run_one(store, result(None, Outcome(status="failed", cause="errors", reason="3 % were 500")))
+    frozen = store.study.get_trials()[0]
+    assert frozen.state is TrialState.PRUNED
+    assert frozen.user_attrs["outcome"]["cause"] == "errors"
+
+
+def test_a_killed_owner_loses_the_running_trial_alone(tmp_path: pathlib.Path) -> None:
+    """After `kill -9` in a trial, those before it are there and the running one is given up."""
+    code = (
+        "import pathlib, sys, time\n"
+        "sys.path.insert(0, sys.argv[2])\n"
+        "from tests.tuner.store import test_study_store as t\n"
+        "store = t.created(pathlib.Path(sys.argv[1]))\n"
+        "for i in range(3): t.run_one(store, t.result(10.0 + i))\n"
+        "trial = store.ask(t.DISTRIBUTIONS)\n"
+        "print('asked', flush=True); time.sleep(60)\n"
+    )
+    root = str(pathlib.Path(__file__).resolve().parents[3])
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path), root], stdout=subprocess.PIPE
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"asked\n"
+        process.kill()
+    store = StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
+    assert [trial.objective for trial in store.trials()] == [10.0, 11.0, 12.0]
+    assert store.give_up_running("killed") == 1
+    assert store.give_up_running("killed") == 0
+    assert len(store.trials()) == 3
+    assert store.study.get_trials()[3].state is TrialState.FAIL
+
+
+def test_names_are_taken_once_and_unknown_ones_are_said(tmp_path: pathlib.Path) -> None:
+    """Creating twice and opening nothing are errors of use."""
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    created(tmp_path, url)
+    with pytest.raises(StudyExists):
+        created(tmp_path, url)
+    with pytest.raises(UnknownStudy, match="studies: s"):
+        StudyStore.open_study("t", database=tmp_path / "study.db", url=url)
+    with pytest.raises(UnknownStudy):
+        StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
+    study_store.delete("s", url=url)
+    study_store.delete("s", url=url)
+    created(tmp_path, url)
+
+
+def test_a_storage_that_cannot_be_reached_is_one_line(tmp_path: pathlib.Path) -> None:
+    """An unreachable storage fails with its place and without its password."""
+    with pytest.raises(StorageFailed) as caught:
+        created(tmp_path, "sqlite:////nowhere/at/all.db")
+    assert "\n" not in str(caught.value)
+    shown = study_store.without_password("postgresql://u:secret@h/db")
+    assert "secret" not in shown

@@ -1,0 +1,91 @@
+"""Settings of a study: durations, relations between options, and the way through the file."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import WrongUse
+from tuner.settings import (
+    GROUPS,
+    MeasurementSettings,
+    SearchSettings,
+    StoreSettings,
+    StudySettings,
+    TargetSettings,
+    duration_s,
+    options,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1.5m", 90), ("0.5", 0.5)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    """Hours, minutes and seconds add up; a plain number is seconds."""
+    assert duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "ten", "-5", "5 minutes", "1m1h"])
+def test_wrong_durations(text: str) -> None:
+    """Anything else is refused with an example."""
+    with pytest.raises(ValueError, match="10m"):
+        duration_s(text)
+
+
+@pytest.mark.parametrize(
+    ("group", "values", "named"),
+    [
+        (TargetSettings, {"model": "echo", "concurrency": 0}, "--concurrency 0"),
+        (SearchSettings, {"trials": 10, "initial": 11}, "--initial 11"),
+        (SearchSettings, {"trials": 0}, "--trials 0"),
+        (SearchSettings, {"stop_ei": 1.0}, "--stop-ei 1.0"),
+        (SearchSettings, {"epsilon": 1.5}, "--epsilon 1.5"),
+        (MeasurementSettings, {"objective": "median"}, "--objective median"),
+        (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
+        (StoreSettings, {"study": "../escape"}, "--study ../escape"),
+        (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
+    ],
+)
+def test_wrong_values_name_their_option(group: type, values: dict[str, object], named: str) -> None:
+    """A value out of its range is refused with the option as it was given."""
+    with pytest.raises(WrongUse, match=named):
+        group(**values)
+
+
+@given(trials=st.integers(1, 200), data=st.data())
+def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
+    """What is written to settings.yaml is what is read from it."""
+    settings = StudySettings(
+        target=TargetSettings(model="echo", concurrency=data.draw(st.integers(1, 500))),
+        search=SearchSettings(trials=trials, initial=data.draw(st.integers(1, trials))),
+    )
+    text = yaml.safe_dump(settings.nested())
+    assert StudySettings.from_nested(yaml.safe_load(text), source="settings.yaml") == settings
+
+
+def test_unknown_keys_get_the_nearest_name() -> None:
+    """A misspelt key is refused with the file, the group and the right name."""
+    tree = {"target": {"model": "echo", "concurency": 3}}
+    with pytest.raises(WrongUse, match=r"settings\.yaml, target.*did you mean 'concurrency'"):
+        StudySettings.from_nested(tree, source="settings.yaml")
+
+
+def test_each_option_says_its_default() -> None:
+    """The help of every option that has a default says so, and no flag is given twice."""
+    flags = []
+    for group in GROUPS.values():
+        for field, option in options(group):
+            flags.append(option.flag)
+            if field.default is not field.default_factory:
+                assert "default" in option.help or field.name in {"model", "concurrency"}
+    assert len(flags) == len(set(flags))
+
+
+def test_blocks_are_whole_quota_periods() -> None:
+    """Two seconds make four blocks of half a second; shorter phases keep whole periods."""
+    assert MeasurementSettings().block_s == pytest.approx(0.5)
+    assert MeasurementSettings(seconds=0.5).block_s == pytest.approx(0.1)

@@ -1,0 +1,97 @@
+"""Blocking client of the engine's admin port: settings, and what the replicas report.
+
+One short connection per call, so that an engine that was restarted needs no new client. In: host,
+port, values. Out: parsed JSON, or an error that says whether the configuration was refused or the
+engine is gone.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.errors import LaunchFailed, TunerError
+from tuner.values import Cause
+
+READ_TIMEOUT_S = 10.0
+CAUSES: dict[str, Cause] = {
+    "oom": "oom",
+    "crash": "start",
+    "load": "start",
+    "timeout": "timeout",
+    "limits": "limits",
+}
+"""The engine's reasons for refusing settings -> our causes. A crash at the start: "start"."""
+
+
+class AdminClient:
+    """The admin port of one engine."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host = host
+        self.port = port
+
+    def settings(self) -> dict[str, Any]:
+        """Generation, settings, limits and model of the engine."""
+        return self._read("/admin/settings")
+
+    def replicas(self) -> dict[str, Any]:
+        """Replicas and their deaths since the last apply."""
+        return self._read("/admin/replicas")
+
+    def apply(self, settings: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
+        """Put settings into the running engine, on new replicas; returns when they are ready.
+
+        Raises:
+            LaunchFailed: `oom`, `start`, `timeout`, `limits` or `constraint` as the engine refused
+                them and still serves the old ones, or `crash` when the engine is gone.
+        """
+        body = {"settings": dict(settings), "fresh_replicas": True, "keep_learnt": False}
+        status, answer = self._call("PATCH", "/admin/settings", body, timeout_s=timeout_s)
+        if status == http.HTTPStatus.OK:
+            return answer
+        text = " ".join(str(answer.get("error", f"the engine answered {status}")).split())
+        if status == http.HTTPStatus.BAD_REQUEST:
+            raise LaunchFailed("constraint", text)
+        if status == http.HTTPStatus.CONFLICT:
+            raise LaunchFailed(CAUSES.get(str(answer.get("reason")), "start"), text)
+        raise LaunchFailed(
+            "crash", f"the engine answered {status} when it was given new settings: {text}"
+        )
+
+    def _read(self, path: str) -> dict[str, Any]:
+        status, answer = self._call("GET", path, None, timeout_s=READ_TIMEOUT_S)
+        if status != http.HTTPStatus.OK:
+            raise TunerError(
+                f"GET {path} on the admin port {self.host}:{self.port} answered {status}"
+            )
+        return answer
+
+    def _call(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
+    ) -> tuple[int, dict[str, Any]]:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        try:
+            content = None if body is None else json.dumps(body).encode()
+            connection.request(
+                method, path, content, {"Content-Type": "application/json"} if content else {}
+            )
+            response = connection.getresponse()
+            data = response.read()
+        except TimeoutError as error:
+            raise LaunchFailed(
+                "crash", f"the engine gave no answer to {method} {path} in {timeout_s:g} s"
+            ) from error
+        except (OSError, http.client.HTTPException) as error:
+            raise LaunchFailed(
+                "crash", f"the engine does not answer on its admin port: {error!r}"
+            ) from error
+        finally:
+            connection.close()
+        try:
+            parsed = json.loads(data)
+        except ValueError:
+            parsed = {"error": data[:200].decode(errors="replace")}
+        return response.status, parsed if isinstance(parsed, dict) else {"error": str(parsed)}

@@ -1,0 +1,280 @@
+"""Owner of one `python -m serving` process, from its start to its end, with nothing left behind.
+
+The process runs in a session of its own, so that Ctrl-C at a terminal reaches the tuner alone and
+the tuner decides. The kernel sends it SIGTERM when the tuner's thread that started it ends in any
+way (PR_SET_PDEATHSIG), so a `kill -9` of the tuner leaves no server; the server ends its own
+replicas. Start it from a thread that lives as long as the engine shall.
+
+In: model, settings, configurations. Out: facts (ports, limits), seconds, `ReplicaFacts`. Blocking,
+with timeouts.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import dataclasses
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import IO, Any, Self
+
+from tuner.errors import LaunchFailed, WrongUse
+from tuner.launching import apply, replica_facts
+from tuner.launching.admin import AdminClient
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.values import Configuration
+
+START_TIMEOUT_S = 90.0
+"""A server that is not ready after this long is given up; it loads a model in this time."""
+APPLY_TIMEOUT_S = 60.0
+"""Twice the engine's own time for a replica to become ready (replica.ready_timeout_s)."""
+STOP_GRACE_S = 1.5
+"""Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
+KEPT_LINES = 20
+_PR_SET_PDEATHSIG = 1
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EngineFacts:
+    """What a server says when it is ready."""
+
+    host: str
+    port: int
+    admin_port: int
+    pid: int
+    model: str
+    limits: str
+    """`enforced`, or `not enforced: <why>`."""
+
+
+class EngineProcess:
+    """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: _StandardError
+    ) -> None:
+        self._process = process
+        self._errors = errors
+        self.facts = facts
+        self.admin = AdminClient(facts.host, facts.admin_port)
+
+    @classmethod
+    def start(
+        cls,
+        model: str,
+        configuration: Configuration | None = None,
+        *,
+        timeout_s: float = START_TIMEOUT_S,
+    ) -> EngineProcess:
+        """Start a server on free ports and wait until it is ready.
+
+        Args:
+            model: name of a bundled model, or a file.
+            configuration: what it starts with; None: the engine's own defaults.
+            timeout_s: longest wait.
+
+        Raises:
+            WrongUse: the server says that model or settings are wrong.
+            LaunchFailed: `start` or `timeout`, with the server's own line.
+        """
+        process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
+            _command(model, configuration or Configuration({})),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_end_with(os.getpid()),  # noqa: PLW1509 - it calls prctl and getppid alone
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        errors = _StandardError(process.stderr)
+        try:
+            facts = _ready_facts(process, errors, timeout_s=timeout_s)
+        except BaseException:
+            _end(process, grace_s=STOP_GRACE_S)
+            errors.join()
+            process.stdout.close()
+            raise
+        _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
+        return cls(process, facts, errors)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.stop()
+
+    def apply(self, configuration: Configuration, *, timeout_s: float = APPLY_TIMEOUT_S) -> float:
+        """Launch a configuration on new replicas; returns the seconds until they were ready.
+
+        Raises:
+            LaunchFailed: the configuration was refused, or the engine is gone (cause `crash`).
+        """
+        before_s = time.monotonic()
+        self.admin.apply(apply.complete_settings(configuration), timeout_s=timeout_s)
+        return time.monotonic() - before_s
+
+    def replica_facts(self) -> ReplicaFacts:
+        """What the replicas report now.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        return replica_facts.parse(self.admin.replicas())
+
+    def is_running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process.poll() is None
+
+    def last_words(self) -> str:
+        """The last line that the server wrote for people, or how it ended."""
+        return self._errors.last_line() or f"exit status {self._process.poll()}"
+
+    def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
+        """End the server: SIGTERM, then SIGKILL after `grace_s`; harmless when it has ended."""
+        _end(self._process, grace_s=grace_s)
+        self._errors.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        _log.info(
+            "engine stopped",
+            extra={"fields": {"pid": self.facts.pid, "status": self._process.returncode}},
+        )
+
+
+class _StandardError:
+    """Reads a server's standard error to its end; keeps the last lines, logs each."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
+        self._thread = threading.Thread(target=self._read, name="engine-stderr", daemon=True)
+        self._thread.start()
+
+    def last_line(self) -> str:
+        """The newest line that is not a log event, else the newest event's text."""
+        lines = list(self._lines)
+        for line in reversed(lines):
+            if not line.startswith("{"):
+                return line
+        return _event_text(lines[-1]) if lines else ""
+
+    def join(self) -> None:
+        """Wait for the end of the stream; a replica that outlives its server must not hold us."""
+        self._thread.join(timeout=1.0)
+        if not self._thread.is_alive():
+            self._stream.close()
+
+    def _read(self) -> None:
+        for raw in self._stream:
+            line = raw.decode(errors="replace").rstrip()
+            if line:
+                self._lines.append(line)
+                _log.info("engine said", extra={"fields": {"line": line}})
+
+
+def _command(model: str, configuration: Configuration) -> list[str]:
+    command = [
+        sys.executable,
+        "-m",
+        "serving",
+        "--model",
+        model,
+        "--port",
+        "0",
+        "--admin-port",
+        "0",
+    ]
+    for name, value in apply.complete_settings(configuration).items():
+        command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
+    return command
+
+
+def _end_with(parent_pid: int) -> Callable[[], None]:
+    """What the child does before exec: ask for SIGTERM at the parent's end; check that it lives."""
+    libc = ctypes.CDLL(
+        None, use_errno=True
+    )  # loaded before the fork: nothing may be allocated after it
+
+    def prepare() -> None:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent_pid:
+            os._exit(1)
+
+    return prepare
+
+
+def _ready_facts(
+    process: subprocess.Popen[bytes], errors: _StandardError, *, timeout_s: float
+) -> EngineFacts:
+    assert process.stdout is not None
+    deadline_s = time.monotonic() + timeout_s
+    received = b""
+    while not received.endswith(b"\n"):
+        left_s = deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise LaunchFailed("timeout", f"the server was not ready after {timeout_s:g} s")
+        if not select.select([process.stdout], [], [], left_s)[0]:
+            continue
+        part = os.read(process.stdout.fileno(), 65536)
+        if not part:
+            raise _ended_early(process, errors)
+        received += part
+    return _parsed_ready(received)
+
+
+def _parsed_ready(line: bytes) -> EngineFacts:
+    try:
+        said: dict[str, Any] = json.loads(line)
+        return EngineFacts(
+            **{field.name: said[field.name] for field in dataclasses.fields(EngineFacts)},
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise LaunchFailed(
+            "start", f"the server said {line[:200]!r} instead of that it is ready"
+        ) from error
+
+
+def _ended_early(
+    process: subprocess.Popen[bytes], errors: _StandardError
+) -> WrongUse | LaunchFailed:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=STOP_GRACE_S)
+    errors.join()
+    text = (
+        errors.last_line()
+        or f"the server ended with status {process.returncode} before it was ready"
+    )
+    return (
+        WrongUse(text) if process.returncode == WrongUse.exit_code else LaunchFailed("start", text)
+    )
+
+
+def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=grace_s)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # what is left of its session, replicas too
+    process.wait()
+
+
+def _event_text(line: str) -> str:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return line
+    return (
+        str(event.get("error") or event.get("event") or line) if isinstance(event, dict) else line
+    )

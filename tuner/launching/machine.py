@@ -1,0 +1,119 @@
+"""What the machine under this process has: cores, memory, processor, kernel, versions.
+
+Cores and memory are what this process may use (affinity and cgroup limits respected), because a
+replica inherits both. Out: plain facts for `environment.json`. Reads files of the kernel; changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import math
+import os
+import pathlib
+import platform
+import socket
+import sys
+from typing import Any
+
+CGROUP = pathlib.Path("/sys/fs/cgroup")
+PACKAGES = (
+    "luthier",
+    "numpy",
+    "onnxruntime",
+    "optuna",
+    "GPy",
+    "scikit-optimize",
+    "scikit-learn",
+    "uvloop",
+    "httptools",
+)
+"""Packages whose version may change a measurement or a proposal."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """Resources that a process started from here may use."""
+
+    cores: int
+    memory_mb: int
+
+
+def read(*, cgroup: pathlib.Path = CGROUP) -> MachineFacts:
+    """Cores and memory that may be used here."""
+    cores = float(len(os.sched_getaffinity(0)))
+    cores = min([cores, *_cpu_limits(cgroup)])
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory_bytes = min([memory_bytes, *_memory_limits(cgroup)])
+    return MachineFacts(cores=max(1, math.floor(cores + 0.5)), memory_mb=max(1, memory_bytes >> 20))
+
+
+def describe(machine: MachineFacts) -> dict[str, Any]:
+    """Facts of host and software for `environment.json`."""
+    return {
+        "recorded_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        "host": socket.gethostname(),
+        "cpu_model": _cpu_model(),
+        "cores": machine.cores,
+        "cores_of_host": os.cpu_count(),
+        "memory_mb": machine.memory_mb,
+        "kernel": platform.release(),
+        "architecture": platform.machine(),
+        "python": sys.version.split()[0],
+        "packages": _versions(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    names = (
+        line.split(":", 1)[1].strip()
+        for line in lines
+        if line.lower().startswith(("model name", "hardware"))
+    )
+    return next(names, platform.processor() or "unknown")
+
+
+def _versions() -> dict[str, str]:
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _cpu_limits(cgroup: pathlib.Path) -> list[float]:
+    limits = []
+    unified = _words(cgroup / "cpu.max")
+    if len(unified) == 2 and unified[0] != "max":
+        limits.append(int(unified[0]) / int(unified[1]))
+    quota, period = (
+        _words(cgroup / "cpu/cpu.cfs_quota_us"),
+        _words(cgroup / "cpu/cpu.cfs_period_us"),
+    )
+    if quota and period and int(quota[0]) > 0:
+        limits.append(int(quota[0]) / int(period[0]))
+    return limits
+
+
+def _memory_limits(cgroup: pathlib.Path) -> list[int]:
+    limits = []
+    for path in (cgroup / "memory.max", cgroup / "memory/memory.limit_in_bytes"):
+        words = _words(path)
+        if words and words[0] != "max":
+            limits.append(int(words[0]))
+    return limits
+
+
+def _words(path: pathlib.Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").split()
+    except OSError:
+        return []

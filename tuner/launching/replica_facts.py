@@ -1,0 +1,91 @@
+"""What the engine reports of its replicas: memory, CPU time, throttling, and why any of them died.
+
+In: the JSON of `GET /admin/replicas`. Out: `ReplicaFacts`. Times in seconds, memory in MiB; None
+where the host does not tell. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFact:
+    """One replica since it was started."""
+
+    pid: int
+    state: str
+    peak_memory_mb: float | None
+    cpu_s: float | None
+    throttled_s: float | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Death:
+    """One unplanned end of a replica since the last apply."""
+
+    reason: str
+    """oom, crash, hang and others of the engine's words."""
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaFacts:
+    """All replicas at one moment."""
+
+    replicas: tuple[ReplicaFact, ...]
+    deaths: tuple[Death, ...]
+
+    @property
+    def peak_memory_mb(self) -> float | None:
+        """Largest memory of any one replica."""
+        known = [
+            replica.peak_memory_mb
+            for replica in self.replicas
+            if replica.peak_memory_mb is not None
+        ]
+        return max(known, default=None)
+
+    @property
+    def cpu_s(self) -> float | None:
+        """CPU time of all replicas together."""
+        known = [replica.cpu_s for replica in self.replicas if replica.cpu_s is not None]
+        return sum(known) if known else None
+
+    @property
+    def throttled_s(self) -> float | None:
+        """Time that CPU quotas kept all replicas together from running."""
+        known = [
+            replica.throttled_s for replica in self.replicas if replica.throttled_s is not None
+        ]
+        return sum(known) if known else None
+
+    def died_of(self, reason: str) -> Death | None:
+        """The newest death of that reason."""
+        return next((death for death in reversed(self.deaths) if death.reason == reason), None)
+
+
+def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
+    """Facts in an answer of the admin port.
+
+    Raises:
+        KeyError, TypeError: the answer is not of the agreed form.
+    """
+    return ReplicaFacts(
+        replicas=tuple(
+            ReplicaFact(
+                pid=int(replica["pid"]),
+                state=str(replica["state"]),
+                peak_memory_mb=replica.get("peak_memory_mb"),
+                cpu_s=replica.get("cpu_s"),
+                throttled_s=replica.get("throttled_s"),
+            )
+            for replica in answer["replicas"]
+        ),
+        deaths=tuple(
+            Death(reason=str(death["reason"]), text=str(death["text"]))
+            for death in answer["deaths"]
+        ),
+    )

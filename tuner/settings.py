@@ -1,0 +1,361 @@
+"""Settings of a study, grouped by what they decide; every field is one option of `tune`.
+
+In: parsed options, or the mapping of a study's `settings.yaml`. Out: one frozen `StudySettings`.
+Durations are seconds, latencies milliseconds. The help of an option is the documentation of its
+field: `tuner.cli` builds its parser from here, so that meaning, unit and default are written once.
+This file knows nothing of engines, samplers or files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from serving.errors import nearest
+from tuner.errors import WrongUse
+
+OBJECTIVES = ("mean", "p50", "p95", "p99", "throughput")
+
+_DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+QUOTA_PERIOD_S = 0.1
+"""CPU quotas work in periods of 100 ms; a block is a whole number of them."""
+
+
+def duration_s(text: str) -> float:
+    """Seconds of `90`, `90s`, `10m` or `1h30m`.
+
+    Raises:
+        ValueError: anything else, or nothing at all.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text!r} is not a duration, expected for example 90s, 10m or 1h30m")
+    hours, minutes, seconds = (float(part) if part else 0.0 for part in match.groups())
+    return 3600 * hours + 60 * minutes + seconds
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """How one field is given on the command line."""
+
+    flag: str
+    parse: Callable[[str], Any]
+    metavar: str
+    help: str
+    choices: tuple[str, ...] | None = None
+
+
+def _option(
+    default: Any,
+    flag: str,
+    metavar: str,
+    help_text: str,
+    *,
+    parse: Callable[[str], Any] = str,
+    choices: tuple[str, ...] | None = None,
+) -> Any:
+    option = Option(flag=flag, parse=parse, metavar=metavar, help=help_text, choices=choices)
+    if default is dataclasses.MISSING:
+        return dataclasses.field(metadata={"option": option})
+    return dataclasses.field(default=default, metadata={"option": option})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSettings:
+    """What is tuned, and under which load."""
+
+    model: str = _option(
+        dataclasses.MISSING,
+        "--model",
+        "NAME|FILE",
+        "bundled model by name, or a model file (.onnx, .skops, .py)",
+    )
+    concurrency: int = _option(
+        dataclasses.MISSING,
+        "--concurrency",
+        "N",
+        "requests in flight at any time (closed loop)",
+        parse=int,
+    )
+    space: str | None = _option(
+        None,
+        "--space",
+        "FILE",
+        "search space; default: the model's bundled one, or one derived by a short probe "
+        "(see `tune space`)",
+    )
+    payload: str | None = _option(
+        None,
+        "--payload",
+        "FILE",
+        "request inputs, .npz or .jsonl; default: the model's own sample, or random inputs, "
+        "which is then noted",
+    )
+
+    def __post_init__(self) -> None:
+        _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
+        _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """How configurations are chosen, and how many."""
+
+    sampler: str = _option(
+        "gp",
+        "--sampler",
+        "NAME",
+        "what proposes configurations: gp, random, epsilon-greedy, skopt or tpe; default gp",
+    )
+    trials: int = _option(
+        50,
+        "--trials",
+        "COUNT",
+        "configurations launched in all, the default and the initial ones included; default 50",
+        parse=int,
+    )
+    initial: int = _option(
+        25,
+        "--initial",
+        "COUNT",
+        "launches before results guide the sampler; the default configuration is the first; "
+        "default 25",
+        parse=int,
+    )
+    max_time_s: float = _option(
+        600.0,
+        "--max-time",
+        "DURATION",
+        "longest time of the study, its verification included (90s, 10m, 1h); default 10m",
+        parse=duration_s,
+    )
+    stop_ei: float = _option(
+        0.01,
+        "--stop-ei",
+        "SHARE",
+        "end early when no configuration's expected improvement reaches this share of the best; "
+        "0 never ends early; default 0.01",
+        parse=float,
+    )
+    epsilon: float | None = _option(
+        None,
+        "--epsilon",
+        "SHARE",
+        "share of guided proposals that epsilon-greedy makes at random; default: the sampler's own",
+        parse=float,
+    )
+    seed: int = _option(
+        0, "--seed", "S", "seed of the proposals and of random inputs; default 0", parse=int
+    )
+
+    def __post_init__(self) -> None:
+        _require(self.trials >= 1, "--trials", self.trials, "a whole number from 1")
+        _require(
+            1 <= self.initial <= self.trials,
+            "--initial",
+            self.initial,
+            f"from 1 to the trials ({self.trials}); the default is one of the initial ones",
+        )
+        _require(self.max_time_s > 0, "--max-time", self.max_time_s, "a duration above 0")
+        _require(0 <= self.stop_ei < 1, "--stop-ei", self.stop_ei, "a share from 0 to below 1")
+        _require(
+            self.epsilon is None or 0 <= self.epsilon <= 1,
+            "--epsilon",
+            self.epsilon,
+            "a share from 0 to 1",
+        )
+        _require(self.seed >= 0, "--seed", self.seed, "a whole number from 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurementSettings:
+    """What is measured in each launch, and for how long."""
+
+    objective: str = _option(
+        "mean",
+        "--objective",
+        "NAME",
+        "what is made best: mean, p50, p95 or p99 of the round trip (ms), or throughput "
+        "(requests/s); default mean",
+        choices=OBJECTIVES,
+    )
+    slo_ms: float | None = _option(
+        None,
+        "--slo-ms",
+        "MS",
+        "a configuration whose p99 is above this many milliseconds is no solution; "
+        "default: no limit",
+        parse=float,
+    )
+    requests: int | None = _option(
+        None,
+        "--requests",
+        "COUNT",
+        "measure this many requests in each launch instead of a time; default: by time",
+        parse=int,
+    )
+    seconds: float = _option(
+        2.0,
+        "--seconds",
+        "S",
+        "seconds measured in each launch, in four blocks; default 2",
+        parse=float,
+    )
+    warmup_s: float = _option(
+        0.5,
+        "--warmup",
+        "S",
+        "least seconds of load before measuring, and never under three round trips; default 0.5",
+        parse=float,
+    )
+    timeout_s: float = _option(
+        10.0,
+        "--timeout",
+        "S",
+        "a request without an answer after this long is an error; default 10",
+        parse=float,
+    )
+    pairs: int = _option(
+        6,
+        "--pairs",
+        "COUNT",
+        "fresh starts each of the default and the best configuration, alternating, that decide "
+        "the verdict; default 6",
+        parse=int,
+    )
+
+    def __post_init__(self) -> None:
+        _require(
+            self.objective in OBJECTIVES,
+            "--objective",
+            self.objective,
+            "one of " + ", ".join(OBJECTIVES),
+        )
+        _require(
+            self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
+        )
+        _require(
+            self.requests is None or self.requests >= 20,
+            "--requests",
+            self.requests,
+            "a whole number from 20",
+        )
+        _require(
+            0.4 <= self.seconds <= 3600,
+            "--seconds",
+            self.seconds,
+            "from 0.4 (four quota periods) to 3600",
+        )
+        _require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
+        _require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
+        _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def block_s(self) -> float:
+        """Seconds of one block: a quarter of the time, in whole periods of the CPU quota."""
+        return max(1, round(self.seconds / 4 / QUOTA_PERIOD_S)) * QUOTA_PERIOD_S
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where the results are kept."""
+
+    study: str | None = _option(
+        None,
+        "--study",
+        "NAME",
+        "name of the study and of its folder; default: model, concurrency and the time",
+    )
+    runs_dir: str = _option(
+        "runs", "--runs-dir", "DIR", "folder that holds the study folders; default runs"
+    )
+    storage: str | None = _option(
+        None,
+        "--storage",
+        "URL",
+        "Optuna storage (an SQLAlchemy URL) of the trials; default: study.db in the folder",
+    )
+
+    def __post_init__(self) -> None:
+        is_plain = (
+            self.study is None
+            or re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", self.study) is not None
+        )
+        _require(
+            is_plain,
+            "--study",
+            self.study,
+            "letters, digits, '.', '_', '+' and '-', as it names a folder",
+        )
+        is_url = self.storage is None or "://" in self.storage
+        _require(
+            is_url, "--storage", self.storage, "an Optuna storage URL such as sqlite:///all.db"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StudySettings:
+    """Everything that a study was asked for."""
+
+    target: TargetSettings
+    search: SearchSettings = dataclasses.field(default_factory=SearchSettings)
+    measurement: MeasurementSettings = dataclasses.field(default_factory=MeasurementSettings)
+    store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
+
+    def nested(self) -> dict[str, dict[str, Any]]:
+        """The form of `settings.yaml`: one mapping per group."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_nested(cls, tree: Mapping[str, Any], *, source: str) -> StudySettings:
+        """Inverse of `nested`.
+
+        Raises:
+            WrongUse: an unknown group or key (with the nearest valid one), or a value out of its
+                range.
+        """
+        _known(tree, GROUPS, source)
+        groups: dict[str, Any] = {}
+        for name, kind in GROUPS.items():
+            values = tree.get(name, {})
+            if not isinstance(values, Mapping):
+                raise WrongUse(
+                    f"{source}: {name} holds {type(values).__name__}, expected a mapping"
+                )
+            _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
+            try:
+                groups[name] = kind(**values)
+            except TypeError as error:
+                raise WrongUse(f"{source}, {name}: {error}") from error
+        return cls(**groups)
+
+
+GROUPS: dict[str, type] = {
+    "target": TargetSettings,
+    "search": SearchSettings,
+    "measurement": MeasurementSettings,
+    "store": StoreSettings,
+}
+"""Group of settings -> its class, in the order of the help."""
+
+
+def options(group: type) -> Iterator[tuple[dataclasses.Field[Any], Option]]:
+    """The fields of a group with the option that sets each."""
+    for field in dataclasses.fields(group):
+        yield field, field.metadata["option"]
+
+
+def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
+    for key in given:
+        if key not in valid:
+            raise WrongUse(
+                f"{source}: unknown key {key!r}{nearest(str(key), valid)} "
+                f"(known: {', '.join(valid)})"
+            )
+
+
+def _require(is_met: bool, flag: str, given: object, expected: str) -> None:
+    if not is_met:
+        raise WrongUse(f"{flag} {given}: expected {expected}")

@@ -1,0 +1,56 @@
+"""Raw requests of one launch as a compressed npz of columns.
+
+In and out: `RequestRecords` (n rows). The form is numpy's own, so `numpy.load` reads it anywhere;
+written here with the fastest level of deflate, because it is written inside every trial. The column
+of intended times is left out where it equals the started times (closed loop).
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+import zipfile
+
+import numpy as np
+
+from tuner.errors import WrongUse
+from tuner.values import RequestRecords
+
+COMPRESSION_LEVEL = 1
+COLUMNS = ("intended_s", "started_s", "finished_s", "status", "connection")
+
+
+def encoded(records: RequestRecords) -> bytes:
+    """The bytes of the npz file."""
+    columns = {name: getattr(records, name) for name in COLUMNS}
+    if np.array_equal(columns["intended_s"], columns["started_s"]):
+        del columns["intended_s"]
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(
+        buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION_LEVEL
+    ) as archive:
+        for name, column in columns.items():
+            with archive.open(f"{name}.npy", "w") as file:
+                np.lib.format.write_array(file, column, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def read(path: pathlib.Path) -> RequestRecords | None:
+    """The records of a file, None where there is none.
+
+    Raises:
+        WrongUse: the file is broken.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            columns = {name: data[name] for name in COLUMNS if name in data}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise WrongUse(f"{path} cannot be read as request records: {error}") from error
+    if "started_s" in columns:
+        columns.setdefault("intended_s", columns["started_s"])
+    try:
+        return RequestRecords(**columns)
+    except (TypeError, ValueError) as error:
+        raise WrongUse(f"{path} cannot be read as request records: {error}") from error

@@ -1,0 +1,241 @@
+"""The folder of one study: which files it holds, and how each is written whole or not at all.
+
+    runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
+                 verdict.json  best.yaml  report.html  log.jsonl  lock
+
+A file is written under another name beside its place and then renamed, so that a full disk or a
+`kill -9` leaves the old file or none. Knows names, paths and text; not what the text means. A study
+is run by one process at a time: `locked`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import yaml
+
+from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
+
+MARK = "# A study of Luthier."
+"""First line of `settings.yaml`: a folder without it is not ours, and is never deleted."""
+FILES = frozenset(
+    {
+        "best.yaml",
+        "compare.html",
+        "compare.json",
+        "environment.json",
+        "lock",
+        "log.jsonl",
+        "report.html",
+        "settings.yaml",
+        "space.yaml",
+        "study.db",
+        "study.db-journal",
+        "study.db-shm",
+        "study.db-wal",
+        "trials",
+        "verdict.json",
+        "verification",
+    }
+)
+"""Every name that a study may leave in its folder."""
+
+
+@contextlib.contextmanager
+def storage_errors(what: str) -> Iterator[None]:
+    """Turn an operating-system error (full disk, no rights) into one line.
+
+    Raises:
+        StorageFailed: instead of any OSError inside the block.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StorageFailed(
+            f"{what} cannot be written: {reason}; free space or choose another --runs-dir"
+        ) from error
+
+
+class RunFolder:
+    """Paths and whole-file writes of one study's folder; creating the object touches nothing."""
+
+    def __init__(self, runs_dir: pathlib.Path, name: str) -> None:
+        self.runs_dir = runs_dir
+        self.name = name
+        self.path = runs_dir / name
+
+    @property
+    def database(self) -> pathlib.Path:
+        """The SQLite file of the default storage."""
+        return self.path / "study.db"
+
+    @property
+    def log(self) -> pathlib.Path:
+        """Events, one JSON object a line."""
+        return self.path / "log.jsonl"
+
+    def exists(self) -> bool:
+        """Whether anything at all stands at the path."""
+        return os.path.lexists(self.path)
+
+    def is_study(self) -> bool:
+        """Whether the folder is a study of ours."""
+        try:
+            with (self.path / "settings.yaml").open(encoding="utf-8") as file:
+                return file.readline().rstrip("\n") == MARK
+        except (OSError, UnicodeDecodeError):
+            return False
+
+    def create(self, settings: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Make the folder with its settings and environment.
+
+        Raises:
+            StorageFailed: it cannot be written; what had been written is removed again.
+        """
+        with storage_errors(f"study folder {self.path}"):
+            self.runs_dir.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir()
+        try:
+            self.write_json("environment.json", environment)
+            self.write_text(
+                "settings.yaml", MARK + "\n" + yaml.safe_dump(dict(settings), sort_keys=False)
+            )
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+
+    def delete(self) -> None:
+        """Remove the study with all its files.
+
+        Raises:
+            WrongUse: the folder is not a study of ours, or holds files that are not.
+            StorageFailed: it cannot be removed.
+        """
+        if not self.is_study():
+            raise WrongUse(
+                f"{self.path} is not the folder of a study, so --fresh leaves it alone; "
+                "choose another --study"
+            )
+        foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_ours(entry.name))
+        if foreign:
+            raise WrongUse(
+                f"{self.path} holds files that no study wrote ({', '.join(foreign[:3])}), "
+                "so --fresh leaves it alone; move them, or choose another --study"
+            )
+        with storage_errors(f"study folder {self.path}"):
+            shutil.rmtree(self.path)
+
+    def settings(self) -> dict[str, Any]:
+        """The mapping in `settings.yaml`.
+
+        Raises:
+            WrongUse: the file is missing or broken.
+        """
+        path = self.path / "settings.yaml"
+        try:
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
+            raise WrongUse(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        if not isinstance(data, dict):
+            raise WrongUse(f"{path} holds {type(data).__name__}, expected the settings of a study")
+        return data
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the folder, None where it is not there.
+
+        Raises:
+            WrongUse: it is not JSON.
+        """
+        path = self.path / name
+        try:
+            data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise WrongUse(f"{path} cannot be read: {error}") from error
+        return data
+
+    def write_json(self, name: str, data: Mapping[str, Any]) -> pathlib.Path:
+        """Write a JSON file whole."""
+        return self.write_text(name, json.dumps(data, indent=1, default=str) + "\n")
+
+    def write_text(self, name: str, text: str) -> pathlib.Path:
+        """Write a text file whole."""
+        return self.write_bytes(name, text.encode())
+
+    def write_bytes(self, name: str, data: bytes) -> pathlib.Path:
+        """Write a file whole; `name` may lead through folders below the study's.
+
+        Raises:
+            StorageFailed: it cannot be written; nothing is left half-written.
+        """
+        path = self.path / name
+        with storage_errors(str(path)):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial = path.with_name(path.name + ".partial")
+            try:
+                partial.write_bytes(data)
+                partial.replace(path)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
+        return path
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the study against other processes; the lock ends with the process at the latest.
+
+        Raises:
+            StudyBusy: another process runs the study.
+        """
+        with (
+            storage_errors(str(self.path / "lock")),
+            (self.path / "lock").open("a+", encoding="ascii") as file,
+        ):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                raise StudyBusy(self.name, file.read().strip() or None) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+
+def _is_ours(name: str) -> bool:
+    return name.removesuffix(".partial") in FILES
+
+
+def known_studies(runs_dir: pathlib.Path) -> tuple[str, ...]:
+    """Names of the studies in a folder, in order."""
+    if not runs_dir.is_dir():
+        return ()
+    return tuple(
+        sorted(
+            path.name for path in runs_dir.iterdir() if RunFolder(runs_dir, path.name).is_study()
+        )
+    )
+
+
+def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
+    """The folder of a study by its name, or by a path to it.
+
+    Raises:
+        UnknownStudy: there is none; the error lists those there are.
+    """
+    given = pathlib.Path(name)
+    candidates = [RunFolder(runs_dir, name)] if given.name == name else []
+    candidates.append(RunFolder(given.resolve().parent, given.resolve().name))
+    for folder in candidates:
+        if folder.is_study():
+            return folder
+    raise UnknownStudy(name, known_studies(runs_dir))

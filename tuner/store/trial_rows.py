@@ -1,0 +1,78 @@
+"""A trial of ours as Optuna keeps it, and back.
+
+    state     COMPLETE with a value: ok
+              PRUNED without one: infeasible or failed (Optuna's own samplers learn from it)
+              FAIL without an outcome: interrupted
+              RUNNING: being measured now
+    params    the knobs as they were proposed
+    user      origin, configuration (as launched), outcome, measurement,
+              facts {launch_s, overhead_s, started_at}
+
+Few attributes with JSON inside, because every attribute is a transaction of the storage. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.values import OK, Configuration, Measurement, Outcome, Trial
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TrialResult:
+    """What one launch gave; `objective` in the study's own unit, None unless ok."""
+
+    outcome: Outcome
+    measurement: Measurement | None
+    objective: float | None
+    launch_s: float
+    overhead_s: float
+    started_at: float
+
+
+def attributes(result: TrialResult) -> dict[str, Any]:
+    """User attributes that hold a result."""
+    values: dict[str, Any] = {
+        "outcome": dataclasses.asdict(result.outcome),
+        "facts": {
+            "launch_s": round(result.launch_s, 4),
+            "overhead_s": round(result.overhead_s, 4),
+            "started_at": round(result.started_at, 3),
+        },
+    }
+    if result.measurement is not None:
+        values["measurement"] = result.measurement.as_json()
+    return values
+
+
+def is_ended(frozen: FrozenTrial) -> bool:
+    """Whether the trial ended in a way that counts: not running, not interrupted."""
+    return (
+        frozen.state in {TrialState.COMPLETE, TrialState.PRUNED} and "outcome" in frozen.user_attrs
+    )
+
+
+def as_trial(frozen: FrozenTrial) -> Trial:
+    """A trial that ended, as the rest of the tuner sees it."""
+    attrs = frozen.user_attrs
+    measurement = attrs.get("measurement")
+    outcome = Outcome(**attrs["outcome"])
+    return Trial(
+        number=frozen.number,
+        configuration=Configuration(attrs["configuration"]),
+        outcome=OK if outcome.status == "ok" else outcome,
+        measurement=None if measurement is None else Measurement.from_json(measurement),
+        origin=str(attrs["origin"]),
+        objective=frozen.value if frozen.state is TrialState.COMPLETE else None,
+        **attrs["facts"],
+    )
+
+
+def as_trials(frozen_trials: Iterable[FrozenTrial]) -> tuple[Trial, ...]:
+    """All trials that ended, by number."""
+    ended = sorted(filter(is_ended, frozen_trials), key=lambda frozen: frozen.number)
+    return tuple(as_trial(frozen) for frozen in ended)
