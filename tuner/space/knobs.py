@@ -20,16 +20,11 @@ import math
 from collections.abc import Callable
 from typing import Any, Generic, Literal, Self, TypeVar, cast
 
+from tuner.space.grid import DEFAULT_POINTS, MAX_VALUES, spread
 from tuner.values import KnobInfo, Value
 
 Scale = Literal["linear", "log"]
 Number = TypeVar("Number", int, float)
-
-DEFAULT_POINTS = 8
-"""Values of a range without `step` and `points` that is not a linear one of whole numbers."""
-
-_SIGNIFICANT = 10
-"""Digits that a computed float keeps: 0.3, not 0.30000000000000004."""
 
 
 class KnobError(ValueError):
@@ -66,11 +61,13 @@ class _NumberKnob(Generic[Number]):
     def __post_init__(self) -> None:
         _check_range(self)
         _check_grid(self)
+        if not self._is_right_type(self.default) or not self._is_in_range(self.default):
+            raise KnobError("default", f"{self.default!r}, expected {self._allowed()}")
         try:
-            self.check(self.default)
+            self.values()
         except ValueError as error:
-            raise KnobError("default", str(error)) from None
-        if self.grid and self.default not in self.values():
+            raise KnobError("range", str(error)) from None
+        if self.grid and self.default not in {*self.grid, 0 if self.zero else self.low}:
             raise KnobError(
                 "default", f"{self.default!r} is not one of the choices {_listed(self.values())}"
             )
@@ -271,8 +268,8 @@ def _check_grid(knob: _NumberKnob[Number]) -> None:
             )
         if not knob.step > 0:
             raise KnobError("step", f"{knob.step!r}, expected a number above 0")
-    if knob.points is not None and not 2 <= knob.points <= 1000:
-        raise KnobError("points", f"{knob.points!r}, expected from 2 to 1000")
+    if knob.points is not None and not 2 <= knob.points <= MAX_VALUES:
+        raise KnobError("points", f"{knob.points!r}, expected from 2 to {MAX_VALUES}")
     if knob.grid:
         if any(low >= high for low, high in itertools.pairwise(knob.grid)):
             raise KnobError(
@@ -286,35 +283,17 @@ def _check_grid(knob: _NumberKnob[Number]) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
-    found: set[int | float] = set(knob.grid or _computed(knob)) | {knob.default}
+    is_whole = isinstance(knob, IntKnob)
+    found: set[int | float] = {*knob.grid, knob.default}
+    if not knob.grid:
+        is_log = knob.scale == "log"
+        low, high, step = float(knob.low), float(knob.high), knob.step
+        found |= set(
+            spread(low, high, is_log=is_log, is_whole=is_whole, step=step, points=knob.points)
+        )
     if knob.zero:
         found.add(0)
-    kind = int if isinstance(knob, IntKnob) else float
-    return tuple(kind(value) for value in sorted(found))
-
-
-def _computed(knob: _NumberKnob[Number]) -> list[int | float]:
-    low, high = float(knob.low), float(knob.high)
-    step = knob.step
-    if (
-        step is None
-        and knob.points is None
-        and isinstance(knob, IntKnob)
-        and knob.scale == "linear"
-    ):
-        step = 1
-    if step is not None:
-        raw = [low + i * step for i in range(math.floor((high - low) / step + 1e-9) + 1)]
-    else:
-        count = knob.points or DEFAULT_POINTS
-        shares = [i / (count - 1) for i in range(count)]
-        if knob.scale == "log":
-            raw = [low * (high / low) ** share for share in shares]
-        else:
-            raw = [low + (high - low) * share for share in shares]
-    if isinstance(knob, IntKnob):
-        return [round(value) for value in raw]
-    return [min(max(float(f"{value:.{_SIGNIFICANT}g}"), low), high) for value in raw]
+    return tuple(int(value) if is_whole else float(value) for value in sorted(found))
 
 
 def _nearest(knob: SearchedKnob | _NumberKnob[Number], u: float) -> Value:

@@ -70,7 +70,7 @@ class SearchSpace:
                 raise self._error(
                     f"equivalence[{i}]", f"unknown rule {rule!r}{hint} (rules: {listed})"
                 )
-        size = math.prod(len(knob.values()) for knob in self._searched)
+        size = math.prod(len(knob.values()) for knob in self.searched)
         if size > MAX_GRID:
             raise self._error(
                 "knobs",
@@ -82,11 +82,11 @@ class SearchSpace:
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the knobs that have values, in the order of the file."""
-        return tuple(knob.name for knob in self._searched)
+        return tuple(knob.name for knob in self.searched)
 
     def default(self) -> Configuration:
         """Every knob at its default."""
-        return Configuration({knob.name: knob.default for knob in self._searched})
+        return Configuration({knob.name: knob.default for knob in self.searched})
 
     def is_feasible(
         self, configuration: Mapping[str, Value], environment: Environment | None = None
@@ -103,7 +103,7 @@ class SearchSpace:
         """
         values = self._pinned(configuration)
         try:
-            for knob in self._searched:
+            for knob in self.searched:
                 knob.check(values[knob.name])
         except ValueError:
             return False
@@ -193,11 +193,13 @@ class SearchSpace:
         """Place of a configuration in the unit cube: (d,), in [0, 1], in the order of `names`."""
         values = self._pinned(configuration)
         return np.array(
-            [knob.to_unit(values[knob.name]) for knob in self._searched], dtype=np.float64
+            [knob.to_unit(values[knob.name]) for knob in self.searched], dtype=np.float64
         )
 
     @functools.cached_property
-    def _searched(self) -> tuple[SearchedKnob, ...]:
+    def searched(self) -> tuple[SearchedKnob, ...]:
+        """The knobs that have values; what a device brings has none before the space is
+        narrowed."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
     @functools.cached_property
@@ -213,7 +215,7 @@ class SearchSpace:
         kinds = symbol_kinds(self.knobs)
         return {
             knob.name: self._compiled(f"knobs.{knob.name}.condition", knob.condition, kinds)
-            for knob in self._searched
+            for knob in self.searched
             if knob.condition
         }
 
@@ -224,7 +226,7 @@ class SearchSpace:
             raise self._error(key, f"{text!r} {error}") from None
 
     def _check_conditions(self) -> None:
-        fixed = {knob.name for knob in self._searched} - self._conditions.keys() - {narrowing.CLOCK}
+        fixed = {knob.name for knob in self.searched} - self._conditions.keys() - {narrowing.CLOCK}
         for name, condition in self._conditions.items():
             for other in sorted(condition.names - fixed):
                 raise self._error(
@@ -237,7 +239,7 @@ class SearchSpace:
         decidable = [c for c in self._constraints.values() if self._is_decidable(c)]
         symbols = self.environment.symbols() if self.environment else {}
         blamed = self._guarded(
-            lambda: enumeration.culprits(self._searched, self._conditions, decidable, symbols)
+            lambda: enumeration.culprits(self.searched, self._conditions, decidable, symbols)
         )
         if blamed:
             key = f"constraints[{self.constraints.index(blamed[0].text)}]"
@@ -269,7 +271,7 @@ class SearchSpace:
     ) -> Iterator[dict[str, Value]]:
         constraints = [c for c in self._constraints.values() if not c.names & self._undefined]
         found = enumeration.assignments(
-            self._searched, self._conditions, constraints, environment.symbols(), fixed=fixed
+            self.searched, self._conditions, constraints, environment.symbols(), fixed=fixed
         )
         while (values := self._guarded(lambda: next(found, None))) is not None:
             yield values
@@ -292,7 +294,7 @@ class SearchSpace:
             raise ValueError(
                 f"not a configuration of {self.name}: missing {missing}, unknown {extra}"
             )
-        for knob in self._searched:
+        for knob in self.searched:
             condition = self._conditions.get(knob.name)
             if condition is not None and not condition.holds(values):
                 values[knob.name] = knob.default

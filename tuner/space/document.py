@@ -1,0 +1,166 @@
+"""A YAML text as plain data that knows where each value stands.
+
+In: a text. Out: dictionaries, lists and scalars, with the line of every key and item. Stricter than
+YAML where a file's writer would be misled: a key given twice is refused (YAML parsers take the last
+one and say nothing), and so are anchors and aliases. The accessors refuse what is not of the
+expected form. Knows nothing of knobs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from serving.errors import nearest
+from tuner.errors import InvalidSpace
+
+MAX_NUMBER = 1e15
+"""Beyond it, whole numbers as floats are no longer exact; no setting is that large."""
+
+Path = tuple[str | int, ...]
+"""Keys and indexes from the root of the document to a value."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """The content of one file."""
+
+    file: str
+    value: Any
+    """Dictionaries with text keys, lists, and the scalars of safe YAML."""
+    lines: Mapping[Path, int]
+    """Line, counted from 1, on which each value's key or item begins."""
+
+    def error(self, path: Path, text: str) -> InvalidSpace:
+        """An error at a place in this document."""
+        ends = range(len(path), 0, -1)
+        line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
+        where = f" (line {line})" if line else ""
+        return InvalidSpace(self.file, dotted(path), text + where)
+
+    def known(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
+        """Refuse a name that is not among the valid ones; the error has the nearest."""
+        names = tuple(valid)
+        if given not in names:
+            hint = nearest(given, names)
+            text = f"unknown {noun} {given!r}{hint} (expected one of: {', '.join(names)})"
+            raise self.error(path, text)
+
+    def mapping(self, given: object, path: Path) -> dict[str, Any]:
+        """A mapping of keys."""
+        if not isinstance(given, dict):
+            raise self.error(path, f"{_shown(given)}, expected a mapping of keys")
+        return given
+
+    def items(self, given: object, path: Path) -> list[Any]:
+        """A list of at least one value."""
+        if not isinstance(given, list) or not given:
+            raise self.error(path, f"{_shown(given)}, expected a list of values")
+        return given
+
+    def text(self, given: object, path: Path) -> str:
+        """A text that is not empty."""
+        if not isinstance(given, str) or not given.strip():
+            raise self.error(path, f"{_shown(given)}, expected a text")
+        return given
+
+    def texts(self, given: object, path: Path) -> tuple[str, ...]:
+        """A list of texts, which may be empty."""
+        if not isinstance(given, list):
+            raise self.error(path, f"{_shown(given)}, expected a list of texts")
+        return tuple(self.text(item, (*path, i)) for i, item in enumerate(given))
+
+    def truth(self, given: object, path: Path) -> bool:
+        """True or false."""
+        if not isinstance(given, bool):
+            raise self.error(path, f"{_shown(given)}, expected true or false")
+        return given
+
+    def whole_number(self, given: object, path: Path) -> int:
+        """A number without a fraction; 8.0 is not one."""
+        if isinstance(given, bool) or not isinstance(given, int):
+            raise self.error(path, f"{_shown(given)}, expected a whole number")
+        return given
+
+    def number(self, given: object, path: Path) -> float:
+        """A finite number."""
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise self.error(path, f"{_shown(given)}, expected a number")
+        if not abs(given) < MAX_NUMBER:
+            raise self.error(path, f"{given!r}, expected a number below {MAX_NUMBER:g}")
+        return float(given)
+
+
+def dotted(path: Path) -> str:
+    """The path as people write it: `knobs.replica.count.range[0]`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    return "".join(parts).removeprefix(".")
+
+
+def read(text: str, file: str) -> Document:
+    """Parse a YAML text.
+
+    Raises:
+        InvalidSpace: it is not YAML, a key stands twice in one mapping, or it uses anchors.
+    """
+    try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise InvalidSpace(
+                file, "", "YAML anchors are not used in search spaces: write the value again"
+            )
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            reader = _Reader(loader, file)
+            value = reader.plain(node, ()) if node is not None else None
+        finally:
+            loader.dispose()
+    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidSpace(file, "", f"not YAML: {' '.join(str(error).split())}") from error
+    except RecursionError:
+        raise InvalidSpace(file, "", "not a search space: it is nested too deeply") from None
+    return Document(file=file, value=value, lines=reader.lines)
+
+
+def _shown(given: object) -> str:
+    if given is None:
+        return "nothing"
+    if isinstance(given, dict | list) and given:
+        return "a mapping" if isinstance(given, dict) else "a list"
+    return repr(given)
+
+
+class _Reader:
+    """Turns nodes into plain data and notes where they stand."""
+
+    def __init__(self, loader: yaml.SafeLoader, file: str) -> None:
+        self._loader = loader
+        self._file = file
+        self.lines: dict[Path, int] = {}
+
+    def plain(self, node: yaml.Node, path: Path) -> Any:
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self._item(child, (*path, i)) for i, child in enumerate(node.value)]
+        return self._loader.construct_object(node)
+
+    def _item(self, node: yaml.Node, path: Path) -> Any:
+        self.lines[path] = node.start_mark.line + 1
+        return self.plain(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(key_node.value) if isinstance(key_node, yaml.ScalarNode) else "?"
+            line = key_node.start_mark.line + 1
+            inner = (*path, key)
+            if key in found:
+                text = f"given twice, on lines {self.lines[inner]} and {line}"
+                raise InvalidSpace(self._file, dotted(inner), text)
+            self.lines[inner] = line
+            found[key] = self.plain(value_node, inner)
+        return found

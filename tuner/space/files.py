@@ -1,0 +1,115 @@
+"""Search-space files: read, found by name, and written.
+
+In: YAML (docs/search-spaces.md describes it). Out: a `SearchSpace`, or an `InvalidSpace` that names
+the file, the key, the line, what was expected and the nearest valid name. Knows nothing of what a
+knob does.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Mapping
+
+from tuner.errors import InvalidSpace
+from tuner.space import document, equivalence, knob_entry, writing
+from tuner.space.document import Document, Path
+from tuner.space.expression import Expression, ExpressionError
+from tuner.space.knobs import DeviceKnob, Knob
+from tuner.space.space import SearchSpace, symbol_kinds
+
+_FOLDERS = (
+    pathlib.Path(__file__).parent / "bundled",  # where the wheel has them
+    pathlib.Path(__file__).parents[2] / "search_spaces",  # where a checkout has them
+)
+_KEYS = ("name", "knobs", "constraints", "equivalence")
+
+
+def load(path: str | pathlib.Path) -> SearchSpace:
+    """The search space in a file.
+
+    Raises:
+        InvalidSpace: the file cannot be read, or something in it is wrong.
+    """
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        hint = f"; bundled spaces are {', '.join(bundled_names())}"
+        raise InvalidSpace(str(path), "", f"{error.strerror or error}{hint}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidSpace(str(path), "", f"not text in UTF-8: {error.reason}") from error
+    return parse(text, file=str(path))
+
+
+def bundled(model_name: str) -> SearchSpace | None:
+    """The space that comes with a bundled model; None if there is none of that name."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", model_name):
+        return None
+    path = _folder() / f"{model_name}.yaml"
+    return load(path) if path.is_file() else None
+
+
+def bundled_names() -> tuple[str, ...]:
+    """Names that `bundled` knows."""
+    return tuple(sorted(path.stem for path in _folder().glob("*.yaml")))
+
+
+def dump(space: SearchSpace, comments: Mapping[str, str] | None = None) -> str:
+    """The YAML text of a space, which `parse` reads back as the same space.
+
+    Args:
+        space: its notes become comments at the head.
+        comments: a text for a knob's name, `constraints` or `equivalence`, written above it, and
+            one for `head`, written first.
+    """
+    return writing.text(space, comments or {})
+
+
+def parse(text: str, file: str) -> SearchSpace:
+    """The search space in a YAML text; `file` is what errors call it.
+
+    Raises:
+        InvalidSpace: something in it is wrong.
+    """
+    content = document.read(text, file)
+    tree = content.mapping(content.value, ())
+    for key in tree:
+        content.known(key, _KEYS, (key,), "key")
+    if "knobs" not in tree:
+        raise content.error((), "it has no `knobs`")
+    entries = content.mapping(tree["knobs"], ("knobs",))
+    knobs = tuple(knob_entry.read(content, name, given) for name, given in entries.items())
+    constraints = content.texts(tree.get("constraints", []), ("constraints",))
+    _check_expressions(content, knobs, constraints)
+    rules = content.texts(tree.get("equivalence", list(equivalence.RULES)), ("equivalence",))
+    for i, rule in enumerate(rules):
+        content.known(rule, equivalence.RULES, ("equivalence", i), "rule")
+    return SearchSpace(
+        name=content.text(tree.get("name", pathlib.PurePath(file).stem), ("name",)),
+        knobs=knobs,
+        constraints=constraints,
+        equivalence=rules,
+        source=file,
+    )
+
+
+def _folder() -> pathlib.Path:
+    return next((folder for folder in _FOLDERS if folder.is_dir()), _FOLDERS[0])
+
+
+def _check_expressions(
+    content: Document, knobs: tuple[Knob, ...], constraints: tuple[str, ...]
+) -> None:
+    """Refuse a wrong expression where its line is known; the space itself only knows the key."""
+    placed: list[tuple[Path, str]] = [(("constraints", i), c) for i, c in enumerate(constraints)]
+    placed += [
+        (("knobs", knob.name, "condition"), knob.condition)
+        for knob in knobs
+        if not isinstance(knob, DeviceKnob) and knob.condition
+    ]
+    kinds = symbol_kinds(knobs)
+    for path, text in placed:
+        try:
+            Expression(text, kinds)
+        except ExpressionError as error:
+            raise content.error(path, f"{text!r} {error}") from None

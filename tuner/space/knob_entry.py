@@ -1,0 +1,163 @@
+"""One knob's entry in a search-space file.
+
+In: what stands under `knobs:`, as plain data. Out: a knob, or an `InvalidSpace` with the key that
+is wrong. The name is a setting of the engine (`serving.settings.KNOBS`) whose type, unit and limits
+the entry must keep to, or `accelerator.clock_mhz`. Knows nothing of other knobs, so conditions stay
+text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from serving.errors import InvalidSettings
+from serving.settings import KNOBS
+from tuner.space.document import Document, Path
+from tuner.space.knobs import (
+    ChoiceKnob,
+    DeviceKnob,
+    FloatKnob,
+    IntKnob,
+    Knob,
+    KnobError,
+    SearchedKnob,
+)
+from tuner.space.narrowing import CLOCK
+
+KNOB_NAMES = (*KNOBS, CLOCK)
+"""Every name that a file may search."""
+FROM_DEVICE = "device"
+"""`choices: device`: the values that the machine's GPU offers."""
+
+KnobType = Literal["int", "float", "choice"]
+
+_NUMBER_KEYS = ("range", "choices", "step", "points", "scale", "zero")
+_KEYS: dict[KnobType, tuple[str, ...]] = {
+    "int": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
+    "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
+    "choice": ("type", "choices", "default", "condition", "unit"),
+}
+_DEVICE_KEYS = ("type", "choices", "points", "unit")
+
+
+def read(content: Document, name: str, given: object) -> Knob:
+    """The knob that an entry describes.
+
+    Raises:
+        InvalidSpace: an unknown name or key, a wrong type, or values that the engine refuses.
+    """
+    path: Path = ("knobs", name)
+    content.known(name, KNOB_NAMES, path, "knob")
+    if name.startswith("server."):
+        raise content.error(path, "is fixed while the server runs: it cannot be searched")
+    fields = content.mapping(given, path)
+    kind = _type(content, name, fields)
+    try:
+        if fields.get("choices") == FROM_DEVICE:
+            return _device_knob(content, name, fields)
+        knob = _searched_knob(content, name, kind, fields)
+    except KnobError as error:
+        key = "choices" if error.field == "range" and "choices" in fields else error.field
+        raise content.error((*path, key), error.text) from None
+    _check_settings(content, knob, "range" if "range" in fields else "choices")
+    return knob
+
+
+def _type(content: Document, name: str, fields: Mapping[str, Any]) -> KnobType:
+    path = ("knobs", name, "type")
+    if "type" not in fields:
+        raise content.error(path[:2], f"it has no `type`, expected {', '.join(_KEYS)}")
+    given = content.text(fields["type"], path)
+    content.known(given, _KEYS, path, "type")
+    kinds = (int,) if name == CLOCK else KNOBS[name].kinds
+    expected: KnobType = "int" if int in kinds else "float" if float in kinds else "choice"
+    if given != expected:
+        raise content.error(path, f"{given!r}, but {name} is of type {expected}")
+    return expected
+
+
+def _unit(content: Document, name: str, fields: Mapping[str, Any]) -> str:
+    expected = "MHz" if name == CLOCK else KNOBS[name].limits.unit
+    if fields.get("unit", expected) != expected:
+        text = f"{fields['unit']!r}, but {name} is in {expected or 'no unit'}"
+        raise content.error(("knobs", name, "unit"), text)
+    return expected
+
+
+def _device_knob(content: Document, name: str, fields: Mapping[str, Any]) -> DeviceKnob:
+    path = ("knobs", name)
+    if name != CLOCK:
+        raise content.error((*path, "choices"), f"only {CLOCK} takes its choices from the device")
+    for key in fields:
+        content.known(key, _DEVICE_KEYS, (*path, key), "key of a knob with `choices: device`")
+    unit = _unit(content, name, fields)
+    if "points" not in fields:
+        return DeviceKnob(name=name, unit=unit)
+    points = content.whole_number(fields["points"], (*path, "points"))
+    return DeviceKnob(name=name, unit=unit, points=points)
+
+
+def _searched_knob(
+    content: Document, name: str, kind: KnobType, fields: Mapping[str, Any]
+) -> SearchedKnob:
+    path = ("knobs", name)
+    for key in fields:
+        content.known(key, _KEYS[kind], (*path, key), "key")
+    if "default" not in fields:
+        raise content.error(path, "it has no `default`: say what the server does untuned")
+    common = {"name": name, "unit": _unit(content, name, fields)}
+    if "condition" in fields:
+        common["condition"] = content.text(fields["condition"], (*path, "condition"))
+    if kind != "choice":
+        return _number_knob(content, kind, fields, path, common)
+    choices = content.items(fields.get("choices"), (*path, "choices"))
+    for i, choice in enumerate(choices):
+        if not isinstance(choice, str | bool):
+            text = f"{choice!r}, expected a text, true or false"
+            raise content.error((*path, "choices", i), text)
+    return ChoiceKnob(default=fields["default"], choices=tuple(choices), **common)
+
+
+def _number_knob(
+    content: Document,
+    kind: KnobType,
+    fields: Mapping[str, Any],
+    path: Path,
+    common: Mapping[str, str],
+) -> IntKnob | FloatKnob:
+    number = content.whole_number if kind == "int" else content.number
+    if ("range" in fields) == ("choices" in fields):
+        raise content.error(path, "expected either `range` or `choices`")
+    key = "range" if "range" in fields else "choices"
+    items = content.items(fields[key], (*path, key))
+    numbers = [number(item, (*path, key, i)) for i, item in enumerate(items)]
+    arguments: dict[str, Any] = dict(common)
+    if "scale" in fields:
+        arguments["scale"] = content.text(fields["scale"], (*path, "scale"))
+    if "zero" in fields:
+        arguments["zero"] = content.truth(fields["zero"], (*path, "zero"))
+    if key == "range" and len(numbers) != 2:
+        raise content.error((*path, key), f"{len(numbers)} numbers, expected two: [low, high]")
+    if key == "choices":
+        if arguments.get("scale") == "log" and numbers[0] == 0 and len(numbers) > 1:
+            arguments["zero"] = True
+            del numbers[0]
+        arguments["grid"] = tuple(numbers)
+    for name, read_as in (("default", number), ("step", number), ("points", content.whole_number)):
+        if name in fields:
+            arguments[name] = read_as(fields[name], (*path, name))
+    arguments |= {"low": numbers[0], "high": numbers[-1]}
+    return IntKnob(**arguments) if kind == "int" else FloatKnob(**arguments)
+
+
+def _check_settings(content: Document, knob: SearchedKnob, key: str) -> None:
+    if knob.name == CLOCK:
+        return
+    setting = KNOBS[knob.name]
+    for value in knob.values():
+        try:
+            setting.checked(value, content.file)
+        except InvalidSettings:
+            text = f"the engine refuses {value!r}, expected {setting.allowed()}"
+            raise content.error(("knobs", knob.name, key), text) from None

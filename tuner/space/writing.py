@@ -1,0 +1,106 @@
+"""A search space as YAML text, with comments.
+
+In: a space and a comment for some of its knobs. Out: text that `tuner.space.files.parse` reads back
+as the same space; notes and what bound it to a machine are comments. Writes by hand rather than
+through a YAML library: a file for people keeps its order and its comments, and one knob reads the
+same in every file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from collections.abc import Mapping
+
+from tuner.space import equivalence
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob
+from tuner.space.space import SearchSpace
+from tuner.values import Value
+
+_WIDTH = 100
+_PLAIN = re.compile(r"[A-Za-z(][\w .+*/<>=!(),-]*[\w)]")
+_NOT_TEXT = re.compile(r"(?i)y|n|yes|no|on|off|true|false|null")
+
+
+def text(space: SearchSpace, comments: Mapping[str, str]) -> str:
+    """The file, ending in a line break.
+
+    Args:
+        space: what is written.
+        comments: by knob name, `head`, `constraints` or `equivalence`.
+    """
+    lines = _comment(comments.get("head", ""), "")
+    lines += [line for note in space.notes for line in _comment(note, "")]
+    lines += [f"name: {_scalar(space.name)}"]
+    lines += ["", "knobs:"]
+    for knob in space.knobs:
+        lines += [*_comment(comments.get(knob.name, ""), "  "), f"  {knob.name}:"]
+        lines += [f"    {key}: {value}" for key, value in _fields(knob).items()]
+    if space.constraints:
+        lines += ["", *_comment(comments.get("constraints", ""), ""), "constraints:"]
+        lines += [f"  - {_scalar(constraint)}" for constraint in space.constraints]
+    if space.equivalence != equivalence.RULES or "equivalence" in comments:
+        lines += ["", *_comment(comments.get("equivalence", ""), "")]
+        lines += [f"equivalence: {_list(space.equivalence)}"]
+    return "\n".join(lines) + "\n"
+
+
+def _fields(knob: Knob) -> dict[str, str]:
+    if isinstance(knob, DeviceKnob):
+        return {"type": "int", "choices": "device", "points": str(knob.points)} | _unit(knob.unit)
+    if isinstance(knob, ChoiceKnob):
+        fields = {"type": "choice", "choices": _list(knob.choices)}
+    else:
+        fields = _number_fields(knob)
+    fields |= {"default": _scalar(knob.default)}
+    if knob.condition:
+        fields["condition"] = _scalar(knob.condition)
+    return fields | _unit(knob.unit)
+
+
+def _number_fields(knob: IntKnob | FloatKnob) -> dict[str, str]:
+    fields = {"type": "int" if isinstance(knob, IntKnob) else "float"}
+    if knob.grid:
+        fields["choices"] = _list(knob.grid)
+    else:
+        fields["range"] = _list((knob.low, knob.high))
+    if knob.scale != "linear":
+        fields["scale"] = knob.scale
+    if knob.step is not None:
+        fields["step"] = _scalar(knob.step)
+    if knob.points is not None:
+        fields["points"] = str(knob.points)
+    if knob.zero:
+        fields["zero"] = "true"
+    return fields
+
+
+def _unit(unit: str) -> dict[str, str]:
+    return {"unit": _scalar(unit)} if unit else {}
+
+
+def _list(values: tuple[Value, ...]) -> str:
+    return "[" + ", ".join(_scalar(value) for value in values) + "]"
+
+
+def _scalar(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        digits = repr(value)
+        # YAML 1.1 reads 1e-05 as a text: its numbers need a point.
+        return digits if "e" not in digits or "." in digits else digits.replace("e", ".0e")
+    if isinstance(value, str) and (not _PLAIN.fullmatch(value) or _NOT_TEXT.fullmatch(value)):
+        return json.dumps(value)
+    return str(value)
+
+
+def _comment(words: str, indent: str) -> list[str]:
+    return [
+        line
+        for paragraph in words.splitlines()
+        for line in textwrap.wrap(
+            paragraph, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
+        )
+    ]
