@@ -2,9 +2,10 @@
 
     python benchmarks/null_server.py [--port 9000] [--answer-bytes 64]
 
-One process, one uvloop protocol. It reads each request to the end of its body (Content-Length is counted; chunked
-requests are not understood), and answers 200 with a fixed small body and keep-alive. Once it listens, it prints its
-port. It tells apart what a client costs from what a server costs; it serves nobody.
+One process, one uvloop protocol. It reads each request to the end of its body (Content-Length is
+counted; chunked requests are not understood), and answers 200 with a fixed small body and
+keep-alive. Once it listens, it prints its port. It tells apart what a client costs from what a
+server costs; it serves nobody.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ class NullProtocol(asyncio.Protocol):
         self._begun = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's own class is no subclass
 
     def data_received(self, data: bytes) -> None:
+        """Answer each request that is complete."""
         data = self._begun + data if self._begun else data
         while data:
             end = data.find(b"\r\n\r\n") + 4
@@ -48,8 +51,14 @@ def _content_length(head: bytes) -> int:
 
 
 async def serve(port: int, answer_bytes: int) -> None:
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {answer_bytes}\r\n\r\n"
-    answer = head.encode() + b"x" * answer_bytes
+    lines = (
+        "HTTP/1.1 200 OK",
+        "Content-Type: text/plain",
+        f"Content-Length: {answer_bytes}",
+        "",
+        "",
+    )
+    answer = "\r\n".join(lines).encode() + b"x" * answer_bytes
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,8 +70,12 @@ async def serve(port: int, answer_bytes: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="A server that does nothing, for measuring clients.")
-    parser.add_argument("--port", type=int, default=0, help="default: any free one, which is printed")
+    parser = argparse.ArgumentParser(
+        description="A server that does nothing, for measuring clients."
+    )
+    parser.add_argument(
+        "--port", type=int, default=0, help="default: any free one, which is printed"
+    )
     parser.add_argument("--answer-bytes", type=int, default=64, help="length of the answer's body")
     options = parser.parse_args()
     uvloop.run(serve(options.port, options.answer_bytes))

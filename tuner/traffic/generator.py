@@ -1,0 +1,223 @@
+"""The load generator as the tuner sees it: one client process that survives many phases.
+
+In: payloads (once) and plans (one per phase). Out: a `LoadResult` per phase. The client lives in a
+process of its own, so that nothing the tuner does (fitting a Gaussian process, writing files) is
+measured as latency, and it is persistent, so that a phase costs no start. Every wait has a limit; a
+client that dies or stands still is replaced in the next phase.
+
+Use it from the thread that made it, and keep that thread alive: the kernel ends the client when
+this thread ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import types
+from typing import Any, Self
+
+import numpy as np
+
+from tuner.errors import LoadFailed
+from tuner.traffic import wire
+from tuner.traffic.columns import COLUMNS
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import LoadPlan
+from tuner.values import RequestRecords
+
+START_TIMEOUT_S = 30.0
+SILENCE_TIMEOUT_S = 30.0
+"""Longest silence of a client that reports each second; a machine that swaps or sleeps for a moment
+stays under it."""
+END_TIMEOUT_S = 2.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LoadResult:
+    """One phase; seconds since its first send."""
+
+    records: RequestRecords
+    """Every request of the phase, warm-up and those in flight at the end included."""
+    warmup_end_s: float
+    measured_end_s: float
+    client_cpu_s: float
+    """CPU time that the client used in the measured part."""
+    wall_s: float
+    """Time of the whole phase, from the first connection to the last answer."""
+    reconnects: int
+    """Connections that had to be replaced, because the server closed them or a request on them was
+    lost."""
+    last_loss: str
+    """Why the last lost request was lost; empty if none was."""
+
+    @property
+    def measured_s(self) -> float:
+        """Length of the measured part."""
+        return self.measured_end_s - self.warmup_end_s
+
+
+class Generator:
+    """Context manager that owns the client process, which ends when the block is left."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: Any = None
+        self._payloads: Payloads | None = None
+        self._has_payloads = False
+
+    def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the client, None while there is none."""
+        return None if self._process is None else self._process.pid
+
+    def set_payloads(self, payloads: Payloads) -> None:
+        """Keep what is sent from now on; it travels to the client once, with the next phase."""
+        self._payloads = payloads
+        self._has_payloads = False
+
+    def run(self, plan: LoadPlan) -> LoadResult:
+        """Drive one phase and wait for its end.
+
+        Raises:
+            LoadFailed: the server cannot be reached or is gone, or the client process died.
+        """
+        if self._payloads is None:
+            raise LoadFailed("there is nothing to send: call set_payloads before run")
+        try:
+            if self._process is None:
+                self._start()
+            if not self._has_payloads:
+                self._hand_over(self._payloads)
+            self._send({"do": "run", "plan": plan.as_json()})
+            report, blob = self._await("done", "failed")
+        except wire.Closed as error:
+            raise LoadFailed(f"the load generator's process ended{self._last_words()}") from error
+        except TimeoutError as error:
+            self.close()
+            raise LoadFailed(
+                f"the load generator's process gives no sign of life: {error}"
+            ) from error
+        except BaseException:
+            self.close()  # in the middle of a phase; the next one starts afresh
+            raise
+        if report["event"] == "failed":
+            raise LoadFailed(report["reason"])
+        return _result(report, blob)
+
+    def close(self) -> None:
+        """End the client process; at once, whatever it is doing."""
+        process, self._process = self._process, None
+        self._has_payloads = False
+        if process is None:
+            return
+        process.kill()
+        process.wait(END_TIMEOUT_S)
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._errors.close()
+
+    def _start(self) -> None:
+        # The package is found wherever the tuner itself was found, and nothing in the current
+        # folder can stand before it.
+        root = str(pathlib.Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process
+        self._process = subprocess.Popen(  # noqa: S603  our own module, nothing from outside
+            [sys.executable, "-P", "-m", "tuner.traffic.worker", str(os.getpid())],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # a Ctrl-C in the terminal is for the tuner alone
+        )
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+        try:
+            self._await("ready", timeout_s=START_TIMEOUT_S)
+        except (wire.Closed, TimeoutError) as error:
+            raise LoadFailed(
+                f"the load generator's process does not start{self._last_words()}"
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _hand_over(self, payloads: Payloads) -> None:
+        header = {
+            "do": "payloads",
+            "method": payloads.method,
+            "path": payloads.path,
+            "headers": list(payloads.headers.items()),
+            "sizes": [len(body) for body in payloads.requests],
+        }
+        self._send(header, b"".join(payloads.requests))
+        self._await("stored")
+        self._has_payloads = True
+
+    def _send(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        wire.write_frame(self._process.stdin.fileno(), header, blob, timeout_s=SILENCE_TIMEOUT_S)
+
+    def _await(
+        self, *events: str, timeout_s: float = SILENCE_TIMEOUT_S
+    ) -> tuple[dict[str, Any], bytes]:
+        """The next frame with one of these events; signs of life are read past."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        while True:
+            header, blob = wire.read_frame(self._process.stdout.fileno(), timeout_s=timeout_s)
+            if header["event"] in events:
+                return header, blob
+
+    def _last_words(self) -> str:
+        """How the process ended and its last line, for an error text; cleans up after it."""
+        process, errors = self._process, self._errors
+        if process is None:
+            return ""
+        try:
+            code: int | None = process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        errors.seek(0)
+        lines = errors.read().decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        self.close()
+        return f" (exit status {code})" + (f": {last}" if last else "")
+
+
+def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
+    count = report["requests"]
+    columns, start = {}, 0
+    for name, code in COLUMNS:
+        kind = np.dtype(code)
+        columns[name] = np.frombuffer(blob, kind, count, start).copy()  # aligned, and our own
+        start += kind.itemsize * count
+    return LoadResult(
+        records=RequestRecords(**columns),
+        warmup_end_s=report["warmup_end_s"],
+        measured_end_s=report["measured_end_s"],
+        client_cpu_s=report["client_cpu_s"],
+        wall_s=report["wall_s"],
+        reconnects=report["reconnects"],
+        last_loss=report["last_loss"],
+    )

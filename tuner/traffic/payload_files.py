@@ -1,0 +1,222 @@
+"""Payloads from files: npz arrays and JSON lines, checked against the model's signature.
+
+In: a path, a signature, the model's name. Out: `Payloads`, one item per request. Values may be
+converted where nothing is lost but precision (float64 to FP32, small integers to wider ones);
+anything else is refused, with file, line or key, and what was expected.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import zipfile
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import nearest
+from serving.values import Signature, TensorSpec
+from tuner.errors import WrongUse
+from tuner.traffic import fitting, oip_body, payloads
+from tuner.traffic.payloads import Payloads
+
+MOST_REQUESTS = 1000
+"""Different requests taken from a file: enough that no cache or branch predictor knows them all,
+and soon handed over."""
+MOST_BYTES = 256 << 20
+"""Of all bodies together; fewer requests are taken when they are large."""
+
+
+def from_file(path: pathlib.Path, signature: Signature, *, model: str) -> Payloads:
+    """Payloads of a file by its ending: .npz, or .jsonl, .ndjson, .json.
+
+    Raises:
+        WrongUse: another ending, or what `from_npz` and `from_json_lines` raise.
+    """
+    if path.suffix == ".npz":
+        return from_npz(path, signature, model=model)
+    if path.suffix in {".jsonl", ".ndjson", ".json"}:
+        return from_json_lines(path, signature, model=model)
+    raise WrongUse(f"payload file {path}: expected .npz or .jsonl")
+
+
+def from_npz(
+    path: pathlib.Path, signature: Signature, *, model: str, most: int = MOST_REQUESTS
+) -> Payloads:
+    """One array per input by its name, the first axis counts items; `labels` beside them is kept.
+
+    Args:
+        path: the file; arrays of other names are not looked at.
+        signature: inputs of the model.
+        model: its name, for the path of the requests.
+        most: requests that are taken, from the start of the file.
+
+    Raises:
+        WrongUse: no such file, not npz, an input missing, a wrong shape or datatype, unequal
+        counts.
+    """
+    wanted = [spec.name for spec in signature.inputs]
+    arrays = _arrays(path, signature)
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    count = counts[wanted[0]]
+    for name, given in counts.items():
+        if given != count or not count:
+            raise WrongUse(
+                f"payload file {path}, array {name!r}: {given} items, expected as many as in "
+                f"{wanted[0]!r}, and at least 1"
+            )
+    taken = min(
+        count,
+        most,
+        max(1, MOST_BYTES // max(1, sum(arrays[name].nbytes for name in wanted) // count)),
+    )
+    batches = {
+        spec.name: fitting.fitted(
+            arrays[spec.name][:taken], spec, f"payload file {path}, array {spec.name!r}"
+        )
+        for spec in signature.inputs
+    }
+    items = [
+        [oip_body.Input(spec, batches[spec.name][row : row + 1]) for spec in signature.inputs]
+        for row in range(taken)
+    ]
+    return payloads.of_items(
+        items,
+        path=payloads.infer_path(model),
+        description=f"{path.name}: {taken} items" + (f" of {count}" if taken < count else ""),
+        labels=arrays["labels"][:taken] if "labels" in arrays else None,
+    )
+
+
+def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
+    """The inputs' arrays and the labels by name; the inputs are all there."""
+    wanted = [spec.name for spec in signature.inputs]
+    try:
+        with np.load(path, allow_pickle=False) as data:
+            if not hasattr(data, "files"):
+                raise WrongUse(
+                    f"payload file {path}: a single array, expected an npz with one array per input"
+                )
+            for name in wanted:
+                if name not in data.files:
+                    raise WrongUse(
+                        f"payload file {path}: there is no array {name!r}"
+                        f"{nearest(name, data.files)} (arrays: {', '.join(data.files)}; "
+                        f"expected {fitting.inputs_text(signature)})"
+                    )
+            return {name: data[name] for name in data.files if name in {*wanted, "labels"}}
+    except FileNotFoundError as error:
+        raise WrongUse(f"payload file {path}: there is no such file") from error
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise WrongUse(f"payload file {path} cannot be read as npz: {error}") from error
+
+
+def raw_body(path: pathlib.Path) -> bytes:
+    """A whole file as one body, for servers that speak another protocol.
+
+    Raises:
+        WrongUse: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise WrongUse(f"payload file {path} cannot be read: {error}") from error
+
+
+def from_json_lines(
+    path: pathlib.Path, signature: Signature, *, model: str, most: int = MOST_REQUESTS
+) -> Payloads:
+    """One request a line, in the form of the protocol or as {input name: nested list}.
+
+    In the second form the list is one item, with or without a batch dimension of 1. Empty lines are
+    skipped.
+
+    Raises:
+        WrongUse: no such file, or a line that is not JSON or does not fit the signature.
+    """
+    items: list[list[oip_body.Input]] = []
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    items.append(_line(line, signature, f"payload file {path}, line {number}"))
+                if len(items) >= most:
+                    break
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongUse(f"payload file {path} cannot be read: {error}") from error
+    return payloads.of_items(
+        items, path=payloads.infer_path(model), description=f"{path.name}: {len(items)} requests"
+    )
+
+
+def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
+    try:
+        data = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise WrongUse(f"{where}: not JSON ({error}); expected one request a line") from error
+    if not isinstance(data, dict):
+        raise WrongUse(
+            f"{where}: {type(data).__name__}, expected an object with "
+            f"{fitting.inputs_text(signature)}"
+        )
+    names = {spec.name for spec in signature.inputs}
+    given = (
+        _oip_inputs(data["inputs"], where) if "inputs" in data and "inputs" not in names else data
+    )
+    for name in given:
+        if name not in names:
+            raise WrongUse(
+                f"{where}: unknown input {name!r}{nearest(name, names)}; "
+                f"expected {fitting.inputs_text(signature)}"
+            )
+    found = []
+    for spec in signature.inputs:
+        if spec.name not in given:
+            raise WrongUse(
+                f"{where}: input {spec.name!r} is missing; "
+                f"expected {fitting.inputs_text(signature)}"
+            )
+        found.append(
+            oip_body.Input(spec, _one_item(given[spec.name], spec, f"{where}, input {spec.name!r}"))
+        )
+    return found
+
+
+def _oip_inputs(inputs: object, where: str) -> dict[str, Any]:
+    """Name -> nested list, of the protocol's own form."""
+    given: dict[str, Any] = {}
+    for item in inputs if isinstance(inputs, list) else [inputs]:
+        if not isinstance(item, dict) or "name" not in item or "data" not in item:
+            raise WrongUse(
+                f"{where}: an input without name or data; expected name, shape, datatype, data"
+            )
+        data = np.asarray(_array(item["data"], where))
+        if "shape" in item:
+            try:
+                data = data.reshape(item["shape"])
+            except (ValueError, TypeError) as error:
+                raise WrongUse(f"{where}, input {item['name']!r}: {error}") from error
+        given[str(item["name"])] = data
+    return given
+
+
+def _array(data: object, where: str) -> NDArray[Any]:
+    try:
+        return np.array(data)
+    except (ValueError, OverflowError) as error:
+        raise WrongUse(
+            f"{where}: lists of unequal length, or numbers out of range ({error})"
+        ) from error
+
+
+def _one_item(data: object, spec: TensorSpec, where: str) -> NDArray[Any]:
+    array = _array(data, where)
+    if array.ndim == len(spec.shape) - 1:
+        array = array[np.newaxis]
+    if array.ndim and array.shape[0] != 1:
+        raise WrongUse(
+            f"{where}: {array.shape[0]} items, expected one item per request, "
+            f"shape {fitting.shape_text(spec)}"
+        )
+    return fitting.fitted(array, spec, where)

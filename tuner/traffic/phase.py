@@ -1,0 +1,77 @@
+"""When the parts of a phase begin and end, and how many requests may be sent.
+
+In: a plan, and again and again the time and the counts. Out: `warmup_end_s`, `measured_end_s` and
+`limit`. Seconds count from the first send. It knows no socket and no clock.
+
+    warming --(warm-up rule)--> measuring --(seconds over | enough sent)--> draining --(limit
+    finished)--> over
+"""
+
+from __future__ import annotations
+
+import math
+
+from tuner.traffic.plan import LoadPlan, Warmup
+
+
+def is_warm(
+    warmup: Warmup, connections: int, *, now_s: float, finished: int, least_round_trips: int
+) -> bool:
+    """Whether the warm-up is over (the rule stands at `Warmup`).
+
+    Args:
+        warmup: the rule.
+        connections: how many there are.
+        now_s: seconds since the first send.
+        finished: requests answered or lost by all connections.
+        least_round_trips: the same of the connection that has had the fewest.
+    """
+    if now_s < warmup.seconds:
+        return False
+    if least_round_trips >= warmup.round_trips:
+        return True
+    return now_s >= warmup.cap_s and finished >= warmup.round_trips * connections
+
+
+class Phase:
+    """Where one phase stands."""
+
+    def __init__(self, plan: LoadPlan) -> None:
+        self.plan = plan
+        self.warmup_end_s: float | None = None
+        self.measured_end_s: float | None = None
+        """With `seconds`, exactly that long after the warm-up; with `requests`, when the last one
+        finished."""
+        self.limit: float = math.inf
+        """Requests that may be sent in all."""
+
+    @property
+    def next_s(self) -> float:
+        """The next moment that time alone decides; infinite where counts decide."""
+        if self.warmup_end_s is None:
+            return self.plan.warmup.seconds
+        if self.plan.seconds is None or self.measured_end_s is not None:
+            return math.inf
+        return self.warmup_end_s + self.plan.seconds
+
+    def advance(self, now_s: float, *, sent: int, finished: int, least_round_trips: int) -> None:
+        """Take note of the time and the counts."""
+        plan = self.plan
+        if self.warmup_end_s is None and is_warm(
+            plan.warmup,
+            plan.arrivals.connections,
+            now_s=now_s,
+            finished=finished,
+            least_round_trips=least_round_trips,
+        ):
+            self.warmup_end_s = now_s
+            if plan.requests is not None:
+                self.limit = max(finished + plan.requests, sent)
+        if self.measured_end_s is None and plan.seconds is not None and now_s >= self.next_s:
+            self.measured_end_s = self.next_s
+            self.limit = sent
+
+    def close(self, last_finish_s: float) -> None:
+        """Everything has finished."""
+        if self.measured_end_s is None:
+            self.measured_end_s = last_finish_s

@@ -1,0 +1,81 @@
+"""How much load one phase brings, and where: a value that travels to the client's process as JSON.
+
+Seconds throughout. What is sent (method, path, headers, bodies) is not here: payloads are handed
+over once and reused by many phases. This file is imported by the client's process, so it imports
+next to nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.traffic import arrivals
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Warmup:
+    """The part of a phase before anything is measured; the load runs on without a pause.
+
+    It ends once `seconds` have passed and every connection has had `round_trips` answers. From
+    `cap_s` on it is enough that there have been `round_trips` answers per connection in the mean,
+    so that one starved connection cannot hold it up and a slow server still gets its round trips.
+    Lost requests count as answers here.
+    """
+
+    seconds: float = 0.5
+    """Default 0.5 s: lazy initialisation and the first garbage are behind a small model by then."""
+    round_trips: int = 3
+    """Default 3: the first fills the batches, the second is shaped by the first."""
+    cap_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.seconds < 0 or self.round_trips < 0 or self.cap_s < 0:
+            raise ValueError(f"{self}: expected numbers from 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadPlan:
+    """One phase: warm-up, then `seconds` or `requests` are measured (one of them is set)."""
+
+    host: str
+    port: int
+    concurrency: int
+    """Requests in flight at any time, each on a keep-alive connection of its own (closed loop)."""
+    seconds: float | None = None
+    requests: int | None = None
+    """Requests sent after the warm-up, those in flight at its end included; without a warm-up all
+    of the phase."""
+    warmup: Warmup = dataclasses.field(default_factory=Warmup)
+    timeout_s: float = 10.0
+    """A request without an answer after this long is lost, and its connection is replaced."""
+
+    def __post_init__(self) -> None:
+        if (self.seconds is None) == (self.requests is None):
+            raise ValueError(
+                f"seconds {self.seconds}, requests {self.requests}: expected one of the two"
+            )
+        if (self.seconds is not None and self.seconds <= 0) or (
+            self.requests is not None and self.requests < 1
+        ):
+            raise ValueError(
+                f"seconds {self.seconds}, requests {self.requests}: expected more than 0"
+            )
+        if self.timeout_s <= 0:
+            raise ValueError(f"timeout_s {self.timeout_s}: expected more than 0")
+        arrivals.closed(self.concurrency)  # checks the number
+
+    @property
+    def arrivals(self) -> arrivals.Arrivals:
+        """The schedule of the phase."""
+        return arrivals.closed(self.concurrency)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadPlan:
+        """Inverse of `as_json`."""
+        return cls(**{**data, "warmup": Warmup(**data["warmup"])})

@@ -1,0 +1,112 @@
+"""The client's connections: opening them, replacing them, and giving up on a server that is gone.
+
+One epoll watches them all; a connection is in `free` exactly while it is open and carries nothing.
+Openings that fail are tried again after a pause that doubles, and so are connections that lose
+their requests: a server that answers no more must not be hammered. Times are seconds on the
+caller's clock.
+"""
+
+from __future__ import annotations
+
+import collections
+import select
+import socket
+
+from tuner.traffic.connection import Connection, State
+
+RETRIES = 6
+"""Failures in a row after which a connection counts as gone; it is still tried, while others
+work."""
+FIRST_PAUSE_S = 0.02
+"""Pause after the first failure; it doubles with each one more: 1.3 s in all until a connection is
+gone."""
+OPEN_TIMEOUT_S = 5.0
+
+
+class ServerGone(Exception):  # noqa: N818  handled by the worker, which reports its text
+    """The server cannot be reached, or not any more."""
+
+
+class Pool:
+    """The connections of one phase and the epoll that watches them; close it at the end."""
+
+    def __init__(self, host: str, port: int, count: int) -> None:
+        self.where = f"http://{host}:{port}"
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ServerGone(f"{self.where}: the host is not known ({error})") from error
+        self._family, self._address = found[0][0], found[0][4]
+        self.connections = [Connection(index) for index in range(count)]
+        self.by_descriptor: dict[int, Connection] = {}
+        self.free: collections.deque[Connection] = collections.deque()
+        self.poller = select.epoll()
+        self.reconnects = 0
+        self.last_loss = ""
+        """Why the last request was lost, or the last opening failed."""
+
+    @property
+    def gone(self) -> int:
+        """Connections that have failed too often in a row."""
+        return sum(connection.losses >= RETRIES for connection in self.connections)
+
+    def open_due(self, now_s: float) -> None:
+        """Open the closed connections whose pause is over; give up openings that take too long."""
+        for connection in self.connections:
+            if connection.state is State.OPENING and now_s - connection.started_s > OPEN_TIMEOUT_S:
+                self.fail(
+                    connection, now_s, "the server does not accept the connection", failures=RETRIES
+                )
+            elif connection.state is State.CLOSED and now_s >= connection.retry_s:
+                self._open(connection, now_s)
+
+    def _open(self, connection: Connection, now_s: float) -> None:
+        connection.started_s = now_s
+        try:
+            descriptor = connection.open(self._family, self._address)
+        except OSError as error:
+            self.fail(connection, now_s, error.strerror or str(error))
+            return
+        self.by_descriptor[descriptor] = connection
+        self.poller.register(descriptor, select.EPOLLOUT)
+
+    def decide_opening(self, connection: Connection, event: int, now_s: float) -> None:
+        """An event on an opening connection: it is open, or it failed."""
+        failure = connection.failure()
+        if failure is not None:
+            self.fail(connection, now_s, failure)
+        elif event & select.EPOLLOUT:
+            self.watch(connection, select.EPOLLIN)
+            connection.state = State.FREE
+            self.free.append(connection)
+
+    def watch(self, connection: Connection, events: int) -> None:
+        """Choose the events that an open connection is watched for."""
+        assert connection.socket is not None
+        self.poller.modify(connection.socket.fileno(), events)
+
+    def fail(self, connection: Connection, now_s: float, reason: str, *, failures: int = 1) -> None:
+        """A connection failed: close it, and open it again after a pause."""
+        self.last_loss = reason
+        connection.losses += failures
+        connection.retry_s = now_s + FIRST_PAUSE_S * 2 ** (min(connection.losses, RETRIES) - 1)
+        self._drop(connection)
+
+    def renew(self, connection: Connection) -> None:
+        """Replace a connection that did its work, without a pause."""
+        connection.retry_s = 0.0
+        self._drop(connection)
+
+    def _drop(self, connection: Connection) -> None:
+        if connection.state is State.FREE:
+            self.free.remove(connection)
+        if connection.socket is not None:
+            del self.by_descriptor[connection.socket.fileno()]
+            self.reconnects += connection.state is not State.OPENING
+        connection.close()
+
+    def close(self) -> None:
+        """Close every connection and the epoll."""
+        for connection in self.connections:
+            connection.close()
+        self.poller.close()

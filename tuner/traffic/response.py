@@ -1,0 +1,173 @@
+"""Reads HTTP/1.1 responses from the bytes of one connection, without a socket.
+
+In: bytes as they arrive, split anywhere. Out: an `Answer` when the last byte of the response is
+there. Two ways: a *plain* response (status from 200, one Content-Length) is only counted; anything
+else (chunked, 1xx before the answer, body up to the close) goes through llhttp by way of httptools.
+A server's heads repeat, so the client keeps each head it has read (`read_head`) and then recognises
+it by comparison.
+
+Bytes after the end of a response belong to no request: the answer counts, the connection is not
+used again. RFC 9112, sections 2 to 6 and 9.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import httptools
+
+LONGEST_HEAD_BYTES = 65_536
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
+_NUMBER = re.compile(rb"\d{1,18}")
+
+
+class BadResponse(Exception):  # noqa: N818  a fact about the peer, handled inside the client
+    """What came is not an HTTP response."""
+
+
+class Head(NamedTuple):
+    """What the head of a plain response says."""
+
+    status: int
+    body_bytes: int
+    keeps_alive: bool
+
+
+class Answer(NamedTuple):
+    """One whole response; `keeps_alive`: the connection can take another request."""
+
+    status: int
+    keeps_alive: bool
+
+
+def read_head(head: bytes) -> Head | None:
+    """The head of a plain response, None for any other.
+
+    Args:
+        head: status line and header lines, without the empty line that ends them.
+    """
+    lines = head.split(b"\r\n")
+    status_line = _STATUS_LINE.fullmatch(lines[0])
+    if status_line is None:
+        return None
+    keeps_alive = status_line[1] == b"1"
+    length: int | None = None
+    for line in lines[1:]:
+        name, _, value = line.partition(b":")
+        name, value = name.lower(), value.strip(b" \t")
+        if name == b"content-length":
+            if length is not None or not _NUMBER.fullmatch(value):
+                return None
+            length = int(value)
+        elif name == b"connection":
+            options = {option.strip(b" \t") for option in value.lower().split(b",")}
+            keeps_alive = b"close" not in options and (keeps_alive or b"keep-alive" in options)
+        elif name in {b"transfer-encoding", b"upgrade"} or not name or line[:1] in {b" ", b"\t"}:
+            return None
+    status = int(status_line[2])
+    if status in {204, 304}:
+        return Head(status, 0, keeps_alive)
+    return None if length is None else Head(status, length, keeps_alive)
+
+
+class ResponseReader:
+    """Reads one response of one connection; make a new one for the next."""
+
+    __slots__ = ("_begun", "_missing_bytes", "_parser", "head", "plain")
+
+    def __init__(self) -> None:
+        self.plain: Head | None = None
+        """Set once the head has been read, if the response is a plain one."""
+        self.head = b""
+        """Bytes of that head, its empty line included."""
+        self._begun = bytearray()
+        self._missing_bytes = 0
+        self._parser: _FullParser | None = None
+
+    def feed(self, data: bytes) -> Answer | None:
+        """Take what arrived; the answer once it is complete.
+
+        Raises:
+            BadResponse: this is no HTTP response.
+        """
+        if self._parser is not None:
+            return self._parser.feed(data)
+        if self.plain is not None:
+            return self._count(len(data))
+        self._begun += data
+        end = self._begun.find(b"\r\n\r\n")
+        if end < 0:
+            self._check_open_head()
+            return None
+        self.head = bytes(self._begun[: end + 4])
+        self.plain = read_head(self.head[:-4])
+        if self.plain is None:
+            self._parser = _FullParser()
+            return self._parser.feed(bytes(self._begun))
+        self._missing_bytes = self.plain.body_bytes
+        return self._count(len(self._begun) - end - 4)
+
+    def end(self) -> Answer | None:
+        """The peer closed the connection: the answer if its body ends so, None if it is cut off."""
+        return None if self._parser is None else self._parser.end()
+
+    def _count(self, count: int) -> Answer | None:
+        assert self.plain is not None
+        self._missing_bytes -= count
+        if self._missing_bytes > 0:
+            return None
+        return Answer(self.plain.status, self.plain.keeps_alive and self._missing_bytes == 0)
+
+    def _check_open_head(self) -> None:
+        start = bytes(self._begun[:7])
+        if start != b"HTTP/1."[: len(start)] or b"\n\n" in self._begun:
+            raise BadResponse(
+                f"the answer begins with {bytes(self._begun[:40])!r}, which is not HTTP/1"
+            )
+        if len(self._begun) > LONGEST_HEAD_BYTES:
+            raise BadResponse(f"the answer's head is longer than {LONGEST_HEAD_BYTES} bytes")
+
+
+class _FullParser:
+    """llhttp around one response; methods named on_* are its callbacks."""
+
+    def __init__(self) -> None:
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: Answer | None = None
+        self._ends_with_close = True
+        self._has_head = False
+
+    def feed(self, data: bytes) -> Answer | None:
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            # After the end of the answer: surplus bytes, which spoil the connection but not the
+            # answer.
+            if self._answer is None:
+                raise BadResponse(f"the answer cannot be read: {error}") from error
+            self._answer = Answer(self._answer.status, keeps_alive=False)
+        return self._answer
+
+    def end(self) -> Answer | None:
+        if self._answer is None and self._has_head and self._ends_with_close:
+            return Answer(self._parser.get_status_code(), keeps_alive=False)
+        return self._answer
+
+    def on_message_begin(self) -> None:
+        if self._answer is not None:  # surplus bytes that look like another response
+            self._answer = Answer(self._answer.status, keeps_alive=False)
+        self._has_head = False
+        self._ends_with_close = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002  httptools' signature
+        if name.lower() in {b"content-length", b"transfer-encoding"}:
+            self._ends_with_close = False
+
+    def on_headers_complete(self) -> None:
+        self._has_head = self._parser.get_status_code() >= 200
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status >= 200 and self._answer is None:
+            self._answer = Answer(status, bool(self._parser.should_keep_alive()))

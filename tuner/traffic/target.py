@@ -1,0 +1,94 @@
+"""Where the load goes: the URL of a running HTTP server, taken apart.
+
+In: text from the command line. Out: host, port and path. It knows nothing of sockets. RFC 3986.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import urllib.parse
+
+from tuner.errors import WrongUse
+
+_OIP_PATH = re.compile(
+    r"(?P<prefix>.*)/v2/models/(?P<model>[^/?]+)(?P<version>/versions/[^/?]+)?(?P<infer>/infer)?/?"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One HTTP endpoint; `path` is what stands in the request line, with its query."""
+
+    host: str
+    port: int
+    path: str
+
+    @property
+    def model(self) -> str | None:
+        """Name of the model in a path of the Open Inference Protocol, None in any other."""
+        match = _OIP_PATH.fullmatch(self.path)
+        return urllib.parse.unquote(match["model"]) if match else None
+
+    @property
+    def metadata_path(self) -> str | None:
+        """Path of the model's metadata (its signature), None in any other path."""
+        match = _OIP_PATH.fullmatch(self.path)
+        return (
+            f"{match['prefix']}/v2/models/{match['model']}{match['version'] or ''}"
+            if match
+            else None
+        )
+
+    @property
+    def infer_path(self) -> str | None:
+        """Path that answers inference, None in any other path."""
+        return None if self.metadata_path is None else self.metadata_path + "/infer"
+
+
+def parse_url(url: str) -> Target:
+    """Take a URL apart; without a scheme, http is meant.
+
+    Raises:
+        WrongUse: not http, no host, a port that is none, or a name and password inside.
+    """
+    text = url if "://" in url else f"http://{url}"
+    try:
+        parts = urllib.parse.urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise WrongUse(
+            f"URL {url!r}: {error}; expected for example http://127.0.0.1:8000/path"
+        ) from error
+    if parts.scheme == "https":
+        raise WrongUse(
+            f"URL {url!r}: https is not spoken, because encryption would be measured with the "
+            "server; give the server's own http port"
+        )
+    if parts.scheme != "http" or not parts.hostname:
+        raise WrongUse(f"URL {url!r}: expected http://HOST[:PORT][/PATH]")
+    if parts.username is not None:
+        raise WrongUse(
+            f"URL {url!r}: a name and password in a URL are not sent; "
+            "use --header 'Authorization: ...'"
+        )
+    path = urllib.parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    if parts.query:
+        path += "?" + urllib.parse.quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
+    return Target(host=parts.hostname, port=80 if port is None else port, path=path)
+
+
+def parse_header(text: str) -> tuple[str, str]:
+    """Name and value of a `--header 'Name: value'`.
+
+    Raises:
+        WrongUse: no colon, an empty name, or a line break inside.
+    """
+    name, colon, value = text.partition(":")
+    if (
+        not colon
+        or not re.fullmatch(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+", name)
+        or re.search(r"[\r\n\0]", value)
+    ):
+        raise WrongUse(f"--header {text!r}: expected 'Name: value'")
+    return name, value.strip()

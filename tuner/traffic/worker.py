@@ -1,0 +1,141 @@
+"""The load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
+
+Frames in (see `wire`): {"do": "payloads", method, path, headers, sizes} with the bodies as the
+blob, and {"do": "run"} with a plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event":
+"running"} each second of a phase, and at its end {"event": "done"} with the columns as the blob, or
+{"event": "failed"} with the reason.
+
+It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
+the tuner's business alone. It imports as little as it can: each import is paid by every study, and
+a small process is a quiet one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from tuner.traffic import wire
+from tuner.traffic.client import Client
+from tuner.traffic.plan import LoadPlan
+from tuner.traffic.pool import ServerGone
+
+HEARTBEAT_S = 1.0
+_PR_SET_PDEATHSIG = 1
+
+
+class Worker:
+    """Payloads, and the pipes to the tuner."""
+
+    def __init__(self, commands: int, reports: int) -> None:
+        self._commands = commands
+        self._reports = reports
+        self._request_line = ""
+        self._headers: list[tuple[str, str]] = []
+        self._bodies: list[bytes] = []
+        self._reported_s = 0.0
+
+    def serve(self) -> None:
+        """Obey commands until the tuner closes the pipe."""
+        self._report({"event": "ready", "pid": os.getpid()})
+        try:
+            while True:
+                command, blob = wire.read_frame(self._commands, timeout_s=None)
+                if command["do"] == "payloads":
+                    self._store(command, blob)
+                else:
+                    self._run(LoadPlan.from_json(command["plan"]))
+        except wire.Closed:
+            return
+
+    def _report(self, header: dict[str, Any], blob: bytes = b"") -> None:
+        wire.write_frame(self._reports, header, blob, timeout_s=None)
+
+    def _store(self, command: dict[str, Any], blob: bytes) -> None:
+        self._request_line = f"{command['method']} {command['path']} HTTP/1.1"
+        self._headers = command["headers"]
+        self._bodies, start = [], 0
+        for size in command["sizes"]:
+            self._bodies.append(blob[start : start + size])
+            start += size
+        self._report({"event": "stored"})
+
+    def _run(self, plan: LoadPlan) -> None:
+        begun_s = time.monotonic()
+        requests = [self._request(plan, body) for body in self._bodies]
+        gc.collect()
+        gc.disable()  # a collection would be measured as latency
+        try:
+            client = Client(plan, requests, on_tick=self._tick)
+            client.run()
+        except ServerGone as error:
+            self._report({"event": "failed", "reason": str(error)})
+            return
+        finally:
+            gc.enable()
+        summary = {
+            "event": "done",
+            "requests": len(client.columns),
+            "warmup_end_s": client.phase.warmup_end_s,
+            "measured_end_s": client.phase.measured_end_s,
+            "client_cpu_s": client.cpu_s,
+            "reconnects": client.pool.reconnects,
+            "last_loss": client.pool.last_loss,
+            "wall_s": time.monotonic() - begun_s,
+        }
+        self._report(summary, client.columns.as_bytes())
+
+    def _request(self, plan: LoadPlan, body: bytes) -> bytes:
+        host = f"[{plan.host}]" if ":" in plan.host else plan.host
+        lines = [self._request_line]
+        given = {name.lower() for name, _ in self._headers}
+        if "host" not in given:
+            lines.append(f"Host: {host}" if plan.port == 80 else f"Host: {host}:{plan.port}")
+        lines += [f"{name}: {value}" for name, value in self._headers]
+        if body or not self._request_line.startswith("GET "):
+            lines.append(f"Content-Length: {len(body)}")
+        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+
+    def _tick(self, finished: int) -> None:
+        """A sign of life to the tuner, and a look whether it is still there."""
+        now = time.monotonic()
+        if now - self._reported_s < HEARTBEAT_S / 4:
+            return
+        watched = select.poll()
+        watched.register(self._commands, 0)  # hang-up is always reported
+        if watched.poll(0):
+            raise wire.Closed
+        if now - self._reported_s >= HEARTBEAT_S:
+            self._reported_s = now
+            self._report({"event": "running", "requests": finished})
+
+
+def _end_with(parent: int) -> None:
+    """Have the kernel end this process with its parent, even in the middle of a phase."""
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    except (OSError, AttributeError):
+        return  # another C library: the pipe alone decides
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def main() -> None:
+    """Serve on the standard streams; what prints goes to standard error, outside the frames."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _end_with(int(sys.argv[1]))
+    commands, reports = os.dup(0), os.dup(1)
+    os.dup2(2, 1)
+    for descriptor in (commands, reports):
+        os.set_blocking(descriptor, False)
+    Worker(commands, reports).serve()
+
+
+if __name__ == "__main__":
+    main()
