@@ -63,7 +63,11 @@ class Waiter(Protocol):
     """Whoever waits for a request: exactly one of the two is called, exactly once, in the event loop."""
 
     def answer(self, frame: memoryview) -> None:
-        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call."""
+        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call.
+
+        Raises:
+            ServingError: the frame is no answer to this request; `refuse` follows.
+        """
         ...
 
     def refuse(self, error: ServingError) -> None:
@@ -367,7 +371,7 @@ class Dispatcher:
                 self._fail(id_, status, frame)
             elif stop - start == job.items:
                 del jobs[id_]
-                job.waiter.answer(frame)
+                _answer(job.waiter, frame)
             else:
                 self._join(id_, job, start, stop, frame)
 
@@ -376,9 +380,13 @@ class Dispatcher:
         job.missing -= stop - start
         if not job.missing:
             job.answers.sort()
-            joined = parts_of.join([answer for _, answer in job.answers])
             del self._jobs[id_]
-            job.waiter.answer(joined)
+            try:
+                joined = parts_of.join([answer for _, answer in job.answers])
+            except wire.WireError as error:
+                job.waiter.refuse(error)
+            else:
+                _answer(job.waiter, joined)
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
@@ -400,6 +408,14 @@ class Dispatcher:
 
 MODEL_NUMBER = 1
 """Number of the pool's only model on the wire."""
+
+
+def _answer(waiter: Waiter, frame: memoryview) -> None:
+    """Answer, or say why the frame is none: one bad answer must not end the others of its batch."""
+    try:
+        waiter.answer(frame)
+    except ServingError as error:
+        waiter.refuse(error)
 
 
 def _error_of(refusal: Refusal) -> ServingError:

@@ -149,7 +149,10 @@ class Connection(asyncio.Protocol):
         "_encoding",
         "_exchange",
         "_expect",
+        "_head_began",
         "_head_bytes",
+        "_head_fed",
+        "_head_open",
         "_inference_header",
         "_keep_alive",
         "_length",
@@ -197,12 +200,8 @@ class Connection(asyncio.Protocol):
             exchange.cancel()
         self._waiting = False
 
-    def eof_received(self) -> bool:
-        """The client sends no more; what it asked is still answered."""
-        if self._waiting:
-            self._keep_alive = False
-            return True
-        return False
+    def eof_received(self) -> None:
+        """The client closed its side: as nginx does, this is taken as gone, and its work is dropped."""
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -225,8 +224,19 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserError as error:
             self._fail(InvalidRequest(f"malformed HTTP request: {error}"))
         else:
-            if not self._partial:
-                self._parser = None
+            self._fed(len(data))
+
+    def _fed(self, size: int) -> None:
+        """After the parser took `size` bytes in order: leave it between requests, bound a head that does not end."""
+        if not self._partial:
+            self._parser = None
+        elif self._head_open:
+            # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
+            # the head began may hold other requests before it, so only those after it count.
+            self._head_fed += size if self._head_began else 0
+            self._head_began = True
+            if self._head_fed > MAX_HEAD_BYTES:
+                self._fail(_HeadTooLarge())
 
     # httptools callbacks
 
@@ -240,6 +250,9 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._body_bytes = 0
         self._head_bytes = 0
+        self._head_began = False
+        self._head_fed = 0
+        self._head_open = True
         self._partial = True
         self._length: int | None = None
         self._inference_header: int | None = None
@@ -276,6 +289,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Parser: the head is complete."""
+        self._head_open = False
         if self._expect and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from serving import json_tensors
-from serving.errors import InvalidRequest, nearest
+from serving.errors import InvalidRequest, PredictionFailed, nearest
 from serving.replica import wire
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
@@ -348,6 +348,9 @@ class Codec:
             chosen = [(tensor, wanted.binary) for tensor in tensors]
         else:
             by_name = {tensor.name: tensor for tensor in tensors}
+            missing = [name for name, _ in wanted.outputs if name not in by_name]
+            if missing:
+                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
             chosen = [(by_name[name], binary) for name, binary in wanted.outputs]
         header = self._header(chosen, wanted.id)
         binary_data = [bytes(tensor.data) for tensor, binary in chosen if binary]

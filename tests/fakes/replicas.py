@@ -72,7 +72,7 @@ class FakeReplica:
                 self._peer.shutdown(socket.SHUT_RDWR)
 
     def _run(self):
-        with contextlib.suppress(OSError):
+        with self._peer, contextlib.suppress(OSError):
             while data := self._peer.recv(1 << 20):
                 for kind, body in self._parser.feed(data):
                     self._act(kind, body)

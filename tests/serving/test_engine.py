@@ -1,0 +1,268 @@
+"""The engine over real sockets and small replicas: live settings, replicas that die, the cache, metrics."""
+
+import concurrent.futures
+import json
+import threading
+import time
+
+import pytest
+
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+INFER = "/v2/models/echo/infer"
+
+
+def body(value=1):
+    return json.dumps(
+        {"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [value]}]}
+    )
+
+
+def until(condition, seconds=5.0):
+    """Wait until a condition holds; returns whether it did."""
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def patch(running, settings, **more):
+    return running.json("PATCH", "/admin/settings", {"settings": settings, **more}, admin=True)
+
+
+def states(running):
+    replicas = running.json("GET", "/admin/replicas", admin=True)[1]["replicas"]
+    return sorted(replica["state"] for replica in replicas)
+
+
+def test_settings_are_shown_and_changed():
+    """GET shows what is in force with its generation; PATCH changes it and counts on."""
+    with gateway() as running:
+        status, shown = running.json("GET", "/admin/settings", admin=True)
+        assert status == 200
+        assert shown["generation"] == 1
+        assert shown["settings"]["batching"]["max_size"] == 8
+        assert shown["model"]["name"] == "echo"
+        status, applied = patch(running, {"batching.max_size": 3, "replica": {"count": 3}})
+        assert status == 200
+        assert applied["generation"] == 2
+        assert applied["settings"]["batching"]["max_size"] == 3
+        assert states(running) == ["ready"] * 3
+        assert patch(running, {"replica.count": 1})[0] == 200
+        assert states(running) == ["ready"]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "data"),
+    [
+        ("did you mean 'batching.max_size'", {"settings": {"batching.maxsize": 1}}),
+        ("expected a whole number from 1", {"settings": {"batching.max_size": 0}}),
+        ("cannot change in a running server", {"settings": {"server.port": 1}}),
+        ("expected {", {"batching.max_size": 1}),
+        ("booleans", {"settings": {}, "fresh_replicas": 1}),
+    ],
+)
+def test_wrong_settings_change_nothing(phrase, data):
+    """A wrong PATCH is refused with what was expected, and the generation stays."""
+    with gateway() as running:
+        status, answer = running.json("PATCH", "/admin/settings", data, admin=True)
+        assert status == 400
+        assert phrase in answer["error"]
+        assert running.json("GET", "/admin/settings", admin=True)[1]["generation"] == 1
+
+
+def test_settings_that_cannot_start_leave_the_old_ones_serving():
+    """When new replicas fail to load, the caller is told why and the old generation answers on."""
+    home = FakeHome()
+    with gateway({"replica.count": 2}, home) as running:
+        home.load_error = "the file is broken"
+        status, answer = patch(running, {"replica.count": 4})
+        assert status == 409
+        assert "the file is broken" in answer["error"]
+        shown = running.json("GET", "/admin/settings", admin=True)[1]
+        assert shown["generation"] == 1
+        assert shown["settings"]["replica"]["count"] == 2
+        assert running.request("POST", INFER, body())[0] == 200
+        assert until(lambda: states(running) == ["ready"] * 2)
+
+
+A = {"replica.count": 3, "replica.threads": 2, "batching.max_size": 1, "batching.timeout_us": 500}
+B = {"replica.count": 2, "replica.memory_mb": 64, "replica.cpu": 0.5, "batching.max_size": 5}
+
+
+def seen(running, home):
+    """What a client or an operator can tell of an engine's state."""
+    alive = [replica for replica in home.replicas if not replica.ended.done()]
+    shown = running.json("GET", "/admin/settings", admin=True)[1]["settings"]
+    before = [len(replica.batches) for replica in alive]
+    home.hold.set()
+    home.release.clear()
+    with concurrent.futures.ThreadPoolExecutor(24) as pool:
+        work = [pool.submit(running.request, "POST", INFER, body(n)) for n in range(24)]
+        until(lambda: running.do(lambda: running.engine.unfinished) == 24)
+        time.sleep(0.05)
+        waiting = running.do(lambda: running.engine._dispatcher.waiting_items)
+        home.hold.clear()
+        home.release.set()
+        assert {w.result(10)[0] for w in work} == {200}
+    largest = max(
+        size for replica, start in zip(alive, before, strict=True) for size in replica.batches[start:]
+    )
+    return {
+        "settings": {k: v for k, v in shown.items() if k != "server"},
+        "limits": sorted(str(replica.limits) for replica in alive),
+        "largest batch": largest,
+        "waiting behind held replicas": waiting > 0,
+        "cache": running.do(lambda: len(running.engine._cache.cache)),
+    }
+
+
+def test_apply_a_then_b_is_a_fresh_start_of_b():
+    """What can be seen after apply(A), apply(B) is what can be seen after a fresh start of B."""
+    with gateway(B, home := FakeHome()) as running:
+        fresh = seen(running, home)
+    with gateway(A, home := FakeHome()) as running:
+        assert patch(running, {"cache.capacity_mb": 4})[0] == 200
+        assert running.request("POST", INFER, body(7))[0] == 200
+        defaults = {"replica.threads": 1, "batching.timeout_us": 0, "cache.capacity_mb": 0}
+        assert patch(running, defaults | B)[0] == 200
+        assert seen(running, home) == fresh
+
+
+def test_no_request_fails_while_settings_change():
+    """Requests that run through many changes of settings are all answered."""
+    home = FakeHome()
+    home.exec_s = 0.001
+    statuses = []
+    stop = threading.Event()
+
+    def client(running):
+        while not stop.is_set():
+            statuses.append(running.request("POST", INFER, body())[0])
+
+    with gateway({}, home) as running:
+        clients = [threading.Thread(target=client, args=(running,)) for _ in range(4)]
+        for thread in clients:
+            thread.start()
+        for turn in range(8):
+            change = {"replica.count": 1 + turn % 3, "batching.max_size": 1 + turn}
+            assert patch(running, change, fresh_replicas=turn % 2 == 0)[0] == 200
+        stop.set()
+        for thread in clients:
+            thread.join(10)
+    assert len(statuses) > 20
+    assert set(statuses) == {200}
+
+
+def test_fresh_replicas_are_new_ones():
+    """`fresh_replicas` makes every change a launch of its own."""
+    with gateway({"replica.count": 2}, home := FakeHome()) as running:
+        assert patch(running, {}, fresh_replicas=True)[0] == 200
+        assert [replica.ended.done() for replica in home.replicas] == [True, True, False, False]
+
+
+def test_limits_that_the_kernel_refuses_are_met_by_new_replicas():
+    """A live limit that cannot be set is not an error: a new replica starts under it."""
+    with gateway({"replica.cpu": 1.0}, home := FakeHome()) as running:
+        home.refuse_limits = True
+        assert patch(running, {"replica.cpu": 0.5})[0] == 200
+        assert len(home.replicas) == 2
+        assert home.replicas[1].limits == (0.5, None)
+
+
+def test_a_dead_replica_is_replaced_and_its_work_given_to_another_once():
+    """A request survives one death; the deaths are listed and counted."""
+    with gateway({"replica.count": 2, "batching.max_size": 1}, home := FakeHome()) as running:
+        home.hold.set()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(running.request, "POST", INFER, body(9))
+            assert until(lambda: any(replica.batches for replica in home.replicas))
+            holder = next(replica for replica in home.replicas if replica.batches)
+            holder.die("oom")
+            home.hold.clear()
+            home.release.set()
+            assert answer.result(10)[0] == 200
+        assert until(lambda: states(running) == ["ready"] * 2)
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert [death["reason"] for death in deaths] == ["oom"]
+        metrics = running.request("GET", "/metrics", admin=True)[2].decode()
+        assert 'luthier_replica_deaths_total{model="echo",reason="oom"} 1.0' in metrics
+
+
+def test_a_request_that_kills_two_replicas_is_refused():
+    """The second death ends the request with the reason, not the server."""
+    home = FakeHome()
+    with gateway({"replica.count": 1}, home) as running:
+        home.die_on_batch = True
+        status, _, answer = running.request("POST", INFER, body())
+        assert status == 500
+        assert "crash" in json.loads(answer)["error"]
+        home.die_on_batch = False
+        assert until(lambda: running.request("POST", INFER, body())[0] == 200)
+
+
+def test_a_hanging_replica_is_killed_and_its_work_given_on():
+    """A batch held over hang_timeout_s costs the replica its life and the request nothing."""
+    home = FakeHome()
+    home.hold.set()
+    with gateway({"replica.hang_timeout_s": 0.3, "replica.count": 1}, home) as running:
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(running.request, "POST", INFER, body())
+            assert until(lambda: bool(home.replicas[0].batches))
+            home.hold.clear()
+            assert answer.result(10)[0] == 200
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert [death["reason"] for death in deaths] == ["hang"]
+
+
+def test_a_model_error_fails_its_requests_alone():
+    """A model that raises is answered 500; the replica lives and answers the next."""
+    home = FakeHome()
+    with gateway({}, home) as running:
+        home.entry_status = 1
+        assert running.request("POST", INFER, body())[0] == 500
+        home.entry_status = 2
+        assert running.request("POST", INFER, body())[0] == 400
+        home.entry_status = 0
+        assert running.request("POST", INFER, body())[0] == 200
+        assert len(home.replicas) == 1
+
+
+def test_cache_and_single_flight():
+    """Equal inputs are executed once; other inputs are not confused with them."""
+    home = FakeHome()
+    with gateway({"cache.capacity_mb": 1, "batching.max_size": 1}, home) as running:
+        home.hold.set()
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            work = [pool.submit(running.request, "POST", INFER, body(5)) for _ in range(6)]
+            assert until(lambda: running.do(lambda: running.engine._cache.shared) == 5)
+            home.hold.clear()
+            home.release.set()
+            answers = {w.result(10)[::2] for w in work}
+        assert len(answers) == 1
+        assert running.request("POST", INFER, body(5))[2] == answers.pop()[1]
+        assert sum(len(replica.batches) for replica in home.replicas) == 1
+        other = json.loads(running.request("POST", INFER, body(6))[2])
+        assert other["outputs"][0]["data"] == [6]
+        assert sum(len(replica.batches) for replica in home.replicas) == 2
+
+
+def test_metrics_tell_requests_batches_and_replicas():
+    """The metrics add up to what was asked."""
+    with gateway({"replica.count": 2}) as running:
+        for value in range(5):
+            assert running.request("POST", INFER, body(value))[0] == 200
+        assert running.request("POST", INFER, b"{")[0] == 400
+        status, head, text = running.request("GET", "/metrics", admin=True)
+        assert status == 200
+        assert head["Content-Type"].startswith("text/plain")
+        lines = text.decode().splitlines()
+        assert 'luthier_requests_total{model="echo",status="200"} 5.0' in lines
+        assert 'luthier_requests_total{model="echo",status="400"} 1.0' in lines
+        assert 'luthier_replicas{model="echo",state="ready"} 2.0' in lines
+        assert 'luthier_request_seconds_count{model="echo"} 6.0' in lines
+        assert 'luthier_batch_items_sum{model="echo"} 5.0' in lines
+        assert 'luthier_queue_items{model="echo"} 0.0' in lines
