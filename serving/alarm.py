@@ -1,8 +1,9 @@
 """One timer of an event loop, finer than a millisecond.
 
-uvloop rounds timers to whole milliseconds, which is longer than most batches take. A Linux timerfd in the loop does
-not: it is set to an absolute time of CLOCK_MONOTONIC, the clock of `time.monotonic`. Elsewhere the loop's own timer is
-used. In: a time in seconds; out: a call of `ring` in the loop.
+uvloop rounds timers to whole milliseconds, which is longer than most batches take. A Linux timerfd
+in the loop does not: it is set to an absolute time of CLOCK_MONOTONIC, the clock of
+`time.monotonic`. Elsewhere the loop's own timer is used. In: a time in seconds; out: a call of
+`ring` in the loop.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class _Timespec(ctypes.Structure):
 class Alarm:
     """Calls `ring` at the earliest time that was set since it last rang.
 
-    A later time does not replace an earlier one: a ring too early costs one look at the plan, a system call for
-    every change would cost more.
+    A later time does not replace an earlier one: a ring too early costs one look at the plan, a
+    system call for every change would cost more.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ring: Callable[[], None]) -> None:

@@ -1,16 +1,16 @@
 """Sends what a scheduler plans to replicas and completes every waiter exactly once.
 
-In: requests (`Job`) with a waiter each, replicas that come up and go down, messages of the replica wire. Out: actions on
-the wire; each waiter's `answer` or `refuse`, once. Rules:
+In: requests (`Job`) with a waiter each, replicas that come up and go down, messages of the replica
+wire. Out: actions on the wire; each waiter's `answer` or `refuse`, once. Rules:
 
-- A waiter is registered before the scheduler hears of its request, and it is taken out of the table by whoever
-  completes it; what finds no waiter is late and is dropped.
-- The scheduler is asked once per turn of the event loop, however many requests arrived in it, and once per message
-  from a replica: a batch is completed in one pass.
+- A waiter is registered before the scheduler hears of its request, and it is taken out of the table
+  by whoever completes it; what finds no waiter is late and is dropped.
+- The scheduler is asked once per turn of the event loop, however many requests arrived in it, and
+  once per message from a replica: a batch is completed in one pass.
 - One timer, set to the plan's next wake-up.
 
-Serves any scheduler behind `serving.scheduling.seam`. Knows nothing of HTTP, of tensors' meaning or of processes: a replica is a
-connection that carries bytes.
+Serves any scheduler behind `serving.scheduling.seam`. Knows nothing of HTTP, of tensors' meaning or
+of processes: a replica is a connection that carries bytes.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ class Connection(asyncio.Protocol):
             log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
             self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """The replica closed the socket, which it only does when it ends."""
         self._transport = None
-        self._dispatcher.broken(self.worker, "closed its socket")
+        self._dispatcher.broken(self.worker, None)
 
     def send(self, buffers: Sequence[Buffer]) -> None:
         """Queue one message."""
@@ -140,7 +140,7 @@ class _Worker:
         connection: Connection,
         threads: int,
         on_loaded: Callable[[Signature | ServingError], None],
-        on_broken: Callable[[str], None],
+        on_broken: Callable[[str | None], None],
     ) -> None:
         self.connection = connection
         self.threads = threads
@@ -151,7 +151,10 @@ class _Worker:
 
 
 class Dispatcher:
-    """Runs one pool: one scheduler and its workers. All methods belong to the event loop's thread."""
+    """Runs one pool: one scheduler and its workers.
+
+    All methods belong to the event loop's thread.
+    """
 
     def __init__(
         self,
@@ -212,7 +215,7 @@ class Dispatcher:
         *,
         threads: int,
         on_loaded: Callable[[Signature | ServingError], None],
-        on_broken: Callable[[str], None],
+        on_broken: Callable[[str | None], None],
     ) -> None:
         """A replica is connected; the scheduler will have it load the model.
 
@@ -220,7 +223,7 @@ class Dispatcher:
             connection: its socket.
             threads: what the model may use inside one operator.
             on_loaded: called once with the model's signature, or with why it could not be loaded.
-            on_broken: called when the connection breaks, with the reason.
+            on_broken: called when the connection breaks, with what the replica did wrong, if it did.
         """
         self._workers[connection.worker] = _Worker(connection, threads, on_loaded, on_broken)
         self._scheduler.on(WorkerUp(connection.worker, SLOTS), self._clock())
@@ -251,11 +254,11 @@ class Dispatcher:
             return None
         return next(iter(known.sent.values()))[1]
 
-    def broken(self, worker: int, reason: str) -> None:
-        """A connection cannot be used any more."""
+    def broken(self, worker: int, fault: str | None) -> None:
+        """A connection cannot be used any more, by the replica's fault or because it ended."""
         known = self._workers.get(worker)
         if known is not None:
-            known.on_broken(reason)
+            known.on_broken(fault)
 
     def close(self) -> None:
         """Refuse whoever still waits and forget the workers."""
@@ -390,11 +393,8 @@ class Dispatcher:
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
-        error: ServingError
-        if status == wire.ActionStatus.INVALID_INPUT:
-            error = InvalidRequest(text)
-        else:
-            error = PredictionFailed(text)
+        bad_input = status == wire.ActionStatus.INVALID_INPUT
+        error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
         job = self._jobs.pop(id_)
         self._scheduler.on(Cancelled(id_), self._clock())
         job.waiter.refuse(error)

@@ -1,10 +1,12 @@
 """The hub: one request from the protocols to an answer, and settings that change while it serves.
 
-    predict:  resolve (application -> model) -> cache -> dispatch (queue -> batch -> worker -> replica) -> answer
-    apply:    check -> replicas and limits (pool) -> scheduler -> cache -> generation
+    predict:  resolve (application -> model) -> cache -> dispatch (queue -> batch -> worker ->
+    replica) -> answer apply:    check -> replicas and limits (pool) -> scheduler -> cache ->
+    generation
 
-A model name in a request resolves to an application; here every model has an implicit application of one, itself, so that there is one
-request path. Selection comes before the cache, which is keyed by model, version and input.
+A model name in a request resolves to an application; here every model has an implicit application
+of one, itself, so that there is one request path. Selection comes before the cache, which is keyed
+by model, version and input.
 
 All methods belong to the event loop's thread.
 """
@@ -164,9 +166,9 @@ class Engine:
     ) -> Applied:
         """Bring new settings into force while serving.
 
-        Calls are serialised. This one returns when limits have been read back and replicas are ready. No request fails
-        meanwhile. What was learnt (cache, back-off, the scheduler's estimates) is reset, so that apply(A), apply(B)
-        behaves like a fresh start of B.
+        Calls are serialised. This one returns when limits have been read back and replicas are
+        ready. No request fails meanwhile. What was learnt (cache, back-off, the scheduler's
+        estimates) is reset, so that apply(A), apply(B) behaves like a fresh start of B.
 
         Args:
             settings: complete settings; those of the listeners must be unchanged.

@@ -1,7 +1,8 @@
 """Tensors of the Open Inference Protocol between their JSON form and raw bytes.
 
-In: an `inputs` item of a JSON request (name, shape, datatype, data flat or nested); out: a `Tensor` whose bytes are little-endian
-and row-major. And back, with flat data. Shared by the gateway (small bodies) and replicas (large ones). Pure.
+In: an `inputs` item of a JSON request (name, shape, datatype, data flat or nested); out: a
+`Tensor` whose bytes are little-endian and row-major. And back, with flat data. Shared by the
+gateway (small bodies) and replicas (large ones). Pure.
 """
 
 from __future__ import annotations
@@ -94,7 +95,9 @@ def _converted(
         array = _whole_numbers(name, datatype, data)
     allowed = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}[wanted.kind]
     if array.dtype.kind not in allowed:
-        kind = "booleans" if wanted.kind == "b" else "integers" if wanted.kind in "iu" else "numbers"
+        kind = (
+            "booleans" if wanted.kind == "b" else "integers" if wanted.kind in "iu" else "numbers"
+        )
         raise InvalidRequest(f"input {name!r}: {datatype} takes {kind}, data holds something else")
     if wanted.kind in "iu":
         limits = np.iinfo(wanted)

@@ -1,8 +1,9 @@
 """One pool: keeps the wanted replicas of one model alive under the wanted limits, and changes both while it serves.
 
-In: settings; replicas of a home that come up and end. Out: a dispatcher that always has as many workers as could be had. States of
-a replica: starting -> ready -> draining -> ended; a replica that ends unasked is replaced. The back-off counts
-failures to become useful (ready, and one batch answered), not deaths after a healthy life.
+In: settings; replicas of a home that come up and end. Out: a dispatcher that always has as many
+workers as could be had. States of a replica: starting -> ready -> draining -> ended; a replica that
+ends unasked is replaced. The back-off counts failures to become useful (ready, and one batch
+answered), not deaths after a healthy life.
 
 Strings `replica` and `dispatch` together; knows nothing of protocols, caches or models' meaning.
 """
@@ -70,7 +71,10 @@ class Death:
 
 
 class Pool:
-    """The replicas of one model. All methods belong to the event loop's thread; `apply` calls must not overlap."""
+    """The replicas of one model.
+
+    All methods belong to the event loop's thread; `apply` calls must not overlap.
+    """
 
     def __init__(
         self,
@@ -157,7 +161,8 @@ class Pool:
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring the pool to new settings while it serves.
 
-        New replicas are ready before old ones leave; limits that can change live are changed and read back.
+        New replicas are ready before old ones leave; limits that can change live are changed and
+        read back.
 
         Args:
             settings: the new settings.
@@ -279,7 +284,9 @@ class Pool:
             else:
                 member.ready.set_exception(outcome)
 
-        def broken(reason: str) -> None:
+        def broken(fault: str | None) -> None:
+            if fault is not None:
+                member.failure = ("crash", fault)
             if member.state != "ended" and not replica.ended.done():
                 replica.kill()
 

@@ -1,7 +1,9 @@
-"""The server's life: listen, load, serve, drain, stop. The only place of `serving` that handles signals.
+"""The server's life: listen, load, serve, drain, stop. The only place of `serving` that handles
+signals.
 
-In: a model card and settings. Out: an exit code. SIGTERM or SIGINT: not ready at once, idle connections closed, what was taken is
-answered within `server.drain_s`, replicas and their home ended; a second signal ends the wait.
+In: a model card and settings. Out: an exit code. SIGTERM or SIGINT: not ready at once, idle
+connections closed, what was taken is answered within `server.drain_s`, replicas and their home
+ended; a second signal ends the wait.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Settings of the serving core, grouped by stage; every field is one knob with one dotted name.
 
-The dotted name (`batching.max_size`) is the same in settings files, in search spaces, in stored trials, in
-reports and in exports. In: a mapping of dotted or nested keys, environment variables, command-line values.
-Out: one frozen `ServingSettings`. Precedence: file < environment < command line (`resolve`).
+The dotted name (`batching.max_size`) is the same in settings files, in search spaces, in stored
+trials, in reports and in exports. In: a mapping of dotted or nested keys, environment variables,
+command-line values. Out: one frozen `ServingSettings`. Precedence: file < environment < command
+line (`resolve`).
 
-Each field carries its limits as metadata, so that a check, an error text and a page of documentation come from the
-same place. This file knows nothing of processes, sockets or models.
+Each field carries its limits as metadata, so that a check, an error text and a page of
+documentation come from the same place. This file knows nothing of processes, sockets or models.
 """
 
 from __future__ import annotations
@@ -56,17 +57,32 @@ class ReplicaSettings:
     count: int = _knob(1, "replicas", 1, 64)
     """Processes that serve the model. Default 1: the smallest that answers."""
     cpu: float | None = _knob(None, "cores", 0.05, 256)
-    """CPU quota of each replica. Default none: the kernel shares the machine. Quotas work in periods of 100 ms."""
+    """CPU quota of each replica.
+
+    Default none: the kernel shares the machine. Quotas work in periods of 100 ms.
+    """
     memory_mb: int | None = _knob(None, "MiB", 8, 4_194_304)
-    """Memory limit of each replica, no swap beside it. Default none. Lowering it starts new replicas."""
+    """Memory limit of each replica, no swap beside it.
+
+    Default none. Lowering it starts new replicas.
+    """
     threads: int = _knob(1, "threads", 1, 256)
-    """Threads inside one operator of the runtime. Default 1: replicas scale better than threads on small models."""
+    """Threads inside one operator of the runtime.
+
+    Default 1: replicas scale better than threads on small models.
+    """
     home: Literal["process"] = _knob("process", live=False)
     """What a replica is: a process of this machine."""
     ready_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
-    """A replica that is not ready after this long has failed to start. Default 30 s: large models load slowly."""
+    """A replica that is not ready after this long has failed to start.
+
+    Default 30 s: large models load slowly.
+    """
     hang_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
-    """A replica that holds one batch this long is killed and replaced. Default 30 s, as the default deadline."""
+    """A replica that holds one batch this long is killed and replaced.
+
+    Default 30 s, as the default deadline.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +90,20 @@ class BatchingSettings:
     """When waiting requests become a batch. The item is the unit; a request may carry several."""
 
     policy: Literal["fixed"] = _knob("fixed")
-    """How size and wait are decided. `fixed`: a batch leaves when `max_size` items wait or `timeout_us` has passed."""
+    """How size and wait are decided.
+
+    `fixed`: a batch leaves when `max_size` items wait or `timeout_us` has passed.
+    """
     max_size: int = _knob(8, "items", 1, 4096)
-    """Most items in one batch; a request above it is split. Default 8: most of the gain of a batch, little waiting."""
+    """Most items in one batch; a request above it is split.
+
+    Default 8: most of the gain of a batch, little waiting.
+    """
     timeout_us: int = _knob(0, "us", 0, 10_000_000)
-    """Longest time that the oldest waiting item waits for company while a worker is free. Default 0: not at all."""
+    """Longest time that the oldest waiting item waits for company while a worker is free.
+
+    Default 0: not at all.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +119,10 @@ class RoutingSettings:
     """Which free worker takes the next batch."""
 
     policy: Literal["least-loaded", "round-robin"] = _knob("least-loaded")
-    """`least-loaded`: the worker with the fewest batches, the longest idle among equals. `round-robin`: in turn."""
+    """`least-loaded`: the worker with the fewest batches, the longest idle among equals.
+
+    `round-robin`: in turn.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +132,10 @@ class SchedulingSettings:
     policy: Literal["adaptive"] = _knob("adaptive", live=False)
     """The scheduler of the pool."""
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
-    """Items that may wait; the next request is answered 429. Default 2048: some 0.1 s of a fast model's work."""
+    """Items that may wait; the next request is answered 429.
+
+    Default 2048: some 0.1 s of a fast model's work.
+    """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
 

@@ -1,8 +1,8 @@
 """Values that cross the rooms of the serving core: models, tensors, queries, predictions.
 
 Pure data: no sockets, no clocks, no model code. A tensor's bytes stay as they came off the wire
-(little-endian, row-major, the binary form of the Open Inference Protocol) until a replica needs them,
-so the gateway never copies a payload into an array.
+(little-endian, row-major, the binary form of the Open Inference Protocol) until a replica needs
+them, so the gateway never copies a payload into an array.
 """
 
 from __future__ import annotations

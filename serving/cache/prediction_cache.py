@@ -1,7 +1,8 @@
 """Least-recently-used cache of answers, bounded in bytes of keys and values.
 
-In: keys (a model and the bytes of its input), answers as bytes. The whole key is compared, never a hash of it alone, so an answer
-can only be that of an equal input. Pure: no clock, no tasks. Off at capacity 0.
+In: keys (a model and the bytes of its input), answers as bytes. The whole key is compared, never a
+hash of it alone, so an answer can only be that of an equal input. Pure: no clock, no tasks. Off at
+capacity 0.
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ class PredictionCache:
         return value
 
     def put(self, key: Key, value: bytes) -> None:
-        """Keep an answer, at the cost of the least recently used ones. One that is too large alone is not kept."""
+        """Keep an answer, at the cost of the least recently used ones.
+
+        One that is too large alone is not kept.
+        """
         self.discard(key)
         cost = _cost(key, value)
         if cost > self._capacity_bytes:

@@ -1,8 +1,9 @@
 """Equal requests in flight share one execution.
 
-In: requests with a key, a deadline and a waiter. The first of a key is sent on; those that come while it is in flight wait for
-the same answer. A waiter that goes away takes only itself; when the last one goes, so does the request.
-When the request's own deadline passes, waiters with a later one are sent on again.
+In: requests with a key, a deadline and a waiter. The first of a key is sent on; those that come
+while it is in flight wait for the same answer. A waiter that goes away takes only itself; when the
+last one goes, so does the request. When the request's own deadline passes, waiters with a later one
+are sent on again.
 
 Belongs to the event loop's thread. Knows the engine only as `send`.
 """

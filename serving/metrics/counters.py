@@ -1,6 +1,7 @@
 """Plain counters and histograms for the request path, without a label look-up or a lock per request.
 
-They are written by the event loop's thread alone and read by `serving.metrics.exposition` when somebody asks.
+They are written by the event loop's thread alone and read by `serving.metrics.exposition` when
+somebody asks.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import bisect
 
 LATENCY_BOUNDS_S = (
-    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25, 0.5, 1.0, 2.5,
-    10.0, 30.0,
+    0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25,
+    0.5, 1.0, 2.5, 10.0, 30.0,
 )  # fmt: skip
 """Upper bounds in seconds: fine where small models answer, coarse where only the order of magnitude matters."""
 

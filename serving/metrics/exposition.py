@@ -1,7 +1,8 @@
-"""The counters of `serving.metrics.counters` in Prometheus' text format, through `prometheus_client`.
+"""The counters of `serving.metrics.counters` in Prometheus' text format, through
+`prometheus_client`.
 
-In: the counters and a snapshot of gauges; out: the bytes of `GET /metrics`. Names follow Prometheus' conventions: seconds,
-`_total`, base units.
+In: the counters and a snapshot of gauges; out: the bytes of `GET /metrics`. Names follow
+Prometheus' conventions: seconds, `_total`, base units.
 """
 
 from __future__ import annotations

@@ -49,7 +49,8 @@ def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
     """Load a model of a kind.
 
     Raises:
-        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed, or the file is broken.
+        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed, or the
+        file is broken.
     """
     if kind not in KINDS:
         raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")
@@ -57,7 +58,8 @@ def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
         module = importlib.import_module(KINDS[kind])
     except ModuleNotFoundError as error:
         raise ModelLoadFailed(
-            str(path), f"kind {kind!r} needs the Python package {error.name!r}; install luthier[{kind}]"
+            str(path),
+            f"kind {kind!r} needs the Python package {error.name!r}; install luthier[{kind}]",
         ) from error
     model: LoadedModel = module.Model(path, threads=threads)
     return model

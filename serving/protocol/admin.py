@@ -6,7 +6,8 @@
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback unless told otherwise. Not on the request path: it may allocate and await as it likes.
+Listens on loopback unless told otherwise. Not on the request path: it may allocate and await as it
+likes.
 """
 
 from __future__ import annotations

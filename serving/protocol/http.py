@@ -1,12 +1,12 @@
 """The query port's HTTP: a lean protocol object per connection on httptools, no task per request.
 
-In: bytes of HTTP/1.1 or 1.0; out: bytes. The connection is itself the waiter of its one request in flight; what a client
-pipelines behind it waits here, in order. What the requests mean is `serving.protocol.routes`'s affair; this file knows methods,
-lengths, keep-alive and limits.
+In: bytes of HTTP/1.1 or 1.0; out: bytes. The connection is itself the waiter of its one request in
+flight; what a client pipelines behind it waits here, in order. What the requests mean is
+`serving.protocol.routes`'s affair; this file knows methods, lengths, keep-alive and limits.
 
-Clients on kept-alive connections repeat the head of their requests byte for byte. A head that httptools has read once, with a
-plain Content-Length, is remembered with what it means, and a request that arrives whole behind such a head skips
-the parser.
+Clients on kept-alive connections repeat the head of their requests byte for byte. A head that
+httptools has read once, with a plain Content-Length, is remembered with what it means, and a
+request that arrives whole behind such a head skips the parser.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
         self._listener.connections.add(self)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, _error: Exception | None) -> None:
         """The client is gone; its work is dropped."""
         self._transport = None
         self._listener.connections.discard(self)
@@ -231,8 +231,9 @@ class Connection(asyncio.Protocol):
         if not self._partial:
             self._parser = None
         elif self._head_open:
-            # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
-            # the head began may hold other requests before it, so only those after it count.
+            # The parser keeps an unfinished field to itself, so what is fed is counted here; the
+            # piece in which the head began may hold other requests before it, so only those after
+            # it count.
             self._head_fed += size if self._head_began else 0
             self._head_began = True
             if self._head_fed > MAX_HEAD_BYTES:

@@ -1,12 +1,13 @@
 """Open Inference Protocol v2 over REST: inference requests and answers, JSON and binary tensors.
 
-In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica as it is. Back: a tensors
-frame from a replica and the `Wanted` of its request; out: the answer's head fields and body. A binary request's JSON
-header is parsed once per distinct header: clients repeat it with every request. Large JSON tensors are
-left to the replica; here only their skeleton is read.
+In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica
+as it is. Back: a tensors frame from a replica and the `Wanted` of its request; out: the answer's
+head fields and body. A binary request's JSON header is parsed once per distinct header: clients
+repeat it with every request. Large JSON tensors are left to the replica; here only their skeleton
+is read.
 
-Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error texts follow Triton's where
-clients match on them. Invalid input raises `InvalidRequest`.
+Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error
+texts follow Triton's where clients match on them. Invalid input raises `InvalidRequest`.
 """
 
 from __future__ import annotations

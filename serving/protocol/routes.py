@@ -1,7 +1,7 @@
 """Routes of the query port: Open Inference Protocol v2 on one engine.
 
-In: a request's head and body; out: a response at once (health, metadata, errors), or an inference in flight that answers
-its connection when the engine does. One object per inference, no task.
+In: a request's head and body; out: a response at once (health, metadata, errors), or an inference in
+flight that answers its connection when the engine does. One object per inference, no task.
 """
 
 from __future__ import annotations

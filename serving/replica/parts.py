@@ -1,7 +1,7 @@
 """Frames of a request that is split over batches: cut by items, and answers put together again.
 
-In: frames in the tensors encoding; out: frames in the tensors encoding. Items lie along axis 0, so the items of a tensor of
-fixed-size elements are one range of its bytes. Pure.
+In: frames in the tensors encoding; out: frames in the tensors encoding. Items lie along axis 0, so
+the items of a tensor of fixed-size elements are one range of its bytes. Pure.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from serving.values import ITEM_BYTES, Buffer, Tensor
 def cut(frame: Sequence[Buffer], encoding: int, start: int, stop: int) -> list[Buffer] | None:
     """The buffers of a frame that holds items [start, stop) alone.
 
-    None where a cut would need the elements' contents (JSON, BYTES): then the whole frame is sent with the range, and the
-    replica cuts.
+    None where a cut would need the elements' contents (JSON, BYTES): then the whole frame is sent
+    with the range, and the replica cuts.
     """
     if encoding != wire.Encoding.TENSORS:
         return None

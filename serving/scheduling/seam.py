@@ -1,20 +1,23 @@
 """The seam between a scheduler and everything that runs it: events in, plans out.
 
-Rule 1. A scheduler is sans-IO: `on(event, now_s)` tells it what happened, `plan(now_s)` asks what to do. It sees ids,
-item counts, deadlines and times; never payloads, futures, sockets or clocks. Time is an argument and never runs back.
+Rule 1. A scheduler is sans-IO: `on(event, now_s)` tells it what happened, `plan(now_s)` asks what
+to do. It sees ids, item counts, deadlines and times; never payloads, futures, sockets or clocks.
+Time is an argument and never runs back.
 
 Rule 2. It is incremental: `on` does a bounded amount of work, no scan of the queue per event.
 
-Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` each), or it is in one
-`Refusal`, or it was cancelled. After a refusal or a cancellation its late results are ignored.
+Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` each), or
+it is in one `Refusal`, or it was cancelled. After a refusal or a cancellation its late results are
+ignored.
 
-Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing while it drains, nothing after it went down, and
-never more unfinished actions than its slots.
+Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing while it drains, nothing
+after it went down, and never more unfinished actions than its slots.
 
-Rule 5. `wake_at_s` is the next time at which `plan` would give something new although no event arrives.
+Rule 5. `wake_at_s` is the next time at which `plan` would give something new although no event
+arrives.
 
-The same object runs in production, in virtual-time tests and in a simulator. Where a request is split, its parts
-are ranges of items: `Part(id, start, stop)`.
+The same object runs in production, in virtual-time tests and in a simulator. Where a request is
+split, its parts are ranges of items: `Part(id, start, stop)`.
 """
 
 from __future__ import annotations
@@ -62,7 +65,10 @@ class WorkerDown(NamedTuple):
 
 
 class Result(NamedTuple):
-    """An action ended. `ok` is False when the action as a whole failed (a LOAD that could not load)."""
+    """An action ended.
+
+    `ok` is False when the action as a whole failed (a LOAD that could not load).
+    """
 
     action: int
     worker: int

@@ -1,6 +1,7 @@
 """A small real replica in a thread, and a home of such: the replica wire is spoken for real over a socket pair.
 
-It answers each request with its own input tensors (renamed to the outputs' names), after an optional delay; a test can make it misbehave.
+It answers each request with its own input tensors (renamed to the outputs' names), after an
+optional delay; a test can make it misbehave.
 """
 
 import asyncio

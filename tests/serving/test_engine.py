@@ -109,7 +109,9 @@ def seen(running, home):
         home.release.set()
         assert {w.result(10)[0] for w in work} == {200}
     largest = max(
-        size for replica, start in zip(alive, before, strict=True) for size in replica.batches[start:]
+        size
+        for replica, start in zip(alive, before, strict=True)
+        for size in replica.batches[start:]
     )
     return {
         "settings": {k: v for k, v in shown.items() if k != "server"},

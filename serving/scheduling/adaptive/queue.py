@@ -1,7 +1,8 @@
 """Requests that wait, by earliest deadline; and the age of the oldest.
 
-In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is lazy: an entry that
-left is skipped when it comes up, so every operation costs O(log n) amortised. Knows nothing of workers or time.
+In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is
+lazy: an entry that left is skipped when it comes up, so every operation costs O(log n) amortised.
+Knows nothing of workers or time.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class DeadlineQueue:
     def take(self, size: int) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
-        An entry that fits into no batch is split; one that fits into a batch, but not into what is left of this one,
-        ends the batch: nothing overtakes it.
+        An entry that fits into no batch is split; one that fits into a batch, but not into what is
+        left of this one, ends the batch: nothing overtakes it.
         """
         batch: list[tuple[Entry, Part]] = []
         room = size

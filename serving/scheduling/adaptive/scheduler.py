@@ -1,11 +1,12 @@
 """The adaptive scheduler: fixed size and timeout, earliest deadline first, late binding.
 
-A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has waited
-`batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the model once, when it comes up,
-and windows are open. A request whose deadline passes is refused wherever it is; the parts of a lost worker
-are given to another worker once.
+A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
+waited `batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the
+model once, when it comes up, and windows are open. A request whose deadline passes is refused
+wherever it is; the parts of a lost worker are given to another worker once.
 
-The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section 4.3).
+The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
+4.3).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Workers of a pool as the scheduler sees them, and the choice of the one that takes the next batch.
 
-Late binding: a batch is bound to a worker only when that worker has a free slot. Pure; `routing.policy` names the
-choice.
+Late binding: a batch is bound to a worker only when that worker has a free slot. Pure;
+`routing.policy` names the choice.
 """
 
 from __future__ import annotations

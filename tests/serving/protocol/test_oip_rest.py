@@ -229,7 +229,9 @@ def test_unknown_things_and_wrong_methods(running, method, path, status):
 def test_body_over_the_limit(running):
     """413 at the head, before the body is read."""
     with socket.create_connection(("127.0.0.1", running.port), 5) as client:
-        client.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" % INFER.encode())
+        client.sendall(
+            b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 3000000\r\n\r\n" % INFER.encode()
+        )
         assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
 
 
@@ -237,7 +239,9 @@ def test_chunked_body_and_its_limit(running):
     """Chunked bodies are read, and bounded as well."""
     body = json.dumps(request_json([1, 2, 3, 4])).encode()
     head = b"POST %s HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n" % INFER.encode()
-    chunks = b"".join(b"%x\r\n%b\r\n" % (len(body[i : i + 7]), body[i : i + 7]) for i in range(0, len(body), 7))
+    chunks = b"".join(
+        b"%x\r\n%b\r\n" % (len(body[i : i + 7]), body[i : i + 7]) for i in range(0, len(body), 7)
+    )
     with socket.create_connection(("127.0.0.1", running.port), 5) as client:
         client.sendall(head + chunks + b"0\r\n\r\n")
         assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
@@ -307,7 +311,11 @@ def test_repeated_heads_take_the_short_way_and_stay_right(running):
 
 @pytest.mark.parametrize(
     "garbage",
-    [b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"GET /v2 HTTP/1.1\r\nHost: x\r\nBad Field\r\n\r\n"],
+    [
+        b"\x00\x01\x02\r\n\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\nBad Field\r\n\r\n",
+    ],
 )
 def test_garbage_is_answered_and_closed(running, garbage):
     """What is not HTTP gets 400 and the end of the connection; the server lives on."""
@@ -331,7 +339,10 @@ def test_head_over_the_limit(running):
 
 def test_connection_close_and_http_1_0(running):
     """The client's wish to close is honoured, and HTTP/1.0 closes by itself."""
-    for head in (b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", b"GET /v2 HTTP/1.0\r\n\r\n"):
+    for head in (
+        b"GET /v2 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
+        b"GET /v2 HTTP/1.0\r\n\r\n",
+    ):
         with socket.create_connection(("127.0.0.1", running.port), 5) as client:
             client.sendall(head)
             answer = b""
@@ -391,7 +402,10 @@ def test_a_client_that_goes_away_drops_its_work():
     home = FakeHome()
     home.hold.set()
     body = json.dumps(request_json([1], shape=(1, 1))).encode()
-    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (INFER.encode(), len(body))
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
+        INFER.encode(),
+        len(body),
+    )
     with gateway({"batching.max_size": 1}, home) as running:
         clients = [socket.create_connection(("127.0.0.1", running.port), 5) for _ in range(6)]
         for client in clients:
