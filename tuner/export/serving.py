@@ -1,0 +1,126 @@
+"""The best configuration as settings of the serving core, for `python -m serving --settings`.
+
+In: `StudyRecord`. Out: YAML text with a comment head that says where it comes from and what was
+measured. Knobs of the study that are not settings of the server (the GPU's clock) stand in the head
+only. Names in comments are cut to one line of printable characters: a study's name must not become
+a setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import yaml
+
+from serving.settings import KNOBS
+from tuner.errors import WrongUse
+from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
+
+FILE_NAME = "best.yaml"
+
+
+def files(record: StudyRecord) -> dict[str, str]:
+    """The one file of this target."""
+    return {FILE_NAME: settings_text(record)}
+
+
+def settings_text(record: StudyRecord) -> str:
+    """Text of `best.yaml`; `serving.settings.resolve(file=...)` reads it as it is.
+
+    Raises:
+        WrongUse: the study has no best configuration, because no trial was ok.
+    """
+    if record.best is None:
+        raise WrongUse(
+            f"study {record.name!r} has no configuration that works, so there is nothing to "
+            f"export: `tune report {record.name}` shows why its trials failed"
+        )
+    head = "\n".join(f"# {_one_line(line)}".rstrip() for line in _head(record, record.best))
+    body = yaml.safe_dump(_nested(record.best), sort_keys=False, allow_unicode=True)
+    return f"{head}\n\n{body}"
+
+
+def _nested(configuration: Configuration) -> dict[str, dict[str, Value]]:
+    """The settings among the knobs, one mapping per group, in the order of the settings' page."""
+    tree: dict[str, dict[str, Value]] = {}
+    for name in KNOBS:
+        if name in configuration:
+            group, field = name.split(".", 1)
+            tree.setdefault(group, {})[field] = configuration[name]
+    return tree
+
+
+def _head(record: StudyRecord, best: Configuration) -> Iterable[str]:
+    yield f"Settings for {record.model} at concurrency {record.concurrency}, found by `tune`."
+    yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
+    yield f"Use: python -m serving --model {record.model} --settings {FILE_NAME}"
+    yield ""
+    yield from _measured(record, best)
+    others = {name: value for name, value in best.items() if name not in KNOBS}
+    if others:
+        yield ""
+        yield "Searched as well, but not a setting of the server; set it where it belongs:"
+        for name, value in others.items():
+            yield f"  {name}: {value}"
+    if record.notes:
+        yield ""
+        yield "Notes:"
+        for note in record.notes:
+            yield f"  {note}"
+
+
+def _measured(record: StudyRecord, best: Configuration) -> Iterable[str]:
+    verdict = record.verdict
+    if verdict is None:
+        launches = _launches(record, best)
+        yield "Not re-measured beside the default; what the search saw, which flatters the best:"
+        yield f"  best: {_figures(launches)}"
+        yield f"  default: {_figures(_launches(record, record.default))}"
+        return
+    yield f"Verdict: {verdict.text}"
+    yield (
+        f"{record.objective}, best over default: {verdict.ratio:.3g} "
+        f"(95 % interval {_interval(verdict.interval)})"
+    )
+    yield f"  best: {_figures(verdict.best)}"
+    yield f"  default: {_figures(verdict.default)}"
+
+
+def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
+    return tuple(
+        trial.measurement
+        for trial in record.trials
+        if trial.measurement is not None and trial.configuration == configuration
+    )
+
+
+def _figures(launches: tuple[Measurement, ...]) -> str:
+    """Geometric means over launches, as in the report."""
+    if not launches:
+        return "not measured"
+    mean, p99, throughput = (
+        _geometric_mean([getattr(launch, field) for launch in launches])
+        for field in ("mean_ms", "p99_ms", "throughput_per_s")
+    )
+    count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
+    return f"mean {mean:.4g} ms, p99 {p99:.4g} ms, {throughput:.4g} requests/s ({count})"
+
+
+def _geometric_mean(values: list[float]) -> float:
+    known = [value for value in values if value > 0]
+    return math.exp(math.fsum(map(math.log, known)) / len(known)) if known else math.nan
+
+
+def _interval(interval: Interval) -> str:
+    low, high = (
+        "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
+    )
+    return f"{low} to {high}"
+
+
+def _one_line(text: str) -> str:
+    """Printable, on one line; leading spaces stay."""
+    indent = len(text) - len(text.lstrip(" "))
+    words = " ".join(text.split())
+    return " " * indent + "".join(c if c.isprintable() else "?" for c in words)

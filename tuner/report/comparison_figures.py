@@ -1,0 +1,187 @@
+"""Figures of a sampler comparison: best so far over the trials, and the winners' re-measurements.
+
+In: `ComparisonRecord`. Out: Plotly figures without a title. A sampler keeps its colour and its dash
+in every figure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from tuner.report import objective as objectives
+from tuner.report import theme, wording
+from tuner.report.axes import escaped, log_axis
+from tuner.values import ComparisonRecord, SamplerRun
+
+FEWEST_FOR_QUARTILES = 4
+"""Below this many runs the band is the range."""
+
+Array = NDArray[np.float64]
+
+
+def style(record: ComparisonRecord, sampler: str) -> tuple[str, str]:
+    """(colour, dash) of a sampler."""
+    index = record.samplers.index(sampler)
+    return (
+        theme.SAMPLERS[index % len(theme.SAMPLERS)],
+        theme.DASHES[index // len(theme.SAMPLERS) % len(theme.DASHES)],
+    )
+
+
+def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
+    """Runs of one sampler in order of their repeats."""
+    chosen = (run for run in record.runs if run.sampler == sampler)
+    return tuple(sorted(chosen, key=lambda run: run.repeat))
+
+
+def curves(record: ComparisonRecord, sampler: str) -> Array:
+    """Best so far, (runs, trials), NaN before the first; a run that ended early keeps its last."""
+    runs = runs_of(record, sampler)
+    length = max((len(run.best_so_far) for run in record.runs), default=0)
+    table = np.full((len(runs), length), np.nan)
+    for row, run in zip(table, runs, strict=True):
+        for index, value in enumerate(run.best_so_far):
+            row[index] = np.nan if value is None else value
+        if run.best_so_far and run.best_so_far[-1] is not None:
+            row[len(run.best_so_far) :] = run.best_so_far[-1]
+    return table
+
+
+def spread(table: Array) -> tuple[Array, Array, Array]:
+    """(low, median, high) per trial, (trials,): quartiles, or the range of fewer than four runs.
+
+    Where some run has nothing yet there is no value: leaving it out would flatter the sampler.
+    """
+    shares = (0.25, 0.5, 0.75) if len(table) >= FEWEST_FOR_QUARTILES else (0.0, 0.5, 1.0)
+    low, middle, high = np.quantile(table, shares, axis=0) if len(table) else np.empty((3, 0))
+    return low, middle, high
+
+
+def best_so_far(record: ComparisonRecord) -> go.Figure:
+    """Per sampler every run thinly, their median, and a band of quartiles (few runs: the range)."""
+    objective = objectives.named(record.objective)
+    drawn = theme.figure(height=460)
+    tables = {sampler: curves(record, sampler) for sampler in record.samplers}
+    for sampler, table in tables.items():
+        colour, _ = style(record, sampler)
+        for run, row in zip(runs_of(record, sampler), table, strict=True):
+            drawn.add_trace(_thin(run, row, colour))
+    for sampler, table in tables.items():
+        _add_band(drawn, record, sampler, table)
+    values = np.concatenate([table.ravel() for table in tables.values()] or [np.empty(0)])
+    drawn.update_layout(
+        xaxis={"title": {"text": "trials done"}, "tickformat": "d"},
+        yaxis=log_axis(values.tolist(), f"best {objective.axis} so far"),
+    )
+    return drawn
+
+
+def winners(record: ComparisonRecord) -> go.Figure | None:
+    """Every re-measured launch of every winner, by sampler; None when nothing was re-measured."""
+    objective = objectives.named(record.objective)
+    drawn = theme.figure(height=130 + 70 * len(record.samplers), has_legend=False)
+    values: list[float] = []
+    for row, sampler in enumerate(record.samplers):
+        colour, _ = style(record, sampler)
+        runs = runs_of(record, sampler)
+        points = [(run, m) for run in runs for m in run.remeasured]
+        if not points:
+            continue
+        found = [objective.value(measured) for _, measured in points]
+        values += found
+        offsets = [0.3 * (run.repeat + 1) / (record.repeats + 1) - 0.15 for run, _ in points]
+        drawn.add_trace(
+            go.Scatter(
+                x=found,
+                y=[row + offset for offset in offsets],
+                mode="markers",
+                marker={"size": 8, "color": colour, "opacity": 0.55},
+                text=[_winner_hover(run) for run, _ in points],
+                hovertemplate="%{x:.4g} " + objective.unit + "<br>%{text}<extra></extra>",
+            )
+        )
+        middle = float(np.exp(np.mean(np.log(found))))
+        drawn.add_trace(
+            go.Scatter(
+                x=[middle],
+                y=[row],
+                mode="markers",
+                marker={
+                    "symbol": "line-ns-open",
+                    "size": 40,
+                    "color": colour,
+                    "line": {"width": 3},
+                },
+                hovertemplate="geometric mean %{x:.4g} " + objective.unit + "<extra></extra>",
+            )
+        )
+    if not values:
+        return None
+    drawn.update_layout(
+        xaxis=log_axis(values, f"{objective.axis} of the winners, re-measured"),
+        yaxis={
+            "tickvals": list(range(len(record.samplers))),
+            "ticktext": [escaped(sampler) for sampler in record.samplers],
+            "range": [len(record.samplers) - 0.5, -0.5],
+            "showgrid": False,
+            "title": {"text": ""},
+        },
+    )
+    return drawn
+
+
+def _thin(run: SamplerRun, row: Array, colour: str) -> go.Scatter:
+    name = escaped(run.sampler)
+    return go.Scatter(
+        x=np.arange(1, len(row) + 1).tolist(),
+        y=[None if np.isnan(value) else float(value) for value in row],
+        mode="lines",
+        line={"width": 1, "color": colour, "shape": "hv"},
+        opacity=0.35,
+        showlegend=False,
+        legendgroup=name,
+        hovertemplate=f"{name}, repeat {run.repeat}: %{{y:.4g}} after %{{x}} trials<extra></extra>",
+    )
+
+
+def _add_band(drawn: go.Figure, record: ComparisonRecord, sampler: str, table: Array) -> None:
+    colour, dash = style(record, sampler)
+    low, middle, high = spread(table)
+    is_known = ~np.isnan(middle)
+    x = (np.flatnonzero(is_known) + 1).tolist()
+    if not x:
+        return
+    red, green, blue = (int(colour[place : place + 2], 16) for place in (1, 3, 5))
+    name = escaped(sampler)
+    edge = {"width": 0, "shape": "hv"}
+    common = {"x": x, "mode": "lines", "legendgroup": name, "hoverinfo": "skip"}
+    drawn.add_trace(go.Scatter(y=low[is_known].tolist(), line=edge, showlegend=False, **common))
+    drawn.add_trace(
+        go.Scatter(
+            y=high[is_known].tolist(),
+            line=edge,
+            fill="tonexty",
+            fillcolor=f"rgba({red},{green},{blue},0.15)",
+            showlegend=False,
+            **common,
+        )
+    )
+    drawn.add_trace(
+        go.Scatter(
+            x=x,
+            y=middle[is_known].tolist(),
+            mode="lines",
+            line={"width": 3, "color": colour, "dash": dash, "shape": "hv"},
+            name=f"{name}, median of {wording.plural(len(table), 'run')}",
+            legendgroup=name,
+            hovertemplate=f"{name}, median: %{{y:.4g}} after %{{x}} trials<extra></extra>",
+        )
+    )
+
+
+def _winner_hover(run: SamplerRun) -> str:
+    lines = [f"{run.sampler}, repeat {run.repeat}"]
+    lines += [f"{name} = {wording.knob_value(v)}" for name, v in (run.winner or {}).items()]
+    return "<br>".join(map(escaped, lines))

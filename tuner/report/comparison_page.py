@@ -1,0 +1,239 @@
+"""The page of a sampler comparison: which one found better configurations, if that can be shown.
+
+In: `ComparisonRecord`. Out: the text of one self-contained HTML file. Pure.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.report import comparison_figures, document, head, reading, tables, wording
+from tuner.report import objective as objectives
+from tuner.report.comparison_figures import runs_of
+from tuner.report.markup import Child, Markup, element, joined, table
+from tuner.values import ComparisonRecord, SamplerRun
+
+
+def render(record: ComparisonRecord) -> str:
+    """The whole page."""
+    sections = (
+        ("searches", "The searches", _searches(record)),
+        ("winners", "The winners, re-measured", _winners(record)),
+        ("environment", "Environment and settings", _environment(record)),
+    )
+    names = " and ".join((", ".join(record.samplers[:-1]), record.samplers[-1]))
+    title = f"{names} on {record.model} at concurrency {record.concurrency}"
+    return document.render(title=title, head=_answer(record, title), sections=sections)
+
+
+def _answer(record: ComparisonRecord, title: str) -> Markup:
+    objective = objectives.named(record.objective)
+    line = (
+        f"Comparison {record.name}: objective {objective.label}, "
+        f"{wording.plural(record.repeats, 'repeat')} of {wording.plural(record.trials, 'trial')} "
+        "for each sampler, seeds shared within a repeat."
+    )
+    return joined(
+        (
+            element("h1", title),
+            element("p", line, class_="soft"),
+            *_verdicts(record),
+            head.notes((*record.notes, *cautions(record))),
+            _summary(record),
+        )
+    )
+
+
+def cautions(record: ComparisonRecord) -> tuple[str, ...]:
+    """What the runs themselves say against the result."""
+    found = []
+    if record.repeats < 5:
+        found.append(
+            f"With {wording.plural(record.repeats, 'repeat')} of each sampler, luck can "
+            "decide: five or more repeats say more about the samplers than about these runs."
+        )
+    missing = [run for run in record.runs if run.winner is None]
+    if missing:
+        found.append(f"{wording.plural(len(missing), 'run')} found no configuration that worked.")
+    short = [run for run in record.runs if len(run.objectives) < record.trials]
+    if short:
+        found.append(f"{wording.plural(len(short), 'run')} ended before the budget was used.")
+    return tuple(found)
+
+
+def _verdicts(record: ComparisonRecord) -> list[Markup]:
+    if not record.differences:
+        text = (
+            "The winners were not re-measured: the curves below compare values that the searches "
+            "saw, which are luckier than what a new launch gives."
+        )
+        return [element("p", text, class_="verdict")]
+    made = []
+    for difference in record.differences:
+        numbers = (
+            f"{difference.first} over {difference.second}: "
+            f"{wording.ratio(difference.ratio, difference.interval)}, 95 % interval."
+        )
+        small = element("span", numbers, class_="soft")
+        class_ = "verdict" if difference.outcome == "no difference shown" else "verdict shown"
+        sentence = element("span", difference.text)
+        made.append(element("p", sentence, element("br"), small, class_=class_))
+    return made
+
+
+def _summary(record: ComparisonRecord) -> Markup:
+    """One row per sampler: what its searches saw, what its winners gave, how long it took."""
+    objective = objectives.named(record.objective)
+    target = _target(record)
+    rows = []
+    for sampler in record.samplers:
+        runs = runs_of(record, sampler)
+        finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
+        again = reading.Figure.over(objective.value(m) for run in runs for m in run.remeasured)
+        reached = [_trials_to(record, run, target) for run in runs]
+        known = [count for count in reached if count is not None]
+        colour, _ = comparison_figures.style(record, sampler)
+        name = element("span", "● ", style=f"color:{colour}")
+        rows.append(
+            element(
+                "tr",
+                element("td", name, sampler),
+                element("td", _median_range(finals), class_="number"),
+                element("td", _launches(again), class_="number"),
+                element("td", _reached(known, len(reached)), class_="number"),
+                element("td", _median_range([run.wall_s for run in runs]), class_="number"),
+            )
+        )
+    heads: list[Child] = [
+        "sampler",
+        f"best {objective.axis} seen: median (range)",
+        f"winners re-measured ({objective.unit}): mean (range)",
+        "trials to within 5 % of the best seen: median (runs)",
+        "seconds per run: median (range)",
+    ]
+    return table(heads, rows)
+
+
+def _searches(record: ComparisonRecord) -> Markup:
+    band = (
+        "the middle half of the runs"
+        if record.repeats >= comparison_figures.FEWEST_FOR_QUARTILES
+        else "the range of the runs"
+    )
+    caption = (
+        f"Thin lines are single runs, thick ones their median, the band {band}. A median begins "
+        "where every run has a figure. Values are what the searches saw: the luckiest of many "
+        "launches, lower than a new launch would give."
+    )
+    drawn = comparison_figures.best_so_far(record)
+    return document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
+
+
+def _winners(record: ComparisonRecord) -> Markup:
+    drawn = comparison_figures.winners(record)
+    shown = (
+        document.figure(
+            drawn,
+            name="winners",
+            title="Winners on fresh starts",
+            caption=(
+                "Each point is one launch of one run's winner, after all searches, alternating; "
+                "the upright line is the geometric mean of a sampler's launches."
+            ),
+        )
+        if drawn is not None
+        else element("p", "No winner was re-measured.")
+    )
+    return joined((shown, _winner_table(record)))
+
+
+def _winner_table(record: ComparisonRecord) -> Markup:
+    objective = objectives.named(record.objective)
+    names = sorted({name for run in record.runs for name in run.winner or ()})
+    rows = []
+    for run in (run for sampler in record.samplers for run in runs_of(record, sampler)):
+        seen = run.best_so_far[-1] if run.best_so_far else None
+        again = reading.Figure.over(objective.value(m) for m in run.remeasured)
+        values = [
+            wording.knob_value(run.winner[name]) if run.winner and name in run.winner else "–"
+            for name in names
+        ]
+        failures = sum(value is None for value in run.objectives)
+        rows.append(
+            element(
+                "tr",
+                element("td", run.sampler, data_value=run.sampler),
+                tables.cell(run.repeat),
+                tables.cell(seen),
+                tables.cell(again.middle if run.remeasured else None),
+                tables.cell(failures),
+                tables.cell(run.wall_s),
+                *(element("td", value, data_value=value) for value in values),
+                element("td", run.study, data_value=run.study),
+            )
+        )
+    columns = [
+        "sampler",
+        "repeat",
+        f"seen in the search ({objective.unit})",
+        f"re-measured ({objective.unit})",
+        "trials without a figure",
+        "seconds",
+        *names,
+        "study",
+    ]
+    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
+
+
+def _environment(record: ComparisonRecord) -> Markup:
+    return element(
+        "div",
+        *(
+            element(
+                "div", element("h3", title), tables.facts(data) or element("p", "Not recorded.")
+            )
+            for title, data in (("Environment", record.environment), ("Settings", record.settings))
+        ),
+        class_="halves",
+    )
+
+
+def _target(record: ComparisonRecord) -> float | None:
+    """The value within 5 % of the best that any run saw."""
+    objective = objectives.named(record.objective)
+    seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
+    if not seen:
+        return None
+    return min(seen) * 1.05 if objective.is_minimised else max(seen) / 1.05
+
+
+def _trials_to(record: ComparisonRecord, run: SamplerRun, target: float | None) -> int | None:
+    objective = objectives.named(record.objective)
+    for count, value in enumerate(run.best_so_far, start=1):
+        if value is not None and target is not None and objective.better(value, target) == value:
+            return count
+    return None
+
+
+def _reached(counts: list[int], runs: int) -> str:
+    if not counts:
+        return f"– (0 of {runs})"
+    # A run that did not get there counts as more than the budget.
+    if 2 * len(counts) <= runs:
+        return f"more than the budget ({len(counts)} of {runs})"
+    ranked = sorted([*map(float, counts), *[np.inf] * (runs - len(counts))])
+    return f"{float(np.median(ranked)):g} ({len(counts)} of {runs})"
+
+
+def _median_range(values: list[float]) -> str:
+    if not values:
+        return "–"
+    low, middle, high = min(values), float(np.median(values)), max(values)
+    return f"{wording.number(middle)} ({wording.number(low)} to {wording.number(high)})"
+
+
+def _launches(figure: reading.Figure) -> str:
+    if not figure.middle > 0:
+        return "–"
+    ends = f"{wording.number(figure.low)} to {wording.number(figure.high)}"
+    return f"{wording.number(figure.middle)} ({ends})"

@@ -1,0 +1,48 @@
+"""Writes reports: whole or not at all, so that a reader never opens half a page.
+
+In: a record and the path of the file. Out: that path. The only file of this room that touches a
+disk.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+
+from tuner.errors import StorageFailed
+from tuner.report import comparison_page, page
+from tuner.values import ComparisonRecord, StudyRecord
+
+
+def write_study(study: StudyRecord, path: pathlib.Path) -> pathlib.Path:
+    """Write the page of a study, by custom `runs/<study>/report.html`.
+
+    Raises:
+        StorageFailed: the file cannot be written.
+    """
+    return _written(page.render(study), path)
+
+
+def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Path:
+    """Write the page of a comparison, by custom `compare.html`.
+
+    Raises:
+        StorageFailed: the file cannot be written.
+    """
+    return _written(comparison_page.render(record), path)
+
+
+def _written(text: str, path: pathlib.Path) -> pathlib.Path:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageFailed(
+            f"report {path} cannot be written: {error.strerror or error}"
+        ) from error
+    return path

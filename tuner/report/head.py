@@ -1,0 +1,152 @@
+"""The head of a study's page: the answer before everything else.
+
+In: `StudyRecord`. Out: `Markup`: model and concurrency, the verdict in a sentence with ratio and
+interval, mean, p99 and throughput of default and best, what to know before believing it, and both
+configurations side by side.
+"""
+
+from __future__ import annotations
+
+from tuner.report import objective as objectives
+from tuner.report import reading, tables, wording
+from tuner.report.markup import Markup, bullets, element, joined
+from tuner.values import Interval, StudyRecord
+
+WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
+"""Notes with one of these are set in bold: they change what the figures mean."""
+
+
+def answer(study: StudyRecord) -> Markup:
+    """Everything above the first section."""
+    objective = objectives.named(study.objective)
+    tried = wording.plural(len(reading.searched(study)), "trial")
+    line = (
+        f"Study {study.name}: objective {objective.label}, sampler {study.sampler}, {tried}, "
+        f"{wording.duration(reading.duration_s(study))} of launching and measuring."
+    )
+    return joined(
+        (
+            element("h1", f"{study.model} at concurrency {study.concurrency}"),
+            element("p", line, class_="soft"),
+            _verdict(study),
+            _cards(study),
+            notes((*study.notes, *reading.cautions(study))),
+            element(
+                "div",
+                element("div", element("h3", "Configuration"), tables.configurations(study)),
+                element("div", *_measured(study)),
+                class_="halves",
+            ),
+            _use(study),
+        )
+    )
+
+
+def notes(texts: tuple[str, ...]) -> Markup | None:
+    """What a reader must know; the ones that change what the figures mean are in bold."""
+    items = [
+        element("strong", text) if any(word in text.lower() for word in WARNING_WORDS) else text
+        for text in texts
+    ]
+    made = bullets(items)
+    return element("div", element("b", "Read with care"), made, class_="notes") if made else None
+
+
+def _verdict(study: StudyRecord) -> Markup:
+    class_ = "verdict"
+    numbers: str | None = None
+    if study.verdict is not None:
+        class_ += (
+            f" {study.verdict.outcome}" if study.verdict.outcome in {"better", "worse"} else ""
+        )
+        objective = objectives.named(study.objective)
+        shown = wording.ratio(study.verdict.ratio, study.verdict.interval)
+        numbers = (
+            f"{objective.label.capitalize()}, best over default: {shown}, 95 % interval, "
+            "from alternating launches on fresh starts."
+        )
+    sentence = element("span", reading.headline(study))
+    small = element("span", numbers, class_="soft") if numbers else None
+    return element("p", sentence, element("br") if small else None, small, class_=class_)
+
+
+def _cards(study: StudyRecord) -> Markup | None:
+    verdict = study.verdict
+    sides = {role: reading.launches(study, role) for role in reading.ROLES}
+    has_best = reading.has_two_sides(study)
+    if not any(side.measurements for side in sides.values()):
+        return None
+    ratios: dict[str, tuple[float, Interval] | None] = {
+        "mean_ms": None,
+        "p99_ms": None,
+        "throughput_per_s": None,
+    }
+    if verdict is not None:
+        ratios["p99_ms"] = (verdict.p99_ratio, verdict.p99_interval)
+        ratios["throughput_per_s"] = (verdict.throughput_ratio, verdict.throughput_interval)
+        if study.objective == "mean":
+            ratios["mean_ms"] = (verdict.ratio, verdict.interval)
+    made = []
+    for label, field, unit in (
+        ("mean round trip", "mean_ms", "ms"),
+        ("p99 round trip", "p99_ms", "ms"),
+        ("throughput", "throughput_per_s", "requests/s"),
+    ):
+        pair = [
+            element("span", wording.number(sides[role].figure(field).middle), class_=f"is-{role}")
+            for role in (reading.ROLES if has_best else reading.ROLES[:1])
+        ]
+        between: list[Markup | str] = [pair[0]]
+        if has_best:
+            between += [" → ", pair[1]]
+        ratio = ratios[field]
+        below = (
+            f"best over default {wording.ratio(*ratio)}"
+            if ratio is not None and has_best
+            else _plain_ratio(sides, field)
+            if has_best
+            else "default"
+        )
+        made.append(
+            element(
+                "div",
+                element("div", label, class_="name"),
+                element("div", *between, element("span", f" {unit}", class_="unit"), class_="pair"),
+                element("div", below, class_="ratio"),
+                class_="card",
+            )
+        )
+    return element("div", *made, class_="cards")
+
+
+def _plain_ratio(sides: dict[reading.Role, reading.Launches], field: str) -> str:
+    default, best = (sides[role].figure(field).middle for role in reading.ROLES)
+    if not (default > 0 and best > 0):
+        return "default was not measured" if not default > 0 else "best was not measured"
+    return f"best over default × {wording.number(best / default)}, no interval"
+
+
+def _measured(study: StudyRecord) -> tuple[Markup, ...]:
+    shown = tables.side_by_side(study)
+    if shown is None:
+        return (element("h3", "Measured"), element("p", "No launch could be measured."))
+    if reading.launches(study, "default").is_verified:
+        title = "Measured side by side"
+        caption = (
+            "Default and best launched anew, alternating, after the search. Geometric mean over "
+            "the launches; in brackets the smallest and the largest launch."
+        )
+    else:
+        title = "Measured in the search, not re-measured"
+        caption = (
+            "The best was chosen because its figure was good, so it looks better than it is: the "
+            "luckiest of 30 equal configurations lies two standard deviations off their mean."
+        )
+    return element("h3", title), shown, element("p", caption, class_="soft")
+
+
+def _use(study: StudyRecord) -> Markup | None:
+    if study.best is None:
+        return None
+    command = f"python -m serving --model {study.model} --settings best.yaml"
+    return joined((element("h3", "Use it"), element("pre", element("code", command))))

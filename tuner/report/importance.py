@@ -1,0 +1,154 @@
+"""How much of the differences between configurations each knob explains on its own.
+
+Method: one-way analysis of variance of the log objective over the knob's levels. Levels with few
+trials are merged with their neighbours. The share is epsilon squared (Kelley 1935), which is R^2
+corrected for the number of levels,
+
+    share = 1 - (SSW / (n - k)) / (SST / (n - 1)),     n trials, k levels,
+
+so that a knob without effect is 0 on average (negative values are shown as 0). Two yardsticks come
+with it: a 95 % bootstrap interval over trials, moved by the bootstrap's own bias (resampled trials
+repeat, which flatters every knob by about (k - 1) / n), and the chance level: what a knob without
+effect stays below in 95 % of shuffles.
+
+What it cannot see: an effect that exists only together with another knob, failures (they have no
+objective), and values that were not tried. A guided search tries its favourites together, so the
+knobs' effects mix: the initial design alone is used when it is large enough. Optuna's importances
+need an Optuna study, and the forests behind them a further library; this needs numpy and can be
+checked by hand.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.report import objective as objectives
+from tuner.report import reading
+from tuner.values import Interval, KnobInfo, StudyRecord, Trial
+
+FEWEST_TRIALS = 12
+"""Below this the intervals span everything."""
+DESIGN_TRIALS = 20
+"""From here on the initial design is used alone."""
+LEVEL_TRIALS = 3
+"""Fewest trials of a level."""
+MOST_LEVELS = 5
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """One knob's main effect as a share of the variance of the log objective, 0 to 1."""
+
+    knob: KnobInfo
+    share: float
+    interval: Interval
+    chance: float
+    """A knob without effect stays below this in 95 % of shuffles."""
+    levels: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Importance:
+    """Shares of all knobs that can be judged, the largest first."""
+
+    shares: tuple[Share, ...]
+    trials: int
+    basis: str
+    """Which trials were used, in words."""
+
+
+def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
+    """The trials to analyse, and what to call them."""
+    usable = reading.succeeded(reading.searched(study))
+    design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
+    if study.sampler == "random":
+        return usable, "all trials (drawn at random)"
+    if len(design) >= DESIGN_TRIALS:
+        return (
+            design,
+            "the initial design (guided trials favour some values, which mixes the knobs)",
+        )
+    return usable, (
+        "all trials; guided ones favour some values together, so the knobs' effects mix: "
+        "read as a hint"
+    )
+
+
+def main_effects(
+    study: StudyRecord, rng: np.random.Generator, *, resamples: int = 400
+) -> Importance | None:
+    """Shares per knob; None when fewer than `FEWEST_TRIALS` trials can be used or all are equal."""
+    trials, words = basis(study)
+    objective = objectives.named(study.objective)
+    values = np.array([value for trial in trials if (value := objective.of(trial)) is not None])
+    if len(values) < FEWEST_TRIALS or (values <= 0).any() or np.ptp(values) == 0:
+        return None
+    logs = np.log(values)
+    shares = []
+    for knob in reading.varied_knobs(study):
+        groups = levels(knob, trials)
+        if groups.max() > 0:
+            shares.append(_judged(knob, groups, logs, rng, resamples))
+    shares.sort(key=lambda share: -share.share)
+    return Importance(shares=tuple(shares), trials=len(trials), basis=words) if shares else None
+
+
+def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
+    """Level of each trial, 0..k-1, (n,): neighbours merged until each has enough trials."""
+    tried = [trial.configuration.get(knob.name, knob.default) for trial in trials]
+    others = sorted(
+        {v for v in tried if v not in knob.values}, key=lambda v: (isinstance(v, str), v)
+    )
+    order = [*knob.values, *others]
+    counts = [tried.count(value) for value in order]
+    wanted = max(LEVEL_TRIALS, -(-len(trials) // (2 * MOST_LEVELS)))
+    level_of, level, held = {}, 0, 0
+    remaining = len(trials)
+    for value, count in zip(order, counts, strict=True):
+        level_of[value] = level
+        held += count
+        remaining -= count
+        if held >= wanted and remaining >= wanted and level < MOST_LEVELS - 1:
+            level, held = level + 1, 0
+    return np.array([level_of[value] for value in tried], dtype=np.intp)
+
+
+def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> float:
+    """Bias-corrected share of the variance of `logs` (n,) between `groups` (n,); may be below 0."""
+    total = float(((logs - logs.mean()) ** 2).sum())
+    counts = np.bincount(groups)
+    used = counts > 0
+    count, k = len(logs), int(used.sum())
+    if total <= 1e-12 or count <= k or k < 2:
+        return 0.0
+    sums = np.bincount(groups, weights=logs)
+    squares = float((logs**2).sum())
+    within = max(0.0, squares - float((sums[used] ** 2 / counts[used]).sum()))
+    return 1 - (within / (count - k)) / (total / (count - 1))
+
+
+def _judged(
+    knob: KnobInfo,
+    groups: NDArray[np.intp],
+    logs: NDArray[np.float64],
+    rng: np.random.Generator,
+    resamples: int,
+) -> Share:
+    centred = logs - logs.mean()
+    share = epsilon_squared(groups, centred)
+    count = len(centred)
+    picks = rng.integers(count, size=(resamples, count))
+    drawn = np.array([epsilon_squared(groups[pick], centred[pick]) for pick in picks])
+    low, high = np.quantile(drawn, (0.025, 0.975)) - (drawn.mean() - share)
+    shuffled = [epsilon_squared(groups, rng.permutation(centred)) for _ in range(resamples)]
+    low, high, shown, chance = np.clip((low, high, share, np.quantile(shuffled, 0.95)), 0, 1)
+    return Share(
+        knob=knob,
+        share=float(shown),
+        interval=Interval(low=float(low), high=float(high)),
+        chance=float(chance),
+        levels=int(groups.max()) + 1,
+    )

@@ -1,0 +1,210 @@
+"""Figures of the knobs: objective against one knob, and all knobs of all trials side by side.
+
+In: `StudyRecord`. Out: Plotly figures without a title. The parallel coordinates are drawn as
+ordinary lines: Plotly's own need WebGL and compile code at run time, which the page's content
+security policy forbids, and they show no failures.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import plotly.colors
+import plotly.graph_objects as go
+
+from tuner.report import objective as objectives
+from tuner.report import reading, theme, wording
+from tuner.report.axes import KnobAxis, escaped, knob_axis, log_axis, log_ticks
+from tuner.report.trial_marks import add_best, add_failures, add_trials, trial_hover
+from tuner.values import KnobInfo, StudyRecord, Trial, Value
+
+JITTER = 0.012
+"""Sideways shift of equal values, as a share of the axis: points must not hide one another."""
+
+
+def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
+    """Objective against one knob over all searched trials; the other knobs vary freely."""
+    objective = objectives.named(study.objective)
+    trials = [t for t in reading.searched(study) if knob.name in t.configuration]
+    places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
+    drawn = theme.figure(height=300, has_legend=False)
+    good = reading.succeeded(trials)
+    for origin in dict.fromkeys(trial.origin for trial in good):
+        chosen = [trial for trial in good if trial.origin == origin]
+        add_trials(drawn, study, chosen, origin, x=[_place(places, knob, t) for t in chosen])
+    add_failures(drawn, study, [(_place(places, knob, t), t) for t in reading.failed(trials)])
+    add_best(drawn, study, lambda trial: _place(places, knob, trial))
+    drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
+    values = [value for trial in good if (value := objective.of(trial)) is not None]
+    drawn.update_layout(
+        margin={"l": 56, "r": 8, "t": 8, "b": 44},
+        xaxis=places.axis(escaped(wording.knob_label(knob.name, knob.unit))),
+        yaxis=log_axis(values, objective.axis, pad=0.1),
+    )
+    return drawn
+
+
+def parallel(study: StudyRecord) -> go.Figure:
+    """One line per trial through the values of the varied knobs and its objective."""
+    objective = objectives.named(study.objective)
+    trials = reading.searched(study)
+    knobs = reading.varied_knobs(study)
+    axes = [
+        knob_axis(knob, [v for t in trials if (v := t.configuration.get(knob.name)) is not None])
+        for knob in knobs
+    ]
+    values = {t.number: v for t in trials if (v := objective.of(t)) is not None}
+    low, high = _ends(list(values.values()))
+    drawn = theme.figure(height=520, has_legend=False)
+    for trial in sorted(trials, key=lambda t: _layer(study, t)):
+        heights = [
+            _height(axis, trial.configuration.get(knob.name)) + _shift(trial)
+            for knob, axis in zip(knobs, axes, strict=True)
+        ]
+        value = values.get(trial.number)
+        share = None if value is None else _share(value, low, high)
+        drawn.add_trace(_line(study, trial, heights if share is None else [*heights, share], share))
+    for index, (knob, axis) in enumerate(zip(knobs, axes, strict=True)):
+        marks = {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
+        _add_axis(drawn, index, marks, wording.knob_label(knob.name, knob.unit))
+    if values:
+        marks = {f"{t:,.6g}": _share(t, low, high) for t in log_ticks(low, high)}
+        drawn.add_trace(_scale(marks, objective.axis))
+        _add_axis(drawn, len(knobs), marks, objective.axis)
+    last = len(knobs) if values else len(knobs) - 1
+    drawn.update_layout(
+        margin={"l": 48, "r": 24, "t": 56, "b": 16},
+        xaxis={"range": [-0.35, last + 0.35], "visible": False, "fixedrange": True},
+        yaxis={"range": [-0.06, 1.06], "visible": False, "fixedrange": True},
+    )
+    return drawn
+
+
+def _place(places: KnobAxis, knob: KnobInfo, trial: Trial) -> float:
+    return places.positions[trial.configuration[knob.name]] + JITTER * places.span * _step(trial)
+
+
+def _step(trial: Trial) -> int:
+    """-2 to 2, the same in every figure."""
+    return trial.number * 2 % 5 - 2
+
+
+def _shift(trial: Trial) -> float:
+    return 0.006 * _step(trial)
+
+
+def _ends(values: list[float]) -> tuple[float, float]:
+    """Smallest and largest value, apart by a few percent at least; (1, 10) without values."""
+    if not values:
+        return 1.0, 10.0
+    low, high = min(values), max(values)
+    return (low, high) if high > low * 1.05 else (low / 1.05, high * 1.05)
+
+
+def _share(value: float, low: float, high: float) -> float:
+    """Place of a value between low and high on a log scale, 0 to 1."""
+    return math.log(value / low) / math.log(high / low)
+
+
+def _height(axis: KnobAxis, value: Value | None) -> float:
+    if value is None:
+        return math.nan
+    low = min(axis.positions.values())
+    return (axis.positions[value] - low) / axis.span
+
+
+def _layer(study: StudyRecord, trial: Trial) -> tuple[int, int]:
+    """Failed lines lie lowest; default and best on top."""
+    if trial.configuration == study.best:
+        return 3, trial.number
+    if trial.origin == "default":
+        return 2, trial.number
+    return (1 if trial.measurement else 0), trial.number
+
+
+def _line(
+    study: StudyRecord, trial: Trial, heights: Sequence[float], share: float | None
+) -> go.Scatter:
+    """One trial; a line without a figure ends before the last axis, dotted."""
+    line: dict[str, Any]
+    if trial.measurement is None or share is None:
+        line = {"color": theme.mark("failed").colour, "width": 1, "dash": "dot"}
+    elif trial.configuration == study.best:
+        line = {"color": theme.mark("best").colour, "width": 4}
+    elif trial.origin == "default":
+        line = {"color": theme.mark("default").colour, "width": 3}
+    else:
+        line = {"color": _colour(share), "width": 1.5}
+    is_marked = trial.measurement is not None and line["width"] > 2
+    return go.Scatter(
+        x=np.arange(len(heights)).tolist(),
+        y=[None if math.isnan(height) else height for height in heights],
+        mode="lines",
+        line=line,
+        opacity=1.0 if is_marked else 0.8,
+        text=trial_hover(study, trial),
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def _colour(share: float) -> str:
+    """Colour of a place on the scale."""
+    inside = min(1.0, max(0.0, share))
+    sampled: list[str] = plotly.colors.sample_colorscale(list(theme.SCALE), [inside])
+    return sampled[0]
+
+
+def _scale(marks: dict[str, float], title: str) -> go.Scatter:
+    """An invisible point that carries the colour bar, with the labels at their places (0 to 1)."""
+    return go.Scatter(
+        x=[None],
+        y=[None],
+        mode="markers",
+        hoverinfo="skip",
+        marker={
+            "colorscale": [[i / (len(theme.SCALE) - 1), c] for i, c in enumerate(theme.SCALE)],
+            "cmin": 0,
+            "cmax": 1,
+            "color": [0],
+            "showscale": True,
+            "colorbar": {
+                "title": {"text": title, "side": "right"},
+                "thickness": 10,
+                "len": 0.9,
+                "outlinewidth": 0,
+                "tickvals": list(marks.values()),
+                "ticktext": list(marks),
+            },
+        },
+    )
+
+
+def _add_axis(drawn: go.Figure, index: int, marks: dict[str, float], title: str) -> None:
+    """A vertical axis at x = index: its line, its name above, its labels left of it."""
+    drawn.add_shape(
+        type="line",
+        x0=index,
+        x1=index,
+        y0=-0.02,
+        y1=1.02,
+        line={"color": "#8b949e", "width": 1},
+        layer="below",
+    )
+    first, _, rest = title.partition(".") if "." in title else ("", "", title)
+    name = f"{escaped(first)}.<br>{escaped(rest)}" if first else escaped(rest)
+    drawn.add_annotation(
+        x=index, y=1.03, yanchor="bottom", text=name.replace(" (", "<br>("), showarrow=False
+    )
+    for label, height in marks.items():
+        drawn.add_annotation(
+            x=index,
+            y=height,
+            xanchor="right",
+            xshift=-4,
+            text=label,
+            showarrow=False,
+            font={"size": 11},
+        )

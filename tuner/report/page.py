@@ -1,0 +1,212 @@
+"""The page of one study: answer, search, round trips, knobs, every trial, environment.
+
+In: `StudyRecord`. Out: the text of one self-contained HTML file. Pure: equal records give equal
+pages.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.report import (
+    document,
+    head,
+    importance,
+    knob_figures,
+    reading,
+    request_figures,
+    search_figures,
+    tables,
+    theme,
+    wording,
+)
+from tuner.report import objective as objectives
+from tuner.report.markup import Child, Markup, element, joined
+from tuner.values import StudyRecord
+
+
+def render(study: StudyRecord) -> str:
+    """The whole page."""
+    sections = (
+        ("search", "The search", _search(study)),
+        ("round-trips", "Round trips of best and default", _round_trips(study)),
+        ("knobs", "The knobs", _knobs(study)),
+        ("trials", "All trials", _trials(study)),
+        ("environment", "Environment and settings", _environment(study)),
+    )
+    title = f"{study.model} at concurrency {study.concurrency}: {study.name}"
+    return document.render(title=title, head=head.answer(study), sections=sections)
+
+
+def _search(study: StudyRecord) -> Markup:
+    if not study.trials:
+        return element("p", "The study has no trial yet.")
+    caption = (
+        "Each point is one launch, with a 95 % interval from that launch alone; another launch of "
+        "the same configuration may differ by more. The line is the best value seen so far: being "
+        "the luckiest of many, it looks better than it is, which is why the answer above comes "
+        "from new launches. Marks on the lower edge are trials without a figure; point at one for "
+        "the reason."
+    )
+    drawn = search_figures.convergence(study)
+    return document.figure(
+        drawn, name="convergence", title="Objective of every trial", caption=caption
+    )
+
+
+def _round_trips(study: StudyRecord) -> Markup:
+    distribution = request_figures.distribution(study)
+    over_time = request_figures.over_time(study)
+    if distribution is None or over_time is None:
+        return element(
+            "p", "No single requests were kept for the default or the best configuration."
+        )
+    kept = request_figures.phases(study)
+    errors = ", ".join(
+        f"{role} {wording.plural(phase.errors, 'request')}"
+        for role, phase in kept.items()
+        if phase.errors
+    )
+    cut = (
+        "The warm-up is cut. "
+        if all(phase.warmup_s is not None for phase in kept.values())
+        else "Where the warm-up ends is not known here, so nothing is cut. "
+    )
+    without = f" Without an answer, and not drawn: {errors}." if errors else ""
+    short = any(len(phase.measured_ms) < reading.REQUESTS_FOR_P99 for phase in kept.values())
+    refused = (
+        f" p99 is not marked below {reading.REQUESTS_FOR_P99} requests, too few to know it."
+        if short
+        else ""
+    )
+    return joined(
+        (
+            document.figure(
+                distribution,
+                name="distribution",
+                title="How long requests took",
+                caption=(
+                    "One launch of each. Further left is faster; the upper part shows the slowest "
+                    f"requests. {cut}A round trip counts from the moment the request should have "
+                    f"been sent.{refused}{without}"
+                ),
+            ),
+            document.figure(
+                over_time,
+                name="over-time",
+                title="Round trips over time",
+                caption=(
+                    "Points are single requests, thinned to 1,200 a side with the slowest always "
+                    "kept; lines are medians over short stretches of time. A drift or a step after "
+                    "the warm-up would cast doubt on the measurement."
+                ),
+            ),
+        )
+    )
+
+
+def _knobs(study: StudyRecord) -> Markup:
+    varied = reading.varied_knobs(study)
+    if not varied:
+        return element("p", "No knob was varied: there is nothing to compare yet.")
+    fixed = [knob.name for knob in study.knobs if knob not in varied]
+    axis = objectives.named(study.objective).axis
+    slices = [
+        document.figure(
+            knob_figures.slice_of(study, knob),
+            name=f"slice-{index}",
+            title=f"{axis} against {wording.knob_label(knob.name, knob.unit)}",
+            has_heading=False,
+        )
+        for index, knob in enumerate(varied)
+    ]
+    return joined(
+        (
+            _importance(study),
+            element("h3", f"One knob at a time: {axis}"),
+            element(
+                "p",
+                "Every trial against one knob; the other knobs differ from point to point, so a "
+                "cloud that leans is a hint and not a proof. Points are shifted a little sideways.",
+                class_="soft",
+            ),
+            _key(study),
+            element("div", *slices, class_="slices"),
+            element("p", f"Never varied: {', '.join(fixed)}.", class_="soft") if fixed else None,
+            document.figure(
+                knob_figures.parallel(study),
+                name="parallel",
+                title="All knobs at once",
+                caption=(
+                    "One line per trial, coloured by its objective; thick: "
+                    "default (orange) and best (green); dotted: no figure, so the line ends early."
+                ),
+                is_wide=True,
+            ),
+        )
+    )
+
+
+def _importance(study: StudyRecord) -> Markup:
+    title = "Which knobs matter"
+    found = importance.main_effects(study, np.random.default_rng(0))
+    if found is None:
+        text = (
+            f"Fewer than {importance.FEWEST_TRIALS} trials gave figures that differ: too few to "
+            "say which knob matters."
+        )
+        return joined((element("h3", title), element("p", text)))
+    caption = (
+        f"From {wording.plural(found.trials, 'trial')}: {found.basis}. A bar is the share of the "
+        "variance of the log objective that the knob explains on its own (one-way analysis of "
+        "variance, epsilon squared, corrected for the number of levels); its line is a 95 % "
+        "bootstrap interval. The upright mark is what a knob without effect stays below in 95 % "
+        "of shuffles: a bar that does not clear it shows nothing. Effects that need two knobs "
+        "together, failures, and values that were not tried are not in it."
+    )
+    return document.figure(
+        search_figures.importance(found), name="importance", title=title, caption=caption
+    )
+
+
+def _key(study: StudyRecord) -> Markup:
+    """Legend of the slices: they have none of their own, to stay readable when small."""
+    good = reading.succeeded(reading.searched(study))
+    kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
+    kinds += list(dict.fromkeys(t.outcome.status for t in reading.failed(study.trials)))
+    kinds += ["best"] if study.best is not None else []
+    glyphs = {
+        "diamond": "◆",
+        "circle-open": "○",
+        "circle": "●",
+        "square-open": "□",
+        "star": "★",
+        "x-thin": "×",
+        "triangle-down-open": "▽",
+    }
+    items: list[Child] = []
+    for kind in kinds:
+        mark = theme.mark(kind)
+        glyph = element("span", glyphs.get(mark.symbol, "●"), style=f"color:{mark.colour}")
+        items.append(element("span", glyph, f" {mark.label}"))
+    return element("div", *items, class_="key")
+
+
+def _trials(study: StudyRecord) -> Markup:
+    if not study.trials:
+        return element("p", "The study has no trial yet.")
+    text = "A heading sorts by its column. Orange and green edges mark default and best."
+    return joined((element("p", text, class_="soft"), tables.trials(study)))
+
+
+def _environment(study: StudyRecord) -> Markup:
+    return element(
+        "div",
+        *(
+            element(
+                "div", element("h3", title), tables.facts(data) or element("p", "Not recorded.")
+            )
+            for title, data in (("Environment", study.environment), ("Settings", study.settings))
+        ),
+        class_="halves",
+    )

@@ -1,0 +1,161 @@
+"""Figures of single requests of best and default: their distribution, and their course in time.
+
+In: `StudyRecord` with raw records. Out: Plotly figures without a title, or None where no records
+were kept. Both figures are thinned (`tuner.report.requests`) so that a page stays small whatever
+the number of requests.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import plotly.graph_objects as go
+from numpy.typing import NDArray
+
+from tuner.report import reading, theme, wording
+from tuner.report.axes import log_axis
+from tuner.report.requests import Phase, binned_median, phase, quantile_curve, thinned
+from tuner.values import StudyRecord
+
+MARKED = (0.5, 0.95, 0.99)
+TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
+
+Array = NDArray[np.float64]
+
+
+def phases(study: StudyRecord) -> dict[reading.Role, Phase]:
+    """The kept phases by role; best is left out where it is the default."""
+    found: dict[reading.Role, Phase] = {}
+    for role in reading.ROLES:
+        kept = phase(study, role)
+        if kept is not None and len(kept.measured_ms) > 0:
+            found[role] = kept
+    return found
+
+
+def distribution(study: StudyRecord) -> go.Figure | None:
+    """Empirical distribution of round trips on a log axis, tail stretched, p50 to p99 marked."""
+    kept = phases(study)
+    if not kept:
+        return None
+    drawn = theme.figure(height=420)
+    for role, each in kept.items():
+        _add_curve(drawn, role, each.measured_ms)
+    most = max(len(each.measured_ms) for each in kept.values())
+    ticks = [share for share in TICKS if share <= 1 - 1 / most]
+    values = np.concatenate([each.measured_ms for each in kept.values()])
+    drawn.update_layout(
+        xaxis=log_axis([float(values.min()), float(values.max())], "round trip (ms)"),
+        yaxis={
+            "title": {"text": "percentile of requests (tail stretched)"},
+            "tickvals": [_stretched(share) for share in ticks],
+            "ticktext": ["fastest" if s == 0 else f"p{100 * s:g}" for s in ticks],
+            "range": [-0.05, _stretched(1 - 0.5 / most) + 0.15],
+        },
+    )
+    return drawn
+
+
+def over_time(study: StudyRecord) -> go.Figure | None:
+    """Round trips by time of completion: single requests (thinned) and the median of each tenth."""
+    kept = phases(study)
+    if not kept:
+        return None
+    drawn = theme.figure(height=420)
+    values: list[float] = []
+    for role, each in kept.items():
+        colour = theme.mark(role).colour
+        chosen = thinned(each)
+        values += [float(each.round_trip_ms.min()), float(each.round_trip_ms.max())]
+        drawn.add_trace(
+            go.Scatter(
+                x=_rounded(each.finished_s[chosen]),
+                y=_rounded(each.round_trip_ms[chosen]),
+                mode="markers",
+                marker={"size": 4, "color": colour, "opacity": 0.3},
+                name=f"{role}, single requests",
+                hovertemplate="%{y:.4g} ms at %{x:.3g} s<extra>" + role + "</extra>",
+            )
+        )
+    for role, each in kept.items():
+        middles, medians = binned_median(each)
+        drawn.add_trace(
+            go.Scatter(
+                x=_rounded(middles),
+                y=_rounded(medians),
+                mode="lines",
+                line={"width": 3, "color": theme.mark(role).colour},
+                name=f"{role}, median",
+                hovertemplate="median %{y:.4g} ms<extra>" + role + "</extra>",
+            )
+        )
+    for role, each in kept.items():
+        _add_warmup(drawn, role, each)
+    drawn.update_layout(
+        xaxis={"title": {"text": "time since the load began (s)"}, "rangemode": "tozero"},
+        yaxis=log_axis(values, "round trip (ms)"),
+    )
+    return drawn
+
+
+def _stretched(share: float) -> float:
+    """-log10 of the share above: 0 at the fastest, 1 at p90, 2 at p99."""
+    return float(-np.log10(1 - share))
+
+
+def _add_curve(drawn: go.Figure, role: reading.Role, values: Array) -> None:
+    colour = theme.mark(role).colour
+    times, shares = quantile_curve(values)
+    drawn.add_trace(
+        go.Scatter(
+            x=_rounded(times),
+            y=_rounded(-np.log10(1 - shares)),
+            text=[f"p{100 * share:.4g}" for share in shares],
+            mode="lines",
+            line={"width": 2.5, "color": colour},
+            name=f"{role} ({wording.plural(len(values), 'request')})",
+            hovertemplate="%{text}: %{x:.4g} ms<extra>" + role + "</extra>",
+        )
+    )
+    enough = [s for s in MARKED if s < 0.99 or len(values) >= reading.REQUESTS_FOR_P99]
+    marks = [float(np.quantile(values, share)) for share in enough]
+    drawn.add_trace(
+        go.Scatter(
+            x=marks,
+            y=[_stretched(share) for share in enough],
+            text=[
+                f"p{100 * share:g} {wording.number(value)} ms"
+                for share, value in zip(enough, marks, strict=True)
+            ],
+            mode="markers+text",
+            textposition="bottom right" if role == "default" else "top left",
+            textfont={"color": colour, "size": 12},
+            cliponaxis=False,
+            marker={"size": 9, "color": colour, "symbol": theme.mark(role).symbol},
+            showlegend=False,
+            hovertemplate="%{text}<extra>" + role + "</extra>",
+        )
+    )
+
+
+def _add_warmup(drawn: go.Figure, role: reading.Role, each: Phase) -> None:
+    """A dotted line where the warm-up of a role ends; labels at two heights: ends may be close."""
+    if each.warmup_s is None:
+        return
+    colour = theme.mark(role).colour
+    drawn.add_vline(x=each.warmup_s, line={"width": 1.5, "dash": "dot", "color": colour})
+    drawn.add_annotation(
+        x=each.warmup_s,
+        y=1.0 if role == "default" else 0.93,
+        yref="paper",
+        xanchor="left",
+        yanchor="top",
+        xshift=3,
+        text=f"{role}: measured from here",
+        showarrow=False,
+        font={"color": colour, "size": 12},
+    )
+
+
+def _rounded(values: Array) -> list[float]:
+    """Four significant digits: what a figure can show, and half of the file."""
+    return [float(f"{value:.4g}") for value in values]

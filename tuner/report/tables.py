@@ -1,0 +1,192 @@
+"""Tables of a study's page: configurations beside each other, every trial, nested facts.
+
+In: `StudyRecord` or plain mappings. Out: `Markup`. A cell that can be sorted by carries its plain
+value.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tuner.report import reading, theme, wording
+from tuner.report.markup import Child, Markup, element, table
+from tuner.values import Measurement, StudyRecord, Trial
+
+
+def configurations(study: StudyRecord) -> Markup:
+    """Every knob with its default and its best value; changed rows are marked."""
+    changed = reading.changed_knobs(study)
+    rows = []
+    for knob in study.knobs:
+        cells = [
+            element("td", wording.knob_label(knob.name, knob.unit)),
+            element("td", _value(study.default, knob.name)),
+        ]
+        if study.best is not None:
+            cells.append(element("td", _value(study.best, knob.name)))
+        rows.append(element("tr", *cells, class_="changed" if knob.name in changed else None))
+    heads: list[Child] = ["knob", element("span", "default", class_="is-default")]
+    if study.best is not None:
+        heads.append(element("span", "best", class_="is-best"))
+    return table(heads, rows)
+
+
+def side_by_side(study: StudyRecord) -> Markup | None:
+    """Figures of default and best over their launches; None when neither was measured."""
+    sides = [reading.launches(study, role) for role in reading.ROLES]
+    sides = sides if reading.has_two_sides(study) else sides[:1]
+    if not any(side.measurements for side in sides):
+        return None
+    rows = [
+        element(
+            "tr",
+            element("td", label),
+            *(_number(side.figure(field)) for side in sides),
+        )
+        for label, field in (
+            ("mean (ms)", "mean_ms"),
+            ("p50 (ms)", "p50_ms"),
+            ("p95 (ms)", "p95_ms"),
+            ("p99 (ms)", "p99_ms"),
+            ("requests/s", "throughput_per_s"),
+        )
+    ]
+    counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
+    rows.append(
+        element(
+            "tr",
+            element("td", "launches × requests"),
+            *(element("td", count, class_="number") for count in counts),
+        )
+    )
+    heads: list[Child] = [""]
+    for role, _ in zip(reading.ROLES, sides, strict=False):
+        heads.append(element("span", role, class_=f"is-{role}"))
+    return table(heads, rows, class_="figures")
+
+
+def trials(study: StudyRecord) -> Markup:
+    """Every trial with its figures, its configuration, and the reason where it has no figure."""
+    names = [knob.name for knob in study.knobs]
+    extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
+    columns = [
+        "trial",
+        "origin",
+        "outcome",
+        "mean (ms)",
+        "95 % interval of the mean (ms)",
+        "p50 (ms)",
+        "p95 (ms)",
+        "p99 (ms)",
+        "throughput (requests/s)",
+        "requests",
+        "errors",
+        *names,
+        *extra,
+        "launch (s)",
+        "started (UTC)",
+    ]
+    rows = [_trial_row(study, trial, [*names, *extra]) for trial in study.trials]
+    return table([sorter(column) for column in columns], rows, class_="sortable")
+
+
+def sorter(label: str) -> Markup:
+    """A heading that sorts by its column; a dotted name may break after its dots."""
+    parts = label.split(".")
+    broken: list[Child] = [parts[0]]
+    for part in parts[1:]:
+        broken += [".", Markup("<wbr>"), part]
+    return element("button", *broken, type="button")
+
+
+def facts(data: Mapping[str, Any]) -> Markup | None:
+    """Nested plain data as rows of dotted name and value; None when there is none."""
+    rows = [
+        element("tr", element("td", name), element("td", text, class_="text"))
+        for name, text in _flat(data)
+    ]
+    return table(["name", "value"], rows) if rows else None
+
+
+def cell(value: float | None, *, text: str | None = None) -> Markup:
+    """A number that can be sorted by; "–" for None."""
+    shown = wording.number(value) if text is None else text
+    return element("td", shown, class_="number", data_value=value)
+
+
+def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup:
+    outcome = trial.outcome.status + (f": {trial.outcome.cause}" if trial.outcome.cause else "")
+    label = theme.mark(trial.origin).label
+    started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
+    reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
+    class_ = "broken" if trial.measurement is None else None
+    if trial.configuration == study.best:
+        class_ = "is-best-row"
+    elif trial.configuration == study.default:
+        class_ = f"{class_ or ''} is-default-row".strip()
+    return element(
+        "tr",
+        element("td", trial.number, class_="number", data_value=trial.number),
+        element("td", label, data_value=label),
+        element("td", outcome, reason, class_="text", data_value=outcome),
+        *_figures(trial.measurement),
+        *(
+            element("td", _value(trial.configuration, name), data_value=_key(trial, name))
+            for name in names
+        ),
+        cell(trial.launch_s),
+        element("td", f"{started:%Y-%m-%d %H:%M:%S}", data_value=trial.started_at),
+        class_=class_,
+    )
+
+
+def _figures(measured: Measurement | None) -> list[Markup]:
+    if measured is None:
+        return [cell(None)] * 8
+    ends = wording.interval(measured.mean_interval)
+    tail = " or more" if measured.p99_interval.high is None else ""
+    return [
+        cell(measured.mean_ms),
+        element("td", ends, class_="number", data_value=measured.mean_interval.low),
+        cell(measured.p50_ms),
+        cell(measured.p95_ms),
+        cell(measured.p99_ms, text=f"{wording.number(measured.p99_ms)}{tail}"),
+        cell(measured.throughput_per_s),
+        cell(measured.requests, text=f"{measured.requests:,}"),
+        cell(measured.errors),
+    ]
+
+
+def _number(figure: reading.Figure) -> Markup:
+    """Middle with the smallest and largest launch below it."""
+    if figure.low == figure.high:
+        return element("td", wording.number(figure.middle), class_="number")
+    spread = f" ({wording.number(figure.low)} to {wording.number(figure.high)})"
+    return element(
+        "td",
+        element("b", wording.number(figure.middle)),
+        element("span", spread, class_="spread"),
+        class_="number",
+    )
+
+
+def _value(configuration: Mapping[str, Any], name: str) -> str:
+    return wording.knob_value(configuration[name]) if name in configuration else "–"
+
+
+def _key(trial: Trial, name: str) -> str | float | None:
+    value = trial.configuration.get(name)
+    return wording.knob_value(value) if isinstance(value, bool) else value
+
+
+def _flat(data: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in data.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{name}.")
+        elif isinstance(value, list | tuple):
+            yield name, ", ".join(map(str, value))
+        else:
+            yield name, "–" if value is None else str(value)

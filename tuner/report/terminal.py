@@ -1,0 +1,107 @@
+"""What `tune` says at its end: default beside best, the verdict, and where the files are.
+
+In: `StudyRecord` and paths. Out: a rich renderable, or the same as plain lines. Nothing is printed
+here.
+"""
+
+from __future__ import annotations
+
+import io
+import pathlib
+from collections.abc import Mapping
+
+import rich.console
+import rich.table
+import rich.text
+
+from tuner.report import reading, wording
+from tuner.values import Interval, StudyRecord
+
+WIDTH = 100
+
+
+def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.console.RenderableType:
+    """The summary for a terminal.
+
+    Args:
+        study: the finished (or stopped) study.
+        files: what was written, by what to call it ("report", "settings"), in order.
+    """
+    title = f"{study.model} at concurrency {study.concurrency} ({study.name})"
+    parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
+    if study.trials:
+        parts.append(_table(study))
+    parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
+    notes = (*study.notes, *reading.cautions(study))
+    parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
+    width = max((len(name) for name in files), default=0)
+    parts += [rich.text.Text(f"{name:{width}}  {path}") for name, path in files.items()]
+    return rich.console.Group(*parts)
+
+
+def lines(
+    study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
+) -> tuple[str, ...]:
+    """The same without colours, each line at most `width` characters but for paths."""
+    console = rich.console.Console(
+        file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False
+    )
+    with console.capture() as captured:
+        console.print(summary(study, files), soft_wrap=False)
+    return tuple(line.rstrip() for line in captured.get().splitlines())
+
+
+def _table(study: StudyRecord) -> rich.table.Table:
+    has_best = study.best is not None
+    made = rich.table.Table(box=None, pad_edge=False)
+    made.add_column("", overflow="fold")
+    made.add_column("default", justify="right", overflow="fold")
+    if has_best:
+        made.add_column("best", justify="right", overflow="fold")
+        made.add_column("best / default", justify="right", overflow="fold")
+    changed = reading.changed_knobs(study)
+    for knob in study.knobs:
+        cells = [wording.knob_label(knob.name, knob.unit), _value(study.default, knob.name)]
+        if study.best is not None:
+            cells += [_value(study.best, knob.name), "changed" if knob.name in changed else ""]
+        style = "bold" if knob.name in changed else None
+        made.add_row(*map(rich.text.Text, cells), style=style)
+    made.add_section()
+    _add_figures(made, study, has_best)
+    return made
+
+
+def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
+    default, best = (reading.launches(study, role) for role in reading.ROLES)
+    for label, field in (
+        ("mean (ms)", "mean_ms"),
+        ("p99 (ms)", "p99_ms"),
+        ("throughput (requests/s)", "throughput_per_s"),
+    ):
+        cells = [label, wording.number(default.figure(field).middle)]
+        if has_best:
+            cells += [wording.number(best.figure(field).middle), _ratio(study, field)]
+        made.add_row(*map(rich.text.Text, cells))
+
+
+def _ratio(study: StudyRecord, field: str) -> str:
+    verdict = study.verdict
+    if verdict is None:
+        return "not re-measured"
+    known: dict[str, tuple[float, Interval]] = {
+        "p99_ms": (verdict.p99_ratio, verdict.p99_interval),
+        "throughput_per_s": (verdict.throughput_ratio, verdict.throughput_interval),
+    }
+    if study.objective == "mean":
+        known["mean_ms"] = (verdict.ratio, verdict.interval)
+    return wording.ratio(*known[field]) if field in known else ""
+
+
+def _style(study: StudyRecord) -> str:
+    outcome = study.verdict.outcome if study.verdict else None
+    return {"better": "bold green", "worse": "bold red"}.get(outcome or "", "bold")
+
+
+def _value(configuration: Mapping[str, object], name: str) -> str:
+    value = configuration.get(name)
+    return wording.knob_value(value) if isinstance(value, int | float | str) else "–"

@@ -1,0 +1,116 @@
+"""Colours, marker symbols and Plotly templates of every figure: one meaning, one colour.
+
+The colours are those of Okabe and Ito (2008), told apart with the common colour-vision
+deficiencies, and each meaning has a symbol of its own, so colour is never the only difference. They
+are readable on the light and on the dark background. The page applies `LIGHT` or `DARK` as the
+reader's system asks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import plotly.graph_objects as go
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Mark:
+    """How one kind of trial is drawn."""
+
+    label: str
+    colour: str
+    symbol: str
+    size: int = 9
+
+
+MARKS = {
+    "default": Mark("default", "#D55E00", "diamond", 13),
+    "initial": Mark("initial design", "#56A5D8", "circle-open", 9),
+    "guided": Mark("guided", "#0072B2", "circle", 9),
+    "replicate": Mark("repeated launch", "#E69F00", "square-open", 9),
+    "verify-default": Mark("default, re-measured", "#D55E00", "diamond-open", 9),
+    "verify-best": Mark("best, re-measured", "#009E73", "star-open", 10),
+    "best": Mark("best", "#009E73", "star", 15),
+    "infeasible": Mark("infeasible", "#CC79A7", "x-thin", 9),
+    "failed": Mark("failed", "#CC79A7", "triangle-down-open", 9),
+}
+"""By origin, role or outcome."""
+
+SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
+"""Colours of compared samplers, in order; they repeat after the last, with another dash."""
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
+"""Blue over grey to gold, for the objective of a line: told apart with colour-vision deficiencies,
+and every colour of it stands out from a light and from a dark page."""
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+
+
+def mark(kind: str) -> Mark:
+    """The mark of an origin, role or outcome; an unknown one is drawn as guided, by its name."""
+    return MARKS.get(kind) or dataclasses.replace(MARKS["guided"], label=kind)
+
+
+def _template(*, ink: str, grid: str, line: str, card: str, veil: str) -> dict[str, Any]:
+    axis = {
+        "gridcolor": grid,
+        "linecolor": line,
+        "zeroline": False,
+        "ticks": "outside",
+        "tickcolor": line,
+        "ticklen": 4,
+        "showline": True,
+        "automargin": True,
+        "title": {"standoff": 10},
+    }
+    return {
+        "layout": {
+            "font": {"family": FONT, "size": 13, "color": ink},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "xaxis": axis,
+            "yaxis": axis,
+            "hoverlabel": {
+                "align": "left",
+                "bgcolor": card,
+                "bordercolor": line,
+                "font": {"family": FONT, "size": 12, "color": ink},
+            },
+            "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": line, "activecolor": ink},
+            "annotationdefaults": {"bgcolor": veil, "borderpad": 1},
+            "colorway": list(SAMPLERS),
+        }
+    }
+
+
+LIGHT = _template(
+    ink="#24292f", grid="#e6e9ed", line="#8b949e", card="#ffffff", veil="rgba(255,255,255,0.75)"
+)
+DARK = _template(
+    ink="#d5dae0", grid="#30363d", line="#768390", card="#22272e", veil="rgba(20,24,29,0.75)"
+)
+
+
+def figure(*, height: int, has_legend: bool = True, **layout: Any) -> go.Figure:
+    """An empty figure in the light theme, its legend in one row above the plot."""
+    drawn = go.Figure()
+    drawn.update_layout(
+        template=LIGHT,
+        height=height,
+        margin={"l": 64, "r": 16, "t": 16, "b": 48},
+        showlegend=has_legend,
+        legend={
+            "orientation": "h",
+            "x": 0,
+            "y": 1.02,
+            "yanchor": "bottom",
+            "xanchor": "left",
+            "bgcolor": "rgba(0,0,0,0)",
+            "itemsizing": "constant",
+        },
+        hovermode="closest",
+    )
+    drawn.update_layout(**layout)
+    return drawn
