@@ -1,0 +1,116 @@
+"""A model's outputs -> one frame per request.
+
+In: what `predict_batch` returned for a group of requests. Out: frames in the tensors encoding, whose
+data are views of the outputs wherever these lie in order. Whether the outputs keep the contract (all
+of them, in the signature's datatypes, one entry per item) is checked here. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.replica import arrays, wire
+from serving.replica.collation import Group
+from serving.values import Buffer, Signature
+
+
+class BrokenContract(Exception):
+    """A model's outputs are not what its contract says; the text tells how."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class _Output(NamedTuple):
+    name: str
+    datatype: str
+    array: NDArray[Any]
+    raw: memoryview
+
+
+def frames(group: Group, outputs: object, signature: Signature) -> list[list[Buffer]]:
+    """The outputs of a group as one frame per request, in the group's order.
+
+    Raises:
+        BrokenContract: an output is missing, of another datatype than the signature says, or has
+            another number of items than went in.
+    """
+    if not isinstance(outputs, Mapping):
+        raise BrokenContract(f"the model returned {type(outputs).__name__}, expected a mapping")
+    count = sum(group.counts)
+    named = [_output(outputs, spec.name, spec.datatype) for spec in signature.outputs]
+    if not group.has_items:
+        return [_frame(named)]
+    for name, _, array, _ in named:
+        if array.ndim == 0 or array.shape[0] != count:
+            raise BrokenContract(
+                f"the model returned output {name!r} of shape {list(array.shape)} for {count} "
+                f"items; expected one entry per item along the first axis"
+            )
+    if any(output.datatype == "BYTES" for output in named):
+        return _frames_of_rows(group, named)
+    return _frames_of_slices(group, named, count)
+
+
+def _output(outputs: Mapping[Any, Any], name: str, datatype: str) -> _Output:
+    if name not in outputs:
+        raise BrokenContract(f"the model returned {sorted(map(str, outputs))}, {name!r} is missing")
+    array = np.asarray(outputs[name])
+    given = arrays.datatype_of(array)
+    if given != datatype:
+        raise BrokenContract(
+            f"the model returned output {name!r} as {given or array.dtype}, "
+            f"its signature says {datatype}"
+        )
+    return _raw_output(name, datatype, array)
+
+
+def _raw_output(name: str, datatype: str, array: NDArray[Any]) -> _Output:
+    try:
+        return _Output(name, datatype, array, arrays.raw_of(array))
+    except TypeError as error:
+        raise BrokenContract(f"the model returned output {name!r} in which {error}") from error
+
+
+def _frame(named: list[_Output]) -> list[Buffer]:
+    tensors = tuple([(name, kind, array.shape, len(raw)) for name, kind, array, raw in named])
+    return [wire.describe(tensors), *[output.raw for output in named]]
+
+
+def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[list[Buffer]]:
+    """Frames whose data are views of the outputs, cut along the item axis."""
+    rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
+    descriptors: dict[int, bytes] = {}
+    frames_: list[list[Buffer]] = []
+    position = 0
+    for items in group.counts:
+        descriptor = descriptors.get(items)
+        if descriptor is None:
+            descriptor = wire.describe(
+                tuple(
+                    [
+                        (name, kind, (items, *array.shape[1:]), items * row)
+                        for (name, kind, array, _), (_, row) in zip(named, rows, strict=True)
+                    ]
+                )
+            )
+            descriptors[items] = descriptor
+        end = position + items
+        frames_.append([descriptor, *[raw[position * row : end * row] for raw, row in rows]])
+        position = end
+    return frames_
+
+
+def _frames_of_rows(group: Group, named: list[_Output]) -> list[list[Buffer]]:
+    """Frames of outputs among which are BYTES, whose rows differ in size."""
+    frames_ = []
+    position = 0
+    for items in group.counts:
+        end = position + items
+        frames_.append(_frame([_raw_output(n, k, array[position:end]) for n, k, array, _ in named]))
+        position = end
+    return frames_

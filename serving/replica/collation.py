@@ -1,0 +1,194 @@
+"""Requests of a batch -> arrays for a model.
+
+In: the entries of an INFER, each a frame of one request. Out: groups of requests that can run together
+(equal names, datatypes and shapes behind the item axis, so that requests of variable length share a
+call only with their like), and failures of those that fit no group. A bad request fails alone.
+Pure: it neither runs the model nor knows sockets or clocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from serving import json_tensors
+from serving.errors import InvalidRequest
+from serving.replica import arrays, wire
+from serving.values import Signature
+
+_MAX_CACHED_PLANS = 1024
+
+Arrays = dict[str, NDArray[Any]]
+
+
+class Failure(NamedTuple):
+    """Why a request has no outputs."""
+
+    status: wire.ActionStatus
+    text: str
+
+
+class _Plan(NamedTuple):
+    """How frames of one layout become arrays; its tensors are in the order of their names."""
+
+    key: tuple[tuple[str, str, tuple[int, ...]], ...]
+    """(name, datatype, shape behind the item axis) per tensor: equal keys can share a batch."""
+    items: int | None
+    """Items of such a frame; None: a tensor has no item axis, so the request runs alone."""
+    places: tuple[int, ...]
+    """Where each tensor stands in the frame."""
+    cuts: tuple[tuple[int, int], ...]
+    """Where each tensor's bytes lie in a frame of the tensors encoding."""
+
+
+@dataclasses.dataclass(slots=True)
+class Group:
+    """Requests that run together."""
+
+    key: tuple[tuple[str, str, tuple[int, ...]], ...]
+    has_items: bool
+    indexes: list[int] = dataclasses.field(default_factory=list)
+    """Places of the requests in the batch."""
+    counts: list[int] = dataclasses.field(default_factory=list)
+    """Items of each request."""
+    parts: list[list[Any]] = dataclasses.field(default_factory=list)
+    """Per request, per tensor: raw bytes, or for BYTES a list of elements."""
+
+    def inputs(self) -> Arrays:
+        """The model's inputs: all requests one after another along the item axis."""
+        count = sum(self.counts)
+        inputs: Arrays = {}
+        for (name, datatype, rest), parts in zip(
+            self.key, zip(*self.parts, strict=True), strict=True
+        ):
+            shape = (count, *rest) if self.has_items else rest
+            if datatype == "BYTES":
+                elements = list(itertools.chain.from_iterable(parts))
+                inputs[name] = arrays.bytes_array(shape, elements)
+            else:
+                inputs[name] = arrays.array_of(datatype, shape, parts)
+        return inputs
+
+
+class Collator:
+    """Groups requests for one model. Remembers what it found out about a frame's layout."""
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._plans: dict[wire.Layout, _Plan] = {}
+
+    def groups(self, entries: Sequence[wire.InferEntry]) -> tuple[list[Group], dict[int, Failure]]:
+        """Sort the requests of a batch into groups.
+
+        Returns:
+            The groups, and by place in the batch the failures of requests that are in none.
+        """
+        groups: dict[object, Group] = {}
+        failures: dict[int, Failure] = {}
+        for index, entry in enumerate(entries):
+            try:
+                plan, parts = self._parts(entry)
+                count = plan.items
+                if count is None:
+                    groups[index] = Group(plan.key, False, [index], [1], [parts])
+                    continue
+                if entry.stop:
+                    parts = _cut(plan, parts, entry.start, entry.stop)
+                    count = entry.stop - entry.start
+            except (InvalidRequest, wire.WireError) as error:
+                failures[index] = Failure(wire.ActionStatus.INVALID_INPUT, str(error))
+                continue
+            group = groups.get(plan.key)
+            if group is None:
+                group = groups[plan.key] = Group(plan.key, True)
+            group.indexes.append(index)
+            group.counts.append(count)
+            group.parts.append(parts)
+        return list(groups.values()), failures
+
+    def _parts(self, entry: wire.InferEntry) -> tuple[_Plan, list[Any]]:
+        if entry.encoding == wire.Encoding.TENSORS:
+            layout, data = wire.split_frame(entry.frame)
+            plan = self._plans.get(layout)
+            if plan is None:
+                plan = self._new_plan(layout)
+            parts: list[Any] = [data[start:stop] for start, stop in plan.cuts]
+        elif entry.encoding == wire.Encoding.OIP_JSON:
+            tensors = json_tensors.decode_inputs(entry.frame)
+            plan = _plan([tensor[:3] for tensor in tensors], self._signature)
+            parts = [tensors[place].data for place in plan.places]
+        else:
+            raise InvalidRequest(f"frames of encoding {entry.encoding} are not known here")
+        for place, (_, datatype, rest) in enumerate(plan.key):
+            if datatype == "BYTES":
+                count = math.prod(rest) * (1 if plan.items is None else plan.items)
+                parts[place] = arrays.split_bytes(parts[place], count)
+        return plan, parts
+
+    def _new_plan(self, layout: wire.Layout) -> _Plan:
+        plan = _plan([tensor[:3] for tensor in layout.tensors], self._signature)
+        spans = [(tensor.start, tensor.stop) for tensor in layout.tensors]
+        plan = plan._replace(cuts=tuple(spans[place] for place in plan.places))
+        if len(self._plans) >= _MAX_CACHED_PLANS:
+            self._plans.clear()
+        self._plans[layout] = plan
+        return plan
+
+
+def _plan(declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature) -> _Plan:
+    check_inputs(declared, signature)
+    places = sorted(range(len(declared)), key=lambda place: declared[place][0])
+    ordered = [declared[place] for place in places]
+    has_items = all(shape for _, _, shape in ordered)
+    key = tuple((name, kind, shape[1:] if has_items else shape) for name, kind, shape in ordered)
+    items = ordered[0][2][0] if has_items and ordered else None
+    return _Plan(key, items, tuple(places), ())
+
+
+def _cut(plan: _Plan, parts: list[Any], start: int, stop: int) -> list[Any]:
+    """Items [start, stop) of one request."""
+    items = plan.items or 0
+    if not start < stop <= items:
+        raise InvalidRequest(f"items {start} to {stop} are asked for of a request of {items} items")
+    cut = []
+    for part in parts:
+        row = len(part) // items
+        cut.append(part[start * row : stop * row])
+    return cut
+
+
+def check_inputs(
+    declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signature
+) -> None:
+    """Hold (name, datatype, shape) of a request's inputs against a signature.
+
+    Raises:
+        InvalidRequest: names, datatypes or shapes differ, or inputs disagree in their first dimension.
+    """
+    specs = {spec.name: spec for spec in signature.inputs}
+    names = [name for name, _, _ in declared]
+    if len(set(names)) < len(names) or set(names) != specs.keys():
+        raise InvalidRequest(
+            f"inputs are {', '.join(names) or 'none'}; the model takes exactly {', '.join(specs)}"
+        )
+    for name, datatype, shape in declared:
+        spec = specs[name]
+        if datatype != spec.datatype:
+            raise InvalidRequest(
+                f"input {name!r}: datatype is {datatype}, the model takes {spec.datatype}"
+            )
+        if len(shape) != len(spec.shape) or any(
+            wanted not in (-1, given) for given, wanted in zip(shape, spec.shape, strict=True)
+        ):
+            raise InvalidRequest(
+                f"input {name!r}: shape is {list(shape)}, "
+                f"the model takes {list(spec.shape)} (-1: any)"
+            )
+    if len({shape[0] for _, _, shape in declared if shape}) > 1:
+        lengths = ", ".join(f"{name!r} has {shape[0]}" for name, _, shape in declared if shape)
+        raise InvalidRequest(f"inputs differ in their first dimension: {lengths}")
