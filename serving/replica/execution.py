@@ -1,0 +1,116 @@
+"""One batch through one model: entries of an INFER in, an outcome per request out.
+
+Nothing that a model does gets past this file: an exception becomes the outcome of the requests that ran
+together, outputs that break the contract likewise. Requests that fit no group fail alone.
+
+A group is run as a whole; `Execution.run` is the place where a failing group is to be halved and run
+again, so that a request which makes the model raise fails alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.models import LoadedModel
+from serving.replica import answers, wire
+from serving.replica.collation import Collator, Failure, Group
+from serving.replica.wire import ActionStatus
+from serving.values import Buffer
+
+log = logging.getLogger(__name__)
+
+MAX_ERROR_CHARACTERS = 500
+
+
+class Outcome(NamedTuple):
+    """What one request of a batch comes to: a status and the buffers of a frame, tensors or text."""
+
+    status: int
+    frame: list[Buffer]
+
+
+_UNSET = Outcome(ActionStatus.BROKEN_CONTRACT, [b"the request was not run"])
+
+
+class Execution:
+    """A model in memory and what is known about its requests."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.signature = model.signature
+        self._model = model
+        self._collator = Collator(model.signature)
+
+    def run(
+        self, entries: Sequence[wire.InferEntry], started_ns: int
+    ) -> tuple[list[Outcome], wire.ReplicaTimes]:
+        """Run a batch.
+
+        Args:
+            entries: its requests.
+            started_ns: when the action was taken up (CLOCK_MONOTONIC).
+
+        Returns:
+            An outcome per request, in order, and the time of each stage.
+        """
+        groups, failures = self._collator.groups(entries)
+        outcomes = [_UNSET] * len(entries)
+        for index, failure in failures.items():
+            outcomes[index] = failed(failure)
+        input_ns = time.monotonic_ns() - started_ns
+        exec_ns = output_ns = 0
+        for group in groups:
+            times = self._run_group(group, outcomes)
+            input_ns += times[0]
+            exec_ns += times[1]
+            output_ns += times[2]
+        return outcomes, wire.ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
+
+    def _run_group(self, group: Group, outcomes: list[Outcome]) -> tuple[int, int, int]:
+        """Note the outcome of a group's requests; returns ns for input, execution and output."""
+        began_ns = called_ns = returned_ns = time.monotonic_ns()
+        try:
+            inputs = group.inputs()
+            called_ns = returned_ns = time.monotonic_ns()
+            try:
+                outputs = self._model.predict_batch(inputs)
+            finally:
+                returned_ns = time.monotonic_ns()
+            frames = answers.frames(group, outputs, self.signature)
+        except (Exception, SystemExit) as error:  # a model may raise anything: its batch fails
+            outcome = failed(_failure(error, items=sum(group.counts)))
+            for index in group.indexes:
+                outcomes[index] = outcome
+        else:
+            for index, frame in zip(group.indexes, frames, strict=True):
+                outcomes[index] = Outcome(0, frame)
+        ended_ns = time.monotonic_ns()
+        return called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns
+
+
+def failed(failure: Failure) -> Outcome:
+    """The outcome of a request without outputs."""
+    return Outcome(failure.status, [failure.text.encode("utf-8", "replace")])
+
+
+def error_text(error: BaseException) -> str:
+    """`Name: first line` of an exception, bounded."""
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text[:MAX_ERROR_CHARACTERS]
+
+
+def _failure(error: BaseException, *, items: int) -> Failure:
+    """Status and text for what a model raised or returned."""
+    if isinstance(error, InvalidRequest):
+        return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
+    if isinstance(error, answers.BrokenContract | PredictionFailed):
+        return Failure(ActionStatus.BROKEN_CONTRACT, str(error)[:MAX_ERROR_CHARACTERS])
+    if isinstance(error, MemoryError):
+        text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"
+        return Failure(ActionStatus.OUT_OF_MEMORY, text)
+    log.warning("the model raised", extra={"items": items}, exc_info=error)
+    return Failure(ActionStatus.MODEL_RAISED, error_text(error))

@@ -1,0 +1,229 @@
+"""The inside of a replica: read an action, carry it out, answer; one thread, one blocking socket.
+
+In: messages of the replica wire. Out: one answer per action, in order. The only clock is
+CLOCK_MONOTONIC, which the gateway shares.
+
+- An action whose window has closed is answered TOO_LATE and not started; one that came before its
+  window is waited for.
+- Collecting garbage stops the world at a moment that nobody chose, so the caller turns it off and it
+  is done here: after a model was loaded, and when no message waits. What a load leaves is frozen, for
+  it lives as long as the model.
+
+It must not know how the process came to be, nor its limits (`template`, `limits`).
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import pathlib
+import select
+import socket
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from serving import models
+from serving.errors import ModelLoadFailed
+from serving.replica import wire
+from serving.replica.collation import Failure
+from serving.replica.execution import Execution, Outcome, error_text, failed
+from serving.replica.wire import ActionStatus, MessageType
+from serving.values import Buffer
+
+log = logging.getLogger(__name__)
+
+EXIT_CLOSED = 0
+"""The gateway closed the socket."""
+EXIT_GARBAGE = 65
+"""The gateway sent what is not the wire (EX_DATAERR)."""
+
+_SMALL_BYTES = 16 * 1024
+"""Buffers below this are joined before they are sent: copying them costs less than a system call."""
+_ACTIONS_PER_COLLECTION = 256
+_ACTIONS_WITHOUT_COLLECTION = 16_384
+"""Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
+_PAUSE_MS = 2
+_NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
+
+
+def serve(sock: socket.socket, *, max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES) -> int:
+    """Be a replica on a connected, blocking socket until the other side closes it.
+
+    Args:
+        sock: stays the caller's to close.
+        max_message_bytes: a larger message ends the replica.
+
+    Returns:
+        The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
+    """
+    try:
+        Host(sock, max_message_bytes=max_message_bytes).run()
+    except wire.WireError as error:
+        log.error("garbage from the gateway", extra={"error": str(error)})
+        return EXIT_GARBAGE
+    except ConnectionError:
+        return EXIT_CLOSED
+    return EXIT_CLOSED
+
+
+class Host:
+    """One replica's loop."""
+
+    def __init__(self, sock: socket.socket, *, max_message_bytes: int) -> None:
+        self._sock = sock
+        self._max_message_bytes = max_message_bytes
+        self._executions: dict[int, Execution] = {}
+        """Loaded models by the number that the gateway gave them."""
+        self._actions = 0
+        """Actions since garbage was last collected."""
+        self._head = bytearray(wire.HEAD.size)
+        self._poll = select.poll()
+        self._poll.register(sock, select.POLLIN)
+
+    def run(self) -> None:
+        """Serve until the socket is closed.
+
+        Raises:
+            WireError: the gateway does not speak the wire.
+            ConnectionError: the socket was closed inside a message.
+        """
+        self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
+        while (message := self._receive()) is not None:
+            self._act(*message)
+            self._actions += 1
+
+    # The socket
+
+    def _receive(self) -> tuple[MessageType, memoryview] | None:
+        """The next message, None when the gateway closed the socket between two."""
+        if self._actions >= _ACTIONS_PER_COLLECTION:
+            self._collect_garbage()
+        if not self._fill(memoryview(self._head)):
+            return None
+        kind, length = wire.parse_head(self._head, 0, self._max_message_bytes)
+        body = np.empty(length, np.uint8).data
+        if not self._fill(body):
+            raise ConnectionResetError("the gateway closed the socket after a message's head")
+        return kind, body
+
+    def _fill(self, view: memoryview) -> bool:
+        """Read as many bytes as fit; False when the stream ended before the first."""
+        filled = 0
+        while filled < len(view):
+            count = self._sock.recv_into(view[filled:], 0, socket.MSG_WAITALL)
+            if not count:
+                if filled:
+                    raise ConnectionResetError("the gateway closed the socket inside a message")
+                return False
+            filled += count
+        return True
+
+    def _send(self, buffers: Sequence[Buffer]) -> None:
+        """Write one message; small buffers are joined, large ones are not copied."""
+        small: list[Buffer] = []
+        for buffer in buffers:
+            if len(buffer) < _SMALL_BYTES:
+                small.append(buffer)
+                continue
+            if small:
+                self._sock.sendall(b"".join(small))
+                small = []
+            self._sock.sendall(buffer)
+        if small:
+            self._sock.sendall(b"".join(small))
+
+    def _collect_garbage(self) -> None:
+        if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
+            gc.collect()
+            self._actions = 0
+
+    # Actions
+
+    def _act(self, kind: MessageType, body: memoryview) -> None:
+        if kind is MessageType.INFER:
+            self._send(self._infer(wire.parse_infer(body)))
+        elif kind is MessageType.LOAD:
+            self._send([self._load(wire.parse_load(body))])
+        elif kind is MessageType.UNLOAD:
+            self._send([self._unload(wire.parse_unload(body))])
+        else:
+            raise wire.WireError(f"message {kind.name} is not one that a replica takes")
+
+    def _infer(self, message: wire.InferMessage) -> list[Buffer]:
+        execution = self._executions.get(message.model)
+        if execution is None:
+            return self._refused(message, ActionStatus.UNKNOWN_MODEL, _unknown(message.model))
+        started_ns = _start(message.earliest_ns, message.latest_ns)
+        if started_ns is None:
+            return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
+        outcomes, times = execution.run(message.entries, started_ns)
+        return _result(message.action_id, times, outcomes)
+
+    def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
+        outcomes = [failed(Failure(status, text))] * len(message.entries)
+        return _result(message.action_id, _NO_TIMES, outcomes, status)
+
+    def _load(self, message: wire.LoadMessage) -> bytes:
+        began_ns = _start(message.earliest_ns, message.latest_ns)
+        if began_ns is None:
+            detail: dict[str, object] = {"error": _TOO_LATE}
+            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, detail)
+        try:
+            path = None if message.path is None else pathlib.Path(message.path)
+            execution = Execution(models.load(message.kind, path, threads=message.threads))
+        except (Exception, SystemExit) as error:  # a model's constructor may raise anything
+            text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
+            log.warning("a model was not loaded", extra={"model": message.name, "error": text})
+            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, {"error": text})
+        self._executions[message.model] = execution
+        gc.collect()
+        gc.freeze()
+        load_s = (time.monotonic_ns() - began_ns) * 1e-9
+        detail = {"signature": execution.signature.as_json(), "load_s": load_s}
+        return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _unload(self, message: wire.UnloadMessage) -> bytes:
+        if _start(message.earliest_ns, message.latest_ns) is None:
+            detail = {"error": _TOO_LATE}
+            return wire.encode_unloaded(message.action_id, ActionStatus.TOO_LATE, detail)
+        if self._executions.pop(message.model, None) is None:
+            detail = {"error": _unknown(message.model)}
+            return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+
+
+_TOO_LATE = "the action's window had closed before it could start"
+
+
+def _unknown(model: int) -> str:
+    return f"model number {model} is not loaded in this replica"
+
+
+def _start(earliest_ns: int, latest_ns: int) -> int | None:
+    """Wait for the window's opening; the time of the start, None when the window has closed."""
+    now_ns = time.monotonic_ns()
+    if latest_ns and now_ns > latest_ns:
+        return None
+    while earliest_ns > now_ns:
+        time.sleep((earliest_ns - now_ns) * 1e-9)
+        now_ns = time.monotonic_ns()
+    return None if latest_ns and now_ns > latest_ns else now_ns
+
+
+def _result(
+    action_id: int, times: wire.ReplicaTimes, outcomes: Sequence[Outcome], status: int = 0
+) -> list[Buffer]:
+    """The buffers of a RESULT; its status is 0 when a request succeeded, else the first one's."""
+    sizes = [(sum(map(len, outcome.frame)), outcome.status) for outcome in outcomes]
+    if outcomes and all(outcome.status for outcome in outcomes):
+        status = outcomes[0].status
+    buffers: list[Buffer] = [wire.result_head(action_id, status, times, sizes)]
+    for outcome in outcomes:
+        buffers += outcome.frame
+    return buffers
