@@ -73,6 +73,7 @@ class Client:
             ServerGone: the connections cannot be opened, or all of them were lost for good.
         """
         try:
+            self.pool.resolve()
             self._open_all()
             self._origin = time.perf_counter()
             self._tick(0.0)

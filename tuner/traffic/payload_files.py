@@ -92,12 +92,12 @@ def from_npz(
 def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]:
     """The inputs' arrays and the labels by name; the inputs are all there."""
     wanted = [spec.name for spec in signature.inputs]
+    if not path.is_file():
+        raise WrongUse(f"payload file {path}: there is no such file")
+    if not zipfile.is_zipfile(path):
+        raise WrongUse(f"payload file {path} is not an npz, a zip with one array per input")
     try:
         with np.load(path, allow_pickle=False) as data:
-            if not hasattr(data, "files"):
-                raise WrongUse(
-                    f"payload file {path}: a single array, expected an npz with one array per input"
-                )
             for name in wanted:
                 if name not in data.files:
                     raise WrongUse(
@@ -106,8 +106,6 @@ def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]
                         f"expected {fitting.inputs_text(signature)})"
                     )
             return {name: data[name] for name in data.files if name in {*wanted, "labels"}}
-    except FileNotFoundError as error:
-        raise WrongUse(f"payload file {path}: there is no such file") from error
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise WrongUse(f"payload file {path} cannot be read as npz: {error}") from error
 

@@ -67,8 +67,10 @@ class Phase:
             self.warmup_end_s = now_s
             if plan.requests is not None:
                 self.limit = max(finished + plan.requests, sent)
-        if self.measured_end_s is None and plan.seconds is not None and now_s >= self.next_s:
-            self.measured_end_s = self.next_s
+        if self.warmup_end_s is None or plan.seconds is None or self.measured_end_s is not None:
+            return
+        if now_s >= self.warmup_end_s + plan.seconds:
+            self.measured_end_s = self.warmup_end_s + plan.seconds
             self.limit = sent
 
     def close(self, last_finish_s: float) -> None:

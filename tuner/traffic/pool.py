@@ -23,7 +23,7 @@ gone."""
 OPEN_TIMEOUT_S = 5.0
 
 
-class ServerGone(Exception):  # noqa: N818  handled by the worker, which reports its text
+class ServerGone(Exception):
     """The server cannot be reached, or not any more."""
 
 
@@ -32,11 +32,7 @@ class Pool:
 
     def __init__(self, host: str, port: int, count: int) -> None:
         self.where = f"http://{host}:{port}"
-        try:
-            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise ServerGone(f"{self.where}: the host is not known ({error})") from error
-        self._family, self._address = found[0][0], found[0][4]
+        self._host, self._port = host, port
         self.connections = [Connection(index) for index in range(count)]
         self.by_descriptor: dict[int, Connection] = {}
         self.free: collections.deque[Connection] = collections.deque()
@@ -44,6 +40,24 @@ class Pool:
         self.reconnects = 0
         self.last_loss = ""
         """Why the last request was lost, or the last opening failed."""
+
+    def resolve(self) -> None:
+        """Find the server's address: of several (localhost is often two), the first that accepts.
+
+        Raises:
+            ServerGone: the host has no address.
+        """
+        try:
+            found = socket.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ServerGone(f"{self.where}: the host is not known ({error})") from error
+        self._family, self._address = found[0][0], found[0][4]
+        for family, _, _, _, address in found if len(found) > 1 else ():
+            with socket.socket(family, socket.SOCK_STREAM) as probe:
+                probe.settimeout(OPEN_TIMEOUT_S)
+                if probe.connect_ex(address) == 0:
+                    self._family, self._address = family, address
+                    return
 
     @property
     def gone(self) -> int:

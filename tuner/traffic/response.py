@@ -22,7 +22,7 @@ _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
 
 
-class BadResponse(Exception):  # noqa: N818  a fact about the peer, handled inside the client
+class BadResponse(Exception):
     """What came is not an HTTP response."""
 
 

@@ -21,7 +21,7 @@ _LENGTHS = struct.Struct("<IQ")
 _PIECE_BYTES = 1 << 20
 
 
-class Closed(Exception):  # noqa: N818  a fact about the peer, handled where it is met
+class Closed(Exception):
     """The other side closed its end of the pipe."""
 
 

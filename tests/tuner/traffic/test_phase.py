@@ -1,0 +1,89 @@
+"""When the parts of a phase begin and end."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.traffic.phase import Phase, is_warm
+from tuner.traffic.plan import LoadPlan, Warmup
+
+RULE = Warmup(seconds=0.5, round_trips=3, cap_s=10.0)
+
+
+@pytest.mark.parametrize(
+    ("now_s", "finished", "least", "expected", "why"),
+    [
+        (0.4, 900, 45, False, "many answers, but too early"),
+        (0.5, 900, 45, True, "time and answers"),
+        (0.5, 900, 2, False, "one connection has had only two answers"),
+        (9.9, 900, 2, False, "the same, just before the cap"),
+        (10.0, 900, 2, True, "the same, at the cap: the others have had enough"),
+        (10.0, 59, 2, False, "a slow server at the cap: not yet three answers per connection"),
+        (25.0, 60, 2, True, "a slow server has had its three round trips in the mean"),
+    ],
+)
+def test_the_warmup_ends_by_its_rule(now_s, finished, least, expected, why):
+    """Seconds and three round trips for each of 20 connections; from the cap on, in the mean."""
+    assert is_warm(RULE, 20, now_s=now_s, finished=finished, least_round_trips=least) is expected, (
+        why
+    )
+
+
+def test_a_timed_phase_measures_exactly_its_seconds():
+    """The measured part ends that long after the warm-up, even if the clock is looked at late."""
+    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, seconds=2.0))
+    assert phase.next_s == 0.5
+    phase.advance(0.52, sent=20, finished=18, least_round_trips=9)
+    assert (phase.warmup_end_s, phase.next_s, phase.limit) == (0.52, 2.52, math.inf)
+    phase.advance(2.53, sent=100, finished=98, least_round_trips=40)
+    assert (phase.measured_end_s, phase.limit) == (2.52, 100)
+
+
+def test_a_counted_phase_counts_after_the_warmup():
+    """Requests that were in flight when the warm-up ended count."""
+    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, requests=30))
+    phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
+    assert phase.limit == 48
+    phase.close(1.75)
+    assert phase.measured_end_s == 1.75
+
+
+def test_without_a_warmup_a_counted_phase_is_exactly_its_requests():
+    """Nothing is sent before the limit is known."""
+    plan = LoadPlan(
+        host="h", port=1, concurrency=2, requests=5, warmup=Warmup(seconds=0, round_trips=0)
+    )
+    phase = Phase(plan)
+    phase.advance(0.0, sent=0, finished=0, least_round_trips=0)
+    assert (phase.warmup_end_s, phase.limit) == (0.0, 5)
+
+
+@given(
+    steps=st.lists(st.tuples(st.floats(0, 0.7), st.integers(0, 9)), min_size=1, max_size=60),
+    by_time=st.booleans(),
+)
+def test_a_phase_only_moves_forward(steps, by_time):
+    """What is decided stays decided, and the limit never falls under what was sent."""
+    plan = LoadPlan(
+        host="h",
+        port=1,
+        concurrency=4,
+        seconds=2.0 if by_time else None,
+        requests=None if by_time else 3,
+    )
+    phase = Phase(plan)
+    now_s, sent = 0.0, 4
+    before = (None, None)
+    for wait_s, answers in steps:
+        now_s += wait_s
+        sent = min(sent + answers, phase.limit)
+        phase.advance(now_s, sent=sent, finished=sent - 4, least_round_trips=(sent - 4) // 4)
+        after = (phase.warmup_end_s, phase.measured_end_s)
+        for was, now in zip(before, after, strict=True):
+            assert was is None or was == now
+        assert phase.limit >= sent
+        if phase.measured_end_s is not None:
+            assert phase.measured_end_s == phase.warmup_end_s + 2.0
+        before = after
