@@ -1,0 +1,70 @@
+"""Every example runs as its page says."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
+
+
+def test_every_example_has_a_test_and_a_line_in_the_page() -> None:
+    """No example stands in the folder unexplained or untested."""
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    own = pathlib.Path(__file__).read_text(encoding="utf-8")
+    for example in EXAMPLES:
+        assert f"]({example})" in page
+        assert f"examples/{example}" in own
+
+
+def test_a_sampler_finds_the_lowest_point_in_a_foreign_study() -> None:
+    """examples/own_study.py ends beside the bowl's lowest point: a height of 2 at most."""
+    done = subprocess.run(
+        [sys.executable, "examples/own_study.py"],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = re.search(r"lowest ([\d.e-]+) at .* after 25 trials", done.stdout)
+    assert found, done.stdout
+    assert float(found[1]) <= 2.0
+
+
+@pytest.mark.slow
+def test_a_class_of_your_own_answers_what_the_page_shows() -> None:
+    """examples/text_length.py, served as a file, answers the page's request with 6 and 8."""
+    page = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    body = re.search(r"curl .* -d '(.*)'", page)
+    assert body
+    command = [sys.executable, "-m", "serving", "--model", "examples/text_length.py:TextLength"]
+    server = subprocess.Popen(
+        [*command, "--port", "0", "--admin-port", "0"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        assert line, server.communicate(timeout=10)[1]
+        connection = http.client.HTTPConnection("127.0.0.1", json.loads(line)["port"], timeout=30)
+        connection.request("POST", "/v2/models/text_length/infer", body[1])
+        answer = connection.getresponse()
+        said = json.loads(answer.read())
+        connection.close()
+    finally:
+        server.terminate()
+        server.communicate(timeout=30)
+    assert answer.status == 200, said
+    assert [(output["name"], output["data"]) for output in said["outputs"]] == [("length", [6, 8])]
+    assert server.returncode == 0
