@@ -25,6 +25,10 @@ class BrokenContract(Exception):
         super().__init__(text)
 
 
+Frame = tuple[int, list[Buffer]]
+"""Bytes of a frame, and its buffers: descriptor, then the data of each output."""
+
+
 class _Output(NamedTuple):
     name: str
     datatype: str
@@ -32,7 +36,7 @@ class _Output(NamedTuple):
     raw: memoryview
 
 
-def frames(group: Group, outputs: object, signature: Signature) -> list[list[Buffer]]:
+def frames(group: Group, outputs: object, signature: Signature) -> list[Frame]:
     """The outputs of a group as one frame per request, in the group's order.
 
     Raises:
@@ -76,41 +80,51 @@ def _raw_output(name: str, datatype: str, array: NDArray[Any]) -> _Output:
         raise BrokenContract(f"the model returned output {name!r} in which {error}") from error
 
 
-def _frame(named: list[_Output]) -> list[Buffer]:
+def _frame(named: list[_Output]) -> Frame:
     tensors = tuple([(name, kind, array.shape, len(raw)) for name, kind, array, raw in named])
-    return [wire.describe(tensors), *[output.raw for output in named]]
+    frame: list[Buffer] = [wire.describe(tensors), *[output.raw for output in named]]
+    return sum(map(len, frame)), frame
 
 
-def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[list[Buffer]]:
+def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Frame]:
     """Frames whose data are views of the outputs, cut along the item axis."""
     rows = [(output.raw, len(output.raw) // count if count else 0) for output in named]
-    descriptors: dict[int, bytes] = {}
-    frames_: list[list[Buffer]] = []
+    sized: dict[int, tuple[int, bytes]] = {}
+    """Items of a request -> bytes of its frame, and its descriptor."""
+    result: list[Frame] = []
     position = 0
     for items in group.counts:
-        descriptor = descriptors.get(items)
-        if descriptor is None:
-            descriptor = wire.describe(
-                tuple(
-                    [
-                        (name, kind, (items, *array.shape[1:]), items * row)
-                        for (name, kind, array, _), (_, row) in zip(named, rows, strict=True)
-                    ]
-                )
-            )
-            descriptors[items] = descriptor
+        known = sized.get(items)
+        if known is None:
+            known = sized[items] = _sized_descriptor(named, rows, items)
+        size, descriptor = known
         end = position + items
-        frames_.append([descriptor, *[raw[position * row : end * row] for raw, row in rows]])
+        frame: list[Buffer] = [descriptor]
+        for raw, row in rows:
+            frame.append(raw[position * row : end * row])
+        result.append((size, frame))
         position = end
-    return frames_
+    return result
 
 
-def _frames_of_rows(group: Group, named: list[_Output]) -> list[list[Buffer]]:
+def _sized_descriptor(
+    named: list[_Output], rows: list[tuple[memoryview, int]], items: int
+) -> tuple[int, bytes]:
+    """Bytes of the frame of so many items, and its descriptor."""
+    tensors = [
+        (output.name, output.datatype, (items, *output.array.shape[1:]), items * row)
+        for output, (_, row) in zip(named, rows, strict=True)
+    ]
+    descriptor = wire.describe(tuple(tensors))
+    return len(descriptor) + sum(size for _, _, _, size in tensors), descriptor
+
+
+def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
     """Frames of outputs among which are BYTES, whose rows differ in size."""
-    frames_ = []
+    result = []
     position = 0
     for items in group.counts:
         end = position + items
-        frames_.append(_frame([_raw_output(n, k, array[position:end]) for n, k, array, _ in named]))
+        result.append(_frame([_raw_output(n, k, array[position:end]) for n, k, array, _ in named]))
         position = end
-    return frames_
+    return result

@@ -22,6 +22,8 @@ from serving.replica import arrays, wire
 from serving.values import Signature
 
 _MAX_CACHED_PLANS = 1024
+_TENSORS = int(wire.Encoding.TENSORS)
+_OIP_JSON = int(wire.Encoding.OIP_JSON)
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -40,6 +42,7 @@ class _Plan(NamedTuple):
     """(name, datatype, shape behind the item axis) per tensor: equal keys can share a batch."""
     items: int | None
     """Items of such a frame; None: a tensor has no item axis, so the request runs alone."""
+    has_bytes: bool
     places: tuple[int, ...]
     """Where each tensor stands in the frame."""
     cuts: tuple[tuple[int, int], ...]
@@ -90,44 +93,53 @@ class Collator:
         """
         groups: dict[object, Group] = {}
         failures: dict[int, Failure] = {}
-        for index, entry in enumerate(entries):
+        plan: _Plan | None = None
+        group: Group | None = None
+        for index, (encoding, start, stop, frame) in enumerate(entries):
+            before = plan
             try:
-                plan, parts = self._parts(entry)
+                plan, parts = self._parts(encoding, frame)
                 count = plan.items
                 if count is None:
                     groups[index] = Group(plan.key, False, [index], [1], [parts])
                     continue
-                if entry.stop:
-                    parts = _cut(plan, parts, entry.start, entry.stop)
-                    count = entry.stop - entry.start
+                if stop:
+                    parts = _cut(count, parts, start, stop)
+                    count = stop - start
             except (InvalidRequest, wire.WireError) as error:
                 failures[index] = Failure(wire.ActionStatus.INVALID_INPUT, str(error))
                 continue
-            group = groups.get(plan.key)
-            if group is None:
-                group = groups[plan.key] = Group(plan.key, True)
+            if group is None or plan is not before:  # most batches are of one plan: no look-up
+                group = groups.get(plan.key)
+                if group is None:
+                    group = groups[plan.key] = Group(plan.key, True)
             group.indexes.append(index)
             group.counts.append(count)
             group.parts.append(parts)
         return list(groups.values()), failures
 
-    def _parts(self, entry: wire.InferEntry) -> tuple[_Plan, list[Any]]:
-        if entry.encoding == wire.Encoding.TENSORS:
-            layout, data = wire.split_frame(entry.frame)
+    def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
+        """How a frame's tensors become arrays, and their data: raw, or elements of BYTES."""
+        if encoding == _TENSORS:
+            layout, data = wire.split_frame(frame)
             plan = self._plans.get(layout)
             if plan is None:
                 plan = self._new_plan(layout)
-            parts: list[Any] = [data[start:stop] for start, stop in plan.cuts]
-        elif entry.encoding == wire.Encoding.OIP_JSON:
-            tensors = json_tensors.decode_inputs(entry.frame)
+            cuts = plan.cuts
+            parts: list[Any] = (
+                [data] if len(cuts) == 1 else [data[start:stop] for start, stop in cuts]
+            )
+        elif encoding == _OIP_JSON:
+            tensors = json_tensors.decode_inputs(frame)
             plan = _plan([tensor[:3] for tensor in tensors], self._signature)
             parts = [tensors[place].data for place in plan.places]
         else:
-            raise InvalidRequest(f"frames of encoding {entry.encoding} are not known here")
-        for place, (_, datatype, rest) in enumerate(plan.key):
-            if datatype == "BYTES":
-                count = math.prod(rest) * (1 if plan.items is None else plan.items)
-                parts[place] = arrays.split_bytes(parts[place], count)
+            raise InvalidRequest(f"frames of encoding {encoding} are not known here")
+        if plan.has_bytes:
+            for place, (_, datatype, rest) in enumerate(plan.key):
+                if datatype == "BYTES":
+                    count = math.prod(rest) * (1 if plan.items is None else plan.items)
+                    parts[place] = arrays.split_bytes(parts[place], count)
         return plan, parts
 
     def _new_plan(self, layout: wire.Layout) -> _Plan:
@@ -147,12 +159,12 @@ def _plan(declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signa
     has_items = all(shape for _, _, shape in ordered)
     key = tuple((name, kind, shape[1:] if has_items else shape) for name, kind, shape in ordered)
     items = ordered[0][2][0] if has_items and ordered else None
-    return _Plan(key, items, tuple(places), ())
+    has_bytes = any(kind == "BYTES" for _, kind, _ in key)
+    return _Plan(key, items, has_bytes, tuple(places), ())
 
 
-def _cut(plan: _Plan, parts: list[Any], start: int, stop: int) -> list[Any]:
+def _cut(items: int, parts: list[Any], start: int, stop: int) -> list[Any]:
     """Items [start, stop) of one request."""
-    items = plan.items or 0
     if not start < stop <= items:
         raise InvalidRequest(f"items {start} to {stop} are asked for of a request of {items} items")
     cut = []

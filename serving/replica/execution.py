@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.models import LoadedModel
@@ -26,14 +24,10 @@ log = logging.getLogger(__name__)
 MAX_ERROR_CHARACTERS = 500
 
 
-class Outcome(NamedTuple):
-    """What one request of a batch comes to: a status and the buffers of a frame, tensors or text."""
+Outcome = tuple[int, int, list[Buffer]]
+"""What one request of a batch comes to: status, bytes of its frame, the frame (tensors or text)."""
 
-    status: int
-    frame: list[Buffer]
-
-
-_UNSET = Outcome(ActionStatus.BROKEN_CONTRACT, [b"the request was not run"])
+_UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 
 
 class Execution:
@@ -45,19 +39,19 @@ class Execution:
         self._collator = Collator(model.signature)
 
     def run(
-        self, entries: Sequence[wire.InferEntry], started_ns: int
+        self, message: wire.InferMessage, started_ns: int
     ) -> tuple[list[Outcome], wire.ReplicaTimes]:
         """Run a batch.
 
         Args:
-            entries: its requests.
+            message: the batch.
             started_ns: when the action was taken up (CLOCK_MONOTONIC).
 
         Returns:
             An outcome per request, in order, and the time of each stage.
         """
-        groups, failures = self._collator.groups(entries)
-        outcomes = [_UNSET] * len(entries)
+        groups, failures = self._collator.groups(message.entries)
+        outcomes = [_UNSET] * len(message.entries)
         for index, failure in failures.items():
             outcomes[index] = failed(failure)
         input_ns = time.monotonic_ns() - started_ns
@@ -85,15 +79,16 @@ class Execution:
             for index in group.indexes:
                 outcomes[index] = outcome
         else:
-            for index, frame in zip(group.indexes, frames, strict=True):
-                outcomes[index] = Outcome(0, frame)
+            for index, (size, frame) in zip(group.indexes, frames, strict=True):
+                outcomes[index] = (0, size, frame)
         ended_ns = time.monotonic_ns()
         return called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns
 
 
 def failed(failure: Failure) -> Outcome:
     """The outcome of a request without outputs."""
-    return Outcome(failure.status, [failure.text.encode("utf-8", "replace")])
+    text = failure.text.encode("utf-8", "replace")
+    return failure.status, len(text), [text]
 
 
 def error_text(error: BaseException) -> str:

@@ -159,7 +159,7 @@ class Host:
         started_ns = _start(message.earliest_ns, message.latest_ns)
         if started_ns is None:
             return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
-        outcomes, times = execution.run(message.entries, started_ns)
+        outcomes, times = execution.run(message, started_ns)
         return _result(message.action_id, times, outcomes)
 
     def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
@@ -220,10 +220,10 @@ def _result(
     action_id: int, times: wire.ReplicaTimes, outcomes: Sequence[Outcome], status: int = 0
 ) -> list[Buffer]:
     """The buffers of a RESULT; its status is 0 when a request succeeded, else the first one's."""
-    sizes = [(sum(map(len, outcome.frame)), outcome.status) for outcome in outcomes]
-    if outcomes and all(outcome.status for outcome in outcomes):
-        status = outcomes[0].status
+    sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
+    if outcomes and all(entry_status for entry_status, _, _ in outcomes):
+        status = outcomes[0][0]
     buffers: list[Buffer] = [wire.result_head(action_id, status, times, sizes)]
-    for outcome in outcomes:
-        buffers += outcome.frame
+    for _, _, frame in outcomes:
+        buffers += frame
     return buffers

@@ -49,13 +49,8 @@ class ActionStatus(enum.IntEnum):
     LOAD_FAILED = 41
 
 
-class InferEntry(NamedTuple):
-    """One request of a batch; `start` and `stop` are the items meant, 0 and 0 all of them."""
-
-    encoding: int
-    start: int
-    stop: int
-    frame: memoryview
+InferEntry = tuple[int, int, int, memoryview]
+"""One request of a batch: encoding, start, stop (the items meant; 0 and 0: all), frame."""
 
 
 class InferMessage(NamedTuple):
@@ -127,10 +122,11 @@ def parse_infer(body: memoryview) -> InferMessage:
     """
     action_id, model, earliest_ns, latest_ns, count = unpack_start(_INFER, body, "INFER")
     position = _end_of_entries(_INFER, _INFER_ENTRY, count, body, "INFER")
+    table = bytes(body[_INFER.size : position])
     entries = []
-    for size, encoding, _, start, stop in _INFER_ENTRY.iter_unpack(body[_INFER.size : position]):
+    for size, encoding, _, start, stop in _INFER_ENTRY.iter_unpack(table):
         end = position + size
-        entries.append(InferEntry(encoding, start, stop, body[position:end]))
+        entries.append((encoding, start, stop, body[position:end]))
         position = end
     _check_end(position, body, "INFER")
     return InferMessage(action_id, model, earliest_ns, latest_ns, entries)
@@ -165,7 +161,8 @@ def parse_result(body: memoryview) -> ResultMessage:
     )
     position = _end_of_entries(_RESULT, _RESULT_ENTRY, count, body, "RESULT")
     entries = []
-    for size, entry_status, _ in _RESULT_ENTRY.iter_unpack(body[_RESULT.size : position]):
+    table = bytes(body[_RESULT.size : position])
+    for size, entry_status, _ in _RESULT_ENTRY.iter_unpack(table):
         end = position + size
         entries.append((entry_status, body[position:end]))
         position = end
