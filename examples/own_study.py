@@ -12,7 +12,7 @@ import optuna
 
 from tuner.sampling import registry
 
-TRIALS = 25
+TRIALS = 16
 
 
 def height(trial: optuna.Trial) -> float:
@@ -25,7 +25,7 @@ def height(trial: optuna.Trial) -> float:
 def main() -> None:
     """Search, and print what was found."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    study = optuna.create_study(sampler=registry.create("gp", seed=1, initial=10))
+    study = optuna.create_study(sampler=registry.create("gp", seed=1, initial=8))
     study.optimize(height, n_trials=TRIALS)
     print(f"lowest {study.best_value:g} at {study.best_params} after {len(study.trials)} trials")
 

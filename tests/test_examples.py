@@ -34,7 +34,7 @@ def test_a_sampler_finds_the_lowest_point_in_a_foreign_study() -> None:
         text=True,
         check=True,
     )
-    found = re.search(r"lowest ([\d.e-]+) at .* after 25 trials", done.stdout)
+    found = re.search(r"lowest ([\d.e-]+) at .* after 16 trials", done.stdout)
     assert found, done.stdout
     assert float(found[1]) <= 2.0
 
