@@ -120,7 +120,7 @@ def winners(record: ComparisonRecord) -> go.Figure | None:
     if not values:
         return None
     drawn.update_layout(
-        xaxis=log_axis(values, f"{objective.axis} of the winners, re-measured"),
+        xaxis=log_axis(values, objective.axis),
         yaxis={
             "tickvals": list(range(len(record.samplers))),
             "ticktext": [escaped(sampler) for sampler in record.samplers],

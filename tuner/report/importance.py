@@ -116,18 +116,23 @@ def levels(knob: KnobInfo, trials: tuple[Trial, ...]) -> NDArray[np.intp]:
     return np.array([level_of[value] for value in tried], dtype=np.intp)
 
 
-def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> float:
-    """Bias-corrected share of the variance of `logs` (n,) between `groups` (n,); may be below 0."""
-    total = float(((logs - logs.mean()) ** 2).sum())
-    counts = np.bincount(groups)
-    used = counts > 0
-    count, k = len(logs), int(used.sum())
-    if total <= 1e-12 or count <= k or k < 2:
-        return 0.0
-    sums = np.bincount(groups, weights=logs)
-    squares = float((logs**2).sum())
-    within = max(0.0, squares - float((sums[used] ** 2 / counts[used]).sum()))
-    return 1 - (within / (count - k)) / (total / (count - 1))
+def epsilon_squared(groups: NDArray[np.intp], logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Bias-corrected share of the variance of `logs` (..., n) between `groups` (..., n); (...).
+
+    May be below 0; 0 where nothing differs or fewer than two groups are there.
+    """
+    count = logs.shape[-1]
+    centred = logs - logs.mean(axis=-1, keepdims=True)
+    total = (centred**2).sum(axis=-1)
+    is_member = groups[..., None] == np.arange(groups.max() + 1)  # (..., n, k)
+    sizes = is_member.sum(axis=-2)
+    sums = np.where(is_member, centred[..., None], 0.0).sum(axis=-2)
+    between = (sums**2 / np.maximum(sizes, 1)).sum(axis=-1)
+    k = (sizes > 0).sum(axis=-1)
+    is_known = (total > 1e-12) & (k > 1) & (k < count)
+    within = np.maximum(0.0, total - between) / np.maximum(count - k, 1)
+    share = 1 - within * (count - 1) / np.where(is_known, total, 1.0)
+    return np.where(is_known, share, 0.0)
 
 
 def _judged(
@@ -137,13 +142,12 @@ def _judged(
     rng: np.random.Generator,
     resamples: int,
 ) -> Share:
-    centred = logs - logs.mean()
-    share = epsilon_squared(groups, centred)
-    count = len(centred)
-    picks = rng.integers(count, size=(resamples, count))
-    drawn = np.array([epsilon_squared(groups[pick], centred[pick]) for pick in picks])
+    share = float(epsilon_squared(groups, logs))
+    picks = rng.integers(len(logs), size=(resamples, len(logs)))
+    drawn = epsilon_squared(groups[picks], logs[picks])
     low, high = np.quantile(drawn, (0.025, 0.975)) - (drawn.mean() - share)
-    shuffled = [epsilon_squared(groups, rng.permutation(centred)) for _ in range(resamples)]
+    orders = rng.permuted(np.tile(np.arange(len(logs)), (resamples, 1)), axis=1)
+    shuffled = epsilon_squared(np.broadcast_to(groups, orders.shape), logs[orders])
     low, high, shown, chance = np.clip((low, high, share, np.quantile(shuffled, 0.95)), 0, 1)
     return Share(
         knob=knob,

@@ -18,7 +18,7 @@ import plotly.graph_objects as go
 from tuner.report import objective as objectives
 from tuner.report import reading, theme, wording
 from tuner.report.axes import KnobAxis, escaped, knob_axis, log_axis, log_ticks
-from tuner.report.trial_marks import add_best, add_failures, add_trials, trial_hover
+from tuner.report.trial_marks import Placing, add_best, add_failures, add_trials, trial_hover
 from tuner.values import KnobInfo, StudyRecord, Trial, Value
 
 JITTER = 0.012
@@ -30,20 +30,22 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     objective = objectives.named(study.objective)
     trials = [t for t in reading.searched(study) if knob.name in t.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
-    drawn = theme.figure(height=300, has_legend=False)
+    at = Placing(x=lambda trial: _place(places, knob, trial), knob=knob.name)
     good = reading.succeeded(trials)
-    for origin in dict.fromkeys(trial.origin for trial in good):
-        chosen = [trial for trial in good if trial.origin == origin]
-        add_trials(drawn, study, chosen, origin, x=[_place(places, knob, t) for t in chosen])
-    add_failures(drawn, study, [(_place(places, knob, t), t) for t in reading.failed(trials)])
-    add_best(drawn, study, lambda trial: _place(places, knob, trial))
-    drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     values = [value for trial in good if (value := objective.of(trial)) is not None]
-    drawn.update_layout(
+    drawn = theme.figure(
+        height=300,
+        has_legend=False,
         margin={"l": 56, "r": 8, "t": 8, "b": 44},
         xaxis=places.axis(escaped(wording.knob_label(knob.name, knob.unit))),
         yaxis=log_axis(values, objective.axis, pad=0.1),
     )
+    for origin in dict.fromkeys(trial.origin for trial in good):
+        chosen = [trial for trial in good if trial.origin == origin]
+        add_trials(drawn, study, chosen, origin, at=at)
+    add_failures(drawn, study, reading.failed(trials), at=at)
+    add_best(drawn, study, at=at)
+    drawn.update_traces(error_y={"visible": False}, selector={"mode": "markers"})
     return drawn
 
 
@@ -58,7 +60,7 @@ def parallel(study: StudyRecord) -> go.Figure:
     ]
     values = {t.number: v for t in trials if (v := objective.of(t)) is not None}
     low, high = _ends(list(values.values()))
-    drawn = theme.figure(height=520, has_legend=False)
+    lines = []
     for trial in sorted(trials, key=lambda t: _layer(study, t)):
         heights = [
             _height(axis, trial.configuration.get(knob.name)) + _shift(trial)
@@ -66,20 +68,29 @@ def parallel(study: StudyRecord) -> go.Figure:
         ]
         value = values.get(trial.number)
         share = None if value is None else _share(value, low, high)
-        drawn.add_trace(_line(study, trial, heights if share is None else [*heights, share], share))
-    for index, (knob, axis) in enumerate(zip(knobs, axes, strict=True)):
-        marks = {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
-        _add_axis(drawn, index, marks, wording.knob_label(knob.name, knob.unit))
+        lines.append(_line(study, trial, heights if share is None else [*heights, share], share))
+    scales = [
+        (wording.knob_label(knob.name, knob.unit), _marks(axis))
+        for knob, axis in zip(knobs, axes, strict=True)
+    ]
     if values:
         marks = {f"{t:,.6g}": _share(t, low, high) for t in log_ticks(low, high)}
-        drawn.add_trace(_scale(marks, objective.axis))
-        _add_axis(drawn, len(knobs), marks, objective.axis)
-    last = len(knobs) if values else len(knobs) - 1
-    drawn.update_layout(
+        scales.append((objective.axis, marks))
+        lines.append(_scale(marks, objective.axis))
+    drawn = theme.figure(
+        height=520,
+        has_legend=False,
         margin={"l": 48, "r": 24, "t": 56, "b": 16},
-        xaxis={"range": [-0.35, last + 0.35], "visible": False, "fixedrange": True},
+        xaxis={"range": [-0.35, len(scales) - 0.65], "visible": False, "fixedrange": True},
         yaxis={"range": [-0.06, 1.06], "visible": False, "fixedrange": True},
+        shapes=[_upright(index) for index in range(len(scales))],
+        annotations=[
+            text
+            for index, (title, marks) in enumerate(scales)
+            for text in _texts(index, title, marks)
+        ],
     )
+    drawn.add_traces(lines)
     return drawn
 
 
@@ -182,29 +193,24 @@ def _scale(marks: dict[str, float], title: str) -> go.Scatter:
     )
 
 
-def _add_axis(drawn: go.Figure, index: int, marks: dict[str, float], title: str) -> None:
-    """A vertical axis at x = index: its line, its name above, its labels left of it."""
-    drawn.add_shape(
-        type="line",
-        x0=index,
-        x1=index,
-        y0=-0.02,
-        y1=1.02,
-        line={"color": "#8b949e", "width": 1},
-        layer="below",
-    )
-    first, _, rest = title.partition(".") if "." in title else ("", "", title)
-    name = f"{escaped(first)}.<br>{escaped(rest)}" if first else escaped(rest)
-    drawn.add_annotation(
-        x=index, y=1.03, yanchor="bottom", text=name.replace(" (", "<br>("), showarrow=False
-    )
-    for label, height in marks.items():
-        drawn.add_annotation(
-            x=index,
-            y=height,
-            xanchor="right",
-            xshift=-4,
-            text=label,
-            showarrow=False,
-            font={"size": 11},
-        )
+def _marks(axis: KnobAxis) -> dict[str, float]:
+    """Labels of an upright axis with their heights, 0 to 1."""
+    return {axis.labels[value]: _height(axis, value) for value in axis.shown(gap=0.045)}
+
+
+def _upright(index: int) -> dict[str, Any]:
+    """The line of the axis at x = index."""
+    line = {"color": "#8b949e", "width": 1}
+    ends = {"x0": index, "x1": index, "y0": -0.02, "y1": 1.02}
+    return {"type": "line", "line": line, "layer": "below", **ends}
+
+
+def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:
+    """Annotations of the axis at x = index: its name above, its labels left of it."""
+    first, dot, rest = title.partition(".")
+    name = f"{escaped(first)}.<br>{escaped(rest)}" if dot else escaped(title)
+    common = {"x": index, "showarrow": False}
+    head = {**common, "y": 1.03, "yanchor": "bottom", "text": name.replace(" (", "<br>(")}
+    beside = {"xanchor": "right", "xshift": -4, "font": {"size": 11}}
+    labels = [{**common, **beside, "y": y, "text": label} for label, y in marks.items()]
+    return [head, *labels]

@@ -36,7 +36,7 @@ def convergence(study: StudyRecord) -> go.Figure:
     for origin in dict.fromkeys(trial.origin for trial in good):
         add_trials(drawn, study, [trial for trial in good if trial.origin == origin], origin)
     add_best(drawn, study)
-    add_failures(drawn, study, [(trial.number, trial) for trial in reading.failed(study.trials)])
+    add_failures(drawn, study, reading.failed(study.trials))
     last = max((trial.number for trial in study.trials), default=0)
     ends = [
         end

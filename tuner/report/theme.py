@@ -94,23 +94,27 @@ DARK = _template(
 
 
 def figure(*, height: int, has_legend: bool = True, **layout: Any) -> go.Figure:
-    """An empty figure in the light theme, its legend in one row above the plot."""
-    drawn = go.Figure()
-    drawn.update_layout(
-        template=LIGHT,
-        height=height,
-        margin={"l": 64, "r": 16, "t": 16, "b": 48},
-        showlegend=has_legend,
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1.02,
-            "yanchor": "bottom",
-            "xanchor": "left",
-            "bgcolor": "rgba(0,0,0,0)",
-            "itemsizing": "constant",
-        },
-        hovermode="closest",
+    """An empty figure in the light theme, its legend in one row above the plot.
+
+    The whole layout is given at once: Plotly checks the template anew with every update of it.
+    """
+    legend = {
+        "orientation": "h",
+        "x": 0,
+        "y": 1.02,
+        "yanchor": "bottom",
+        "xanchor": "left",
+        "bgcolor": "rgba(0,0,0,0)",
+        "itemsizing": "constant",
+    }
+    return go.Figure(
+        layout={
+            "template": LIGHT,
+            "height": height,
+            "margin": {"l": 64, "r": 16, "t": 16, "b": 48},
+            "showlegend": has_legend,
+            "legend": legend,
+            "hovermode": "closest",
+            **layout,
+        }
     )
-    drawn.update_layout(**layout)
-    return drawn

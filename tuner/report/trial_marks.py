@@ -5,7 +5,9 @@ In: a figure to add to, `StudyRecord` and its trials. The figure decides what x 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -18,15 +20,27 @@ FLOOR = 0.03
 """Height of the marks of failed trials, as a share of the plot."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Placing:
+    """Where trials stand in a figure, and which knobs the text under the pointer names."""
+
+    x: Callable[[Trial], float] = lambda trial: trial.number
+    knob: str | None = None
+    """The knob of a figure of one knob, whose text is short: such figures are many. None: all."""
+
+
+BY_NUMBER = Placing()
+
+
 def add_trials(
     drawn: go.Figure,
     study: StudyRecord,
     trials: Sequence[Trial],
     kind: str,
     *,
-    x: Sequence[float] | None = None,
+    at: Placing = BY_NUMBER,
 ) -> None:
-    """Add ok trials as points with intervals; x is the trial number unless given."""
+    """Add ok trials as points with intervals."""
     objective = objectives.named(study.objective)
     points = [(trial, trial.measurement) for trial in trials if trial.measurement is not None]
     if not points:
@@ -37,15 +51,10 @@ def add_trials(
     pairs = list(zip(centres, ends, strict=True))
     drawn.add_trace(
         go.Scatter(
-            x=[trial.number for trial, _ in points] if x is None else list(x),
+            x=[at.x(trial) for trial, _ in points],
             y=centres,
             mode="markers",
-            marker={
-                "symbol": drawn_as.symbol,
-                "size": drawn_as.size,
-                "color": drawn_as.colour,
-                "line": {"width": 1.5, "color": drawn_as.colour},
-            },
+            marker=_marker(drawn_as, width=1.5),
             error_y={
                 "type": "data",
                 "symmetric": False,
@@ -56,48 +65,42 @@ def add_trials(
                 "color": drawn_as.colour,
             },
             name=escaped(drawn_as.label),
-            text=[trial_hover(study, trial) for trial, _ in points],
+            text=[trial_hover(study, trial, at.knob) for trial, _ in points],
             hovertemplate="%{text}<extra></extra>",
         )
     )
 
 
 def add_failures(
-    drawn: go.Figure, study: StudyRecord, points: Sequence[tuple[float, Trial]]
+    drawn: go.Figure, study: StudyRecord, trials: Sequence[Trial], *, at: Placing = BY_NUMBER
 ) -> None:
-    """Add trials without a figure, (x, trial) each, as marks just above the x axis."""
-    if not points:
-        return
+    """Add trials without a figure as marks just above the x axis, on a scale of their own."""
     for status in ("infeasible", "failed"):
-        chosen = [(x, trial) for x, trial in points if trial.outcome.status == status]
+        chosen = [trial for trial in trials if trial.outcome.status == status]
         if not chosen:
             continue
         drawn_as = theme.mark(status)
         drawn.add_trace(
             go.Scatter(
-                x=[x for x, _ in chosen],
+                x=[at.x(trial) for trial in chosen],
                 y=[FLOOR] * len(chosen),
                 yaxis="y2",
                 mode="markers",
-                marker={
-                    "symbol": drawn_as.symbol,
-                    "size": drawn_as.size,
-                    "color": drawn_as.colour,
-                    "line": {"width": 2, "color": drawn_as.colour},
-                },
+                marker=_marker(drawn_as, width=2),
                 name=drawn_as.label,
-                text=[trial_hover(study, trial) for _, trial in chosen],
+                text=[trial_hover(study, trial, at.knob) for trial in chosen],
                 hovertemplate="%{text}<extra></extra>",
             )
         )
-    drawn.update_layout(
-        yaxis2={"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
-    )
+        drawn.layout.yaxis2 = {
+            "overlaying": "y",
+            "range": [0, 1],
+            "visible": False,
+            "fixedrange": True,
+        }
 
 
-def add_best(
-    drawn: go.Figure, study: StudyRecord, x: Callable[[Trial], float] | None = None
-) -> None:
+def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -> None:
     """Add the recommended configuration as a star, at its launches in the search."""
     objective = objectives.named(study.objective)
     chosen = [
@@ -108,21 +111,22 @@ def add_best(
     if not chosen:
         return
     best = theme.mark("best")
+    texts = [trial_hover(study, trial, at.knob) for trial, _ in chosen]
     drawn.add_trace(
         go.Scatter(
-            x=[trial.number if x is None else x(trial) for trial, _ in chosen],
+            x=[at.x(trial) for trial, _ in chosen],
             y=[value for _, value in chosen],
             mode="markers",
-            marker={"symbol": best.symbol, "size": best.size, "color": best.colour},
+            marker=_marker(best, width=0),
             name=best.label,
-            text=[trial_hover(study, trial) + "<br><b>recommended</b>" for trial, _ in chosen],
+            text=[f"{text}<br><b>recommended</b>" for text in texts],
             hovertemplate="%{text}<extra></extra>",
         )
     )
 
 
-def trial_hover(study: StudyRecord, trial: Trial) -> str:
-    """What a pointer over a trial shows: outcome or figures, then the configuration."""
+def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> str:
+    """What a pointer over a trial shows: outcome or figures, then the configuration or one knob."""
     objective = objectives.named(study.objective)
     lines = [f"<b>trial {trial.number}</b>, {escaped(theme.mark(trial.origin).label)}"]
     if trial.measurement is None:
@@ -134,13 +138,24 @@ def trial_hover(study: StudyRecord, trial: Trial) -> str:
         ends = wording.interval(objective.interval(measured))
         centre = wording.quantity(objective.value(measured), objective.unit)
         lines.append(f"{objective.label} {centre} ({ends})")
-        lines.append(
-            f"p99 {wording.number(measured.p99_ms)} ms, "
-            f"{wording.number(measured.throughput_per_s)} requests/s, "
-            f"{wording.plural(measured.requests, 'request')}"
-        )
+        if knob is None:
+            lines.append(
+                f"p99 {wording.number(measured.p99_ms)} ms, "
+                f"{wording.number(measured.throughput_per_s)} requests/s, "
+                f"{wording.plural(measured.requests, 'request')}"
+            )
     lines += [
         escaped(f"{name} = {wording.knob_value(value)}")
         for name, value in trial.configuration.items()
+        if knob is None or name == knob
     ]
     return "<br>".join(lines)
+
+
+def _marker(drawn_as: theme.Mark, *, width: float) -> dict[str, Any]:
+    return {
+        "symbol": drawn_as.symbol,
+        "size": drawn_as.size,
+        "color": drawn_as.colour,
+        "line": {"width": width, "color": drawn_as.colour},
+    }

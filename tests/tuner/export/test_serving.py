@@ -1,0 +1,103 @@
+import dataclasses
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import settings
+from serving.settings import KNOBS, ServingSettings
+from tests.fakes import studies
+from tuner import export
+from tuner.errors import WrongUse
+from tuner.export.serving import settings_text
+from tuner.values import Configuration
+
+STUDY = studies.study(trials=12)
+
+
+def settings_values():
+    """Strategy: a valid value for every numeric or chosen knob of the groups that a study tunes."""
+
+    def value(knob):
+        if knob.choices:
+            return st.sampled_from(knob.choices)
+        low, high = knob.limits.low, knob.limits.high
+        if int in knob.kinds:
+            return st.integers(int(low), int(high))
+        return st.floats(low, high)
+
+    tuned = {n: k for n, k in KNOBS.items() if n.split(".")[0] in {"replica", "batching", "cache"}}
+    return st.fixed_dictionaries({}, optional={name: value(knob) for name, knob in tuned.items()})
+
+
+def resolved(text, tmp_path):
+    file = tmp_path / "best.yaml"
+    file.write_text(text, encoding="utf-8")
+    return settings.resolve(file=file, environment={})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_server_reads_what_was_exported(seed, tmp_path):
+    """`serving.settings.resolve` reads the file as it is and gives the best configuration."""
+    study = studies.study(seed=seed, trials=30)
+    flat = resolved(export.export(study, "serving")["best.yaml"], tmp_path).flat()
+    assert {name: flat[name] for name in study.best} == dict(study.best)
+
+
+@given(values=settings_values())
+def test_every_valid_configuration_survives_the_file(values):
+    """Settings from the exported text equal settings from the configuration itself."""
+    study = dataclasses.replace(STUDY, best=Configuration(values))
+    data = yaml.safe_load(settings_text(study)) or {}
+    expected = ServingSettings().changed(values)
+    assert ServingSettings().changed(data) == expected
+
+
+def test_a_knob_that_is_no_setting_stands_in_the_head_only(tmp_path):
+    """The GPU's clock is named in a comment and is not handed to the server."""
+    best = Configuration({**STUDY.best, "accelerator.clock_mhz": 1410})
+    text = settings_text(dataclasses.replace(STUDY, best=best))
+    assert "#   accelerator.clock_mhz: 1410" in text
+    assert "accelerator" not in yaml.safe_load(text)
+    assert resolved(text, tmp_path)
+
+
+def test_the_head_says_where_the_settings_come_from():
+    """Study, model, concurrency, figures, verdict and notes stand in the comment head."""
+    text = settings_text(STUDY)
+    for part in (STUDY.name, STUDY.model, "concurrency 20", STUDY.verdict.text, *STUDY.notes):
+        assert part in text
+    assert text.count("requests/s (5 launches)") == 2
+
+
+def test_without_a_verdict_the_head_says_so():
+    """Figures of the search are given as what they are."""
+    text = settings_text(studies.study(trials=12, has_verdict=False))
+    assert "Not re-measured" in text
+    assert "Verdict" not in text
+
+
+@given(name=st.text(), note=st.text())
+def test_no_text_can_leave_the_comments(name, note):
+    """Whatever a study is called, the file holds the configuration and nothing else."""
+    study = dataclasses.replace(
+        STUDY, name=name, model=name, notes=(note, "a\nreplica: {count: 64}")
+    )
+    text = settings_text(study)
+    assert (
+        ServingSettings().changed(yaml.safe_load(text)).flat()["replica.count"]
+        == (STUDY.best["replica.count"])
+    )
+
+
+def test_a_study_without_a_working_configuration_has_nothing_to_export():
+    """The error names the study and the way to the reasons."""
+    with pytest.raises(WrongUse, match="tune report resnet-20"):
+        export.export(studies.all_failed(), "serving")
+
+
+def test_an_unknown_target_names_the_nearest():
+    """The error lists the targets and guesses the one that was meant."""
+    with pytest.raises(WrongUse, match=r"'serve' is not known, did you mean 'serving'\?"):
+        export.export(STUDY, "serve")

@@ -1,0 +1,98 @@
+import dataclasses
+import json
+
+import pytest
+
+from tests.fakes import studies
+from tuner.report import comparison_page
+from tuner.values import ComparisonRecord
+
+RECORD = studies.comparison()
+HOSTILE = "</script><img src=x>"
+
+
+def _edge_records():
+    empty = dataclasses.replace(RECORD, runs=(), differences=(), notes=())
+    failed = tuple(
+        dataclasses.replace(
+            run, objectives=(None,) * 5, best_so_far=(None,) * 5, winner=None, remeasured=()
+        )
+        for run in RECORD.runs
+    )
+    return {
+        "whole": RECORD,
+        "three samplers, two repeats": studies.comparison(
+            samplers=("random", "gp", "tpe"), repeats=2, trials=8, is_remeasured=False
+        ),
+        "one sampler": studies.comparison(samplers=("gp",), repeats=1, trials=4),
+        "no run": empty,
+        "all failed": dataclasses.replace(RECORD, runs=failed, differences=()),
+        "throughput": dataclasses.replace(RECORD, objective="throughput"),
+    }
+
+
+EDGE_RECORDS = _edge_records()
+
+
+@pytest.mark.parametrize("name", EDGE_RECORDS)
+def test_awkward_comparisons_have_a_page(name, read_page):
+    """The page is well formed, whatever is missing."""
+    parsed = read_page(comparison_page.render(EDGE_RECORDS[name]))
+    assert parsed.tags.count("h1") == 1
+    assert parsed.tags.count("h2") == 3
+
+
+def test_the_difference_is_said_with_its_interval(read_page):
+    """Each pair's sentence, ratio and interval open the page."""
+    text = read_page(comparison_page.render(RECORD)).text
+    head = text[: text.index("Best so far")]
+    for difference in RECORD.differences:
+        assert difference.text in head
+        assert f"× {difference.ratio:.2f} (" in head
+
+
+def test_no_difference_is_an_answer(read_page):
+    """A difference that could not be shown is not coloured as a win."""
+    same = dataclasses.replace(
+        RECORD.differences[0],
+        outcome="no difference shown",
+        text="No difference that could be shown.",
+    )
+    text = comparison_page.render(dataclasses.replace(RECORD, differences=(same,)))
+    assert same.text in read_page(text).text
+    assert 'class="verdict shown"' not in text
+
+
+def test_every_run_has_its_line_and_its_row(read_page):
+    """Each run is a thin line in the figure and a row in the table, with its winner."""
+    parsed = read_page(comparison_page.render(RECORD))
+    lines = [t for t in parsed.figures["best-so-far"]["data"] if t["line"]["width"] == 1]
+    assert len(lines) == len(RECORD.runs)
+    studies_named = [row[-1] for row in parsed.rows if len(row) > 6]
+    assert all(run.study in studies_named for run in RECORD.runs)
+
+
+def test_hostile_samplers_stay_text(read_page):
+    """A sampler's name with tags in it appears as text."""
+    runs = tuple(
+        dataclasses.replace(run, sampler=HOSTILE) if run.sampler == "gp" else run
+        for run in RECORD.runs
+    )
+    record = dataclasses.replace(
+        RECORD, samplers=("random", HOSTILE), runs=runs, differences=(), name=HOSTILE
+    )
+    parsed = read_page(comparison_page.render(record))
+    assert "img" not in parsed.tags
+    assert HOSTILE in parsed.text
+
+
+def test_few_repeats_are_a_caution():
+    """Below five repeats the page warns of luck."""
+    few = dataclasses.replace(RECORD, repeats=2)
+    assert "luck" in comparison_page.cautions(few)[0]
+    assert comparison_page.cautions(RECORD) == ()
+
+
+def test_a_comparison_survives_its_json():
+    """A record read back from JSON equals the one written."""
+    assert ComparisonRecord.from_json(json.loads(json.dumps(RECORD.as_json()))) == RECORD

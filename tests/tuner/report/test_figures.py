@@ -1,0 +1,165 @@
+import dataclasses
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from tests.fakes import studies
+from tuner.report import (
+    comparison_figures,
+    importance,
+    knob_figures,
+    request_figures,
+    search_figures,
+    theme,
+)
+
+STUDY = studies.study()
+
+
+def titles(figure):
+    return figure.layout.xaxis.title.text, figure.layout.yaxis.title.text
+
+
+def points(figure):
+    return [
+        (trace, x, y)
+        for trace in figure.data
+        if trace.mode and "markers" in trace.mode
+        for x, y in zip(trace.x, trace.y, strict=True)
+    ]
+
+
+def test_convergence_shows_every_trial_once():
+    """Each trial is a point at its number: ok ones with their value, others on the axis with reason."""
+    drawn = search_figures.convergence(STUDY)
+    shown = [(trace, x) for trace, x, _ in points(drawn) if trace.name != "best"]
+    assert sorted(x for _, x in shown) == [trial.number for trial in STUDY.trials]
+    for trial in STUDY.trials:
+        (trace,) = [trace for trace, x in shown if x == trial.number]
+        text = trace.text[list(trace.x).index(trial.number)]
+        assert f"trial {trial.number}<" in text
+        assert (trace.yaxis == "y2") == (trial.measurement is None)
+        if trial.outcome.reason:
+            assert trial.outcome.reason[:30] in text.replace("<br>", " ")
+
+
+@pytest.mark.parametrize(
+    ("objective", "title"),
+    [("mean", "mean round trip (ms)"), ("throughput", "throughput (requests/s)")],
+)
+def test_axes_have_titles_with_units(objective, title):
+    """The objective's axis names it with its unit, in every figure that shows it."""
+    study = studies.study(seed=2, objective=objective, trials=20)
+    assert titles(search_figures.convergence(study)) == ("trial number", title)
+    for knob in study.knobs:
+        x, y = titles(knob_figures.slice_of(study, knob))
+        assert x == (f"{knob.name} ({knob.unit})" if knob.unit else knob.name)
+        assert y == title
+    assert titles(request_figures.distribution(study))[0] == "round trip (ms)"
+    assert titles(request_figures.over_time(study)) == (
+        "time since the load began (s)",
+        "round trip (ms)",
+    )
+
+
+def test_throughput_is_shown_rising():
+    """A maximised objective is drawn as it is, never negated, and its best so far rises."""
+    study = studies.study(seed=2, objective="throughput", trials=20)
+    (line,) = [t for t in search_figures.convergence(study).data if t.name == "best so far"]
+    assert list(line.y) == sorted(line.y)
+    assert min(line.y) > 0
+
+
+def test_percentiles_are_marked_where_they_are_known():
+    """p50, p95 and p99 are written at the curve; p99 is not below 459 requests."""
+    marks = [t for t in request_figures.distribution(STUDY).data if t.mode == "markers+text"]
+    assert all([text.split()[0] for text in t.text] == ["p50", "p95", "p99"] for t in marks)
+    records = STUDY.records["best"]
+    columns = {f.name: getattr(records, f.name)[:300] for f in dataclasses.fields(records)}
+    few = dataclasses.replace(STUDY, records={"best": type(records)(**columns)})
+    (mark,) = [t for t in request_figures.distribution(few).data if t.mode == "markers+text"]
+    assert [text.split()[0] for text in mark.text] == ["p50", "p95"]
+
+
+def test_zero_of_a_log_knob_is_drawn():
+    """Trials at zero of a log knob lie left of all others."""
+    knob = next(knob for knob in STUDY.knobs if knob.name == "batching.timeout_us")
+    drawn = knob_figures.slice_of(STUDY, knob)
+    assert drawn.layout.xaxis.ticktext[0] == "0"
+    zeros = sum(trial.configuration[knob.name] == 0 for trial in STUDY.trials)
+    left = [x for trace, x, _ in points(drawn) if trace.name != "best" and x < 1.85]
+    assert len(left) == zeros > 0
+
+
+def test_parallel_coordinates_hold_every_trial():
+    """One line per trial; those without a figure end before the objective."""
+    lines = [trace for trace in knob_figures.parallel(STUDY).data if trace.mode == "lines"]
+    assert len(lines) == len(STUDY.trials)
+    short = sum(trial.measurement is None for trial in STUDY.trials)
+    assert sum(len(line.y) == len(STUDY.knobs) for line in lines) == short
+
+
+def test_colours_mean_the_same_everywhere():
+    """Default and best have one colour each in all figures of a study."""
+    curves = request_figures.distribution(STUDY).data
+    assert curves[0].line.color == theme.MARKS["default"].colour
+    assert curves[2].line.color == theme.MARKS["best"].colour
+    knob = STUDY.knobs[0]
+    for drawn in (search_figures.convergence(STUDY), knob_figures.slice_of(STUDY, knob)):
+        by_name = {trace.name: trace.marker.color for trace in drawn.data}
+        assert by_name["default"] == theme.MARKS["default"].colour
+        assert by_name["best"] == theme.MARKS["best"].colour
+
+
+def test_importance_shows_interval_and_chance():
+    """Every knob has a bar with two-sided errors and a mark of chance, within 0 to 100 %."""
+    found = importance.main_effects(STUDY, np.random.default_rng(0))
+    bars, chance = search_figures.importance(found).data
+    assert len(bars.x) == len(chance.x) == len(found.shares)
+    assert all(
+        x - low >= 0 and x + high <= 100.001
+        for x, low, high in zip(bars.x, bars.error_x.arrayminus, bars.error_x.array, strict=True)
+    )
+
+
+def test_figures_of_awkward_studies_can_be_drawn(edge_study):
+    """No figure fails, whatever is missing."""
+    drawn = [search_figures.convergence(edge_study), knob_figures.parallel(edge_study)]
+    drawn += [knob_figures.slice_of(edge_study, knob) for knob in edge_study.knobs]
+    kept = [request_figures.distribution(edge_study), request_figures.over_time(edge_study)]
+    assert all(isinstance(figure, go.Figure) for figure in drawn)
+    assert all((figure is not None) == bool(edge_study.records) for figure in kept)
+
+
+def test_a_median_begins_where_every_run_has_a_figure():
+    """A run that has nothing yet is not left out, which would flatter its sampler."""
+    table = np.array([[np.nan, 4.0, 3.0], [6.0, 5.0, 5.0]])
+    low, middle, high = comparison_figures.spread(table)
+    assert np.isnan([low[0], middle[0], high[0]]).all()
+    assert (low[1:].tolist(), middle[1:].tolist(), high[1:].tolist()) == (
+        [4.0, 3.0],
+        [4.5, 4.0],
+        [5.0, 5.0],
+    )
+
+
+def test_a_run_that_ended_early_keeps_its_last_value():
+    """Curves are as long as the longest run."""
+    record = studies.comparison(repeats=2, trials=6)
+    short = dataclasses.replace(
+        record.runs[0],
+        objectives=record.runs[0].objectives[:3],
+        best_so_far=record.runs[0].best_so_far[:3],
+    )
+    record = dataclasses.replace(record, runs=(short, *record.runs[1:]))
+    table = comparison_figures.curves(record, short.sampler)
+    assert table.shape == (2, 6)
+    assert (table[0, 3:] == short.best_so_far[-1]).all()
+
+
+def test_winners_are_drawn_only_when_re_measured():
+    """Without re-measurements there is no figure of winners."""
+    assert comparison_figures.winners(studies.comparison(repeats=2, trials=6)) is not None
+    bare = studies.comparison(repeats=2, trials=6, is_remeasured=False)
+    assert comparison_figures.winners(bare) is None

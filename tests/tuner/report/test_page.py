@@ -1,0 +1,151 @@
+import dataclasses
+import re
+
+import plotly.offline
+import pytest
+
+from tests.fakes import studies
+from tuner.report import head, page
+from tuner.values import Configuration, Outcome
+
+STUDY = studies.study()
+LIMIT_BYTES = 6_000_000
+HOSTILE = '</script><script>alert(1)</script><img src=http://x onerror="a\'">&amp;'
+
+
+def own(text):
+    """The page without the code of Plotly, which holds addresses that are never asked."""
+    start = text.index(plotly.offline.get_plotlyjs())
+    return text[:start] + text[start + len(plotly.offline.get_plotlyjs()) :]
+
+
+def test_the_answer_comes_first(read_page):
+    """Model, concurrency, verdict with ratio and interval, and both sides' figures open the page."""
+    text = read_page(page.render(STUDY)).text
+    opening = text[: text.index("Objective of every trial")]
+    assert "resnet at concurrency 20" in opening
+    assert STUDY.verdict.text in opening
+    assert "× 0.317 (0.303 to 0.330)" in opening
+    for note in STUDY.notes:
+        assert note in opening
+    for knob in STUDY.knobs:
+        assert knob.name in opening
+
+
+def test_every_trial_is_in_the_table(read_page):
+    """Each trial has a row with its configuration, and its reason where it has no figure."""
+    rows = {row[0]: row for row in read_page(page.render(STUDY)).rows if len(row) > 12}
+    for trial in STUDY.trials:
+        row = rows[str(trial.number)]
+        assert trial.outcome.reason in row[2]
+        assert str(trial.configuration["batching.max_size"]) in row
+
+
+def test_the_page_asks_nothing_of_a_network(edge_page, read_page):
+    """No attribute holds an address, no style imports one, and the policy forbids every request."""
+    parsed = read_page(edge_page)
+    assert not [v for k, v in parsed.attributes if k in {"src", "srcset", "action", "data"}]
+    assert all(v.startswith("#") for k, v in parsed.attributes if k == "href")
+    assert not re.search(r"https?:|@import|url\(", own(edge_page))
+    (policy,) = [v for _, v in parsed.attributes if v and "default-src" in v]
+    assert policy.startswith("default-src 'none'")
+    assert "connect-src" not in policy
+    assert "link" not in parsed.tags
+
+
+def test_charts_are_never_offered_to_a_server():
+    """Plotly's button that uploads a chart is on unless it is turned off."""
+    text = page.render(studies.study(trials=1))
+    assert "showSendToCloud: false" in text
+    assert 'plotlyServerURL: ""' in text
+
+
+def test_hostile_names_stay_text(read_page):
+    """Names, reasons, notes, choices and facts with tags in them appear as text and nowhere as tags."""
+    knob = dataclasses.replace(
+        STUDY.knobs[-1], name=HOSTILE, unit=HOSTILE, values=(HOSTILE, "b"), default=HOSTILE
+    )
+    trials = tuple(
+        dataclasses.replace(
+            trial,
+            origin=HOSTILE if trial.number > 40 else trial.origin,
+            configuration=Configuration({HOSTILE: HOSTILE if trial.number % 2 else "b"}),
+            outcome=dataclasses.replace(trial.outcome, reason=HOSTILE)
+            if trial.measurement is None
+            else trial.outcome,
+        )
+        for trial in STUDY.trials
+    )
+    study = dataclasses.replace(
+        STUDY,
+        name=HOSTILE,
+        model=HOSTILE,
+        sampler=HOSTILE,
+        knobs=(knob,),
+        trials=trials,
+        default=Configuration({HOSTILE: HOSTILE}),
+        best=Configuration({HOSTILE: "b"}),
+        verdict=dataclasses.replace(STUDY.verdict, text=HOSTILE),
+        notes=(HOSTILE,),
+        environment={HOSTILE: {HOSTILE: HOSTILE}},
+        settings={HOSTILE: [HOSTILE]},
+    )
+    parsed = read_page(page.render(study))
+    assert "img" not in parsed.tags
+    assert [name for name in parsed.scripts if name.startswith("code-")] == [
+        f"code-{len(parsed.scripts) - 1}"
+    ]
+    assert HOSTILE in parsed.text
+    for figure in parsed.figures.values():
+        assert "<script" not in str(figure)
+        assert "<img" not in str(figure)
+
+
+def test_awkward_studies_have_a_page(edge_page, read_page):
+    """The page is well formed and small enough, with a heading per section, whatever is missing."""
+    assert len(edge_page.encode()) < LIMIT_BYTES
+    parsed = read_page(edge_page)
+    assert parsed.tags.count("h1") == 1
+    assert parsed.tags.count("h2") == 5
+    ids = [value for name, value in parsed.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_large_study_stays_small():
+    """300 trials and long records fit in the bound, because figures are thinned."""
+    study = studies.study(trials=300, initial=50)
+    assert len(study.trials) == 300
+    assert len(page.render(study).encode()) < LIMIT_BYTES
+
+
+def test_equal_studies_give_equal_pages():
+    """The page is a function of the study: no clock, no random draw."""
+    first, second = (studies.study(seed=9, trials=16) for _ in range(2))
+    assert page.render(first) == page.render(second)
+
+
+def test_a_study_without_verdict_says_so(read_page):
+    """Figures of the search are not passed off as a comparison."""
+    text = read_page(page.render(studies.study(seed=3, has_verdict=False))).text
+    assert "not re-measured" in text
+    assert "no interval" in text
+
+
+@pytest.mark.parametrize(
+    "note", ["Payloads are synthetic.", "CPU limits are not enforced: no cgroup."]
+)
+def test_notes_that_change_the_meaning_are_in_bold(note):
+    """A warning about payloads or limits is set off from the other notes."""
+    assert f"<strong>{note}</strong>" in head.notes((note, "Plain."))
+
+
+def test_failures_are_told_by_cause(read_page):
+    """A study in which nothing worked says why, first."""
+    broken = Outcome(status="failed", cause="crash", reason="replica 0 ended with signal 11")
+    study = studies.all_failed(trials=4)
+    mixed = dataclasses.replace(
+        study, trials=(dataclasses.replace(study.trials[0], outcome=broken), *study.trials[1:])
+    )
+    text = read_page(page.render(mixed)).text
+    assert "No configuration worked: oom 3, crash 1." in text
+    assert broken.reason in text

@@ -1,0 +1,41 @@
+import pathlib
+
+from tests.fakes import studies
+from tuner.report import terminal
+
+FILES = {
+    "report": pathlib.Path("runs/resnet-20/report.html"),
+    "settings": pathlib.Path("runs/resnet-20/best.yaml"),
+}
+
+
+def test_the_summary_has_answer_table_and_files():
+    """Both configurations, the ratios, the verdict, the notes and the paths are there."""
+    study = studies.study()
+    lines = terminal.lines(study, FILES)
+    text = "\n".join(lines)
+    assert study.verdict.text in text
+    assert "× 0.317 (0.303 to 0.330)" in text
+    for knob in study.knobs:
+        assert knob.name in text
+    for path in FILES.values():
+        assert str(path) in text
+    assert any("replica.count" in line and line.endswith("changed") for line in lines)
+
+
+def test_lines_fit_a_narrow_terminal():
+    """At 60 columns no line is longer."""
+    assert max(map(len, terminal.lines(studies.study(), FILES, width=60))) <= 60
+
+
+def test_awkward_studies_have_a_summary(edge_study):
+    """The summary names the model and its headline, whatever is missing."""
+    lines = terminal.lines(edge_study, {})
+    assert lines[0].startswith(edge_study.model)
+    assert len(lines) > 1
+
+
+def test_markup_in_names_is_text():
+    """Square brackets in a name are not read as styles."""
+    lines = terminal.lines(studies.study(name="[red]x[/red]", trials=3), {})
+    assert "[red]x[/red]" in lines[0]
