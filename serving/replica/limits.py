@@ -1,0 +1,248 @@
+"""CPU and memory limits of replicas: whether they can be had here, and the groups that impose them.
+
+    <place that the system allows>/luthier-<owner>/replica-<worker>      (v1: so in every controller)
+
+In: this machine's mounts. Out: `LimitSupport` by trying for real, then a `Group` per replica. What a
+process that was killed left behind is told by its name (`owner`) and can be cleaned up by any later one;
+groups of others are never touched. Blocking, but short: files of the kernel.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Sequence
+from typing import Literal
+
+from serving.errors import LimitsUnavailable
+from serving.replica import owner
+from serving.replica.cgroup_v1 import GroupV1
+from serving.replica.cgroup_v2 import GroupV2, hand_down
+from serving.replica.cgroups import CgroupFiles, Group, Hierarchy, hierarchies, mount_points
+
+log = logging.getLogger(__name__)
+
+_MOUNTINFO = pathlib.Path("/proc/self/mountinfo")
+_CGROUP = pathlib.Path("/proc/self/cgroup")
+_REMOVAL_S = 2.0
+_RETRY_S = 0.005
+_MAX_SEARCHED = 20_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSupport:
+    """Which control groups can be used here; without any, the reason why not."""
+
+    kind: Literal["v1", "v2"] | None
+    reason: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people: "enforced", or "not enforced: " and why."""
+        return "enforced" if self.kind else f"not enforced: {self.reason}"
+
+
+class Limits:
+    """All groups of one gateway. Opened once; without support it stays empty and makes no groups."""
+
+    def __init__(self, name: str, files: CgroupFiles | None = None) -> None:
+        self._name = name
+        self._files = files or CgroupFiles()
+        self._roots: dict[str, pathlib.Path] = {}
+        self.support = LimitSupport(kind=None, reason="not tried yet")
+
+    @property
+    def directories(self) -> tuple[pathlib.Path, ...]:
+        """The directories that hold all groups; empty ones are left when the owner is killed."""
+        return tuple(dict.fromkeys(self._roots.values()))
+
+    def open(self, places: Sequence[Hierarchy] | None = None) -> LimitSupport:
+        """Find a place where groups can be made and limited, by doing it.
+
+        Args:
+            places: where to try, best first; by default where this system says.
+        """
+        reasons = []
+        for place in system_places() if places is None else places:
+            self._roots = {name: parent / self._name for name, parent in place.parents.items()}
+            try:
+                self._make_roots(place)
+                self._try_group(place.kind)
+            except (LimitsUnavailable, OSError) as error:
+                self.close()
+                reasons.append(f"{place.kind}: {error}")
+                continue
+            self.support = LimitSupport(kind=place.kind)
+            return self.support
+        self._roots = {}
+        reason = reasons[-1] if reasons else "this system has no control groups with cpu and memory"
+        hint = "" if os.geteuid() == 0 else " (needs root, or a delegated control group)"
+        self.support = LimitSupport(kind=None, reason=reason + hint)
+        return self.support
+
+    def group(self, worker: int) -> Group | None:
+        """A new group for a replica, without limits; None where groups cannot be had.
+
+        Raises:
+            LimitsUnavailable: the kernel refuses to make it.
+        """
+        if self.support.kind is None:
+            return None
+        return self._group(self.support.kind, f"replica-{worker}")
+
+    def remove(self, group: Group) -> bool:
+        """Remove a group; False while its processes are still ending."""
+        left = [path for path in group.directories if not _removed(path, self._files)]
+        return not left
+
+    def close(self) -> bool:
+        """Remove all groups, which must have no processes; False when one is left after a wait."""
+        until_s = time.monotonic() + _REMOVAL_S
+        while True:
+            left = [root for root in self.directories if not _tree_removed(root, self._files)]
+            if not left or time.monotonic() > until_s:
+                return not left
+            time.sleep(_RETRY_S)
+
+    def _make_roots(self, place: Hierarchy) -> None:
+        if place.kind == "v2":
+            hand_down(place.parents["unified"], self._files)
+        for root in self.directories:
+            self._files.make(root)
+        if place.kind == "v2":
+            hand_down(self._roots["unified"], self._files)
+
+    def _group(self, kind: Literal["v1", "v2"], name: str) -> Group:
+        directories = {controller: root / name for controller, root in self._roots.items()}
+        try:
+            for directory in dict.fromkeys(directories.values()):
+                self._files.make(directory)
+        except OSError as error:
+            raise LimitsUnavailable(f"no control group can be made: {error}") from error
+        if kind == "v2":
+            return GroupV2(directories["unified"], self._files)
+        return GroupV1(directories, self._files)
+
+    def _try_group(self, kind: Literal["v1", "v2"]) -> None:
+        group = self._group(kind, "trial")
+        try:
+            group.set_limits(cpu=0.5, memory_mb=64)
+        finally:
+            self.remove(group)
+
+
+def system_places() -> list[Hierarchy]:
+    """Where this process may try to make groups; nowhere on systems other than Linux."""
+    try:
+        return hierarchies(
+            _MOUNTINFO.read_text(encoding="utf-8"), _CGROUP.read_text(encoding="utf-8")
+        )
+    except OSError:
+        return []
+
+
+def probe() -> LimitSupport:
+    """Whether limits can be enforced here: makes a group, limits it, and removes it again."""
+    limits = Limits(owner.this_process().new_name())
+    try:
+        return limits.open()
+    finally:
+        limits.close()
+
+
+def cleanup_stale(
+    *, temporary: pathlib.Path | None = None, mounts: Sequence[pathlib.Path] | None = None
+) -> list[pathlib.Path]:
+    """Remove what owners that are gone have left: groups with their processes, and directories.
+
+    Args:
+        temporary: where runtime directories lie, by default the system's temporary directory.
+        mounts: where groups are searched for, by default all mounts of control groups.
+
+    Returns:
+        What was removed.
+    """
+    removed = []
+    if mounts is None:
+        try:
+            mounts = mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
+        except OSError:
+            mounts = ()
+    for mount in mounts:
+        removed += [root for root in _stale_groups(mount) if _cleaned(root)]
+    base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
+    for directory in _stale_directories(base):
+        shutil.rmtree(directory, ignore_errors=True)
+        removed.append(directory)
+    return removed
+
+
+def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:
+    found = []
+    for searched, (path, names, _) in enumerate(os.walk(mount)):
+        if searched > _MAX_SEARCHED:
+            log.warning("too many control groups to search", extra={"mount": str(mount)})
+            break
+        ours = [name for name in names if owner.of(name) is not None]
+        found += [pathlib.Path(path, name) for name in ours if _is_stale(name)]
+        names[:] = [name for name in names if name not in ours]
+    return found
+
+
+def _stale_directories(base: pathlib.Path) -> list[pathlib.Path]:
+    """Runtime directories of this user; what others named so is theirs."""
+    found = []
+    for entry in os.scandir(base):
+        with contextlib.suppress(OSError):
+            mine = entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if mine and entry.is_dir(follow_symlinks=False) and _is_stale(entry.name):
+                found.append(pathlib.Path(entry.path))
+    return found
+
+
+def _is_stale(name: str) -> bool:
+    maker = owner.of(name)
+    return maker is not None and maker.is_gone()
+
+
+def _cleaned(root: pathlib.Path) -> bool:
+    """Kill the processes of a group and its subgroups and remove it, within a bounded time."""
+    files = CgroupFiles()
+    until_s = time.monotonic() + _REMOVAL_S
+    while True:
+        for procs in root.glob("**/cgroup.procs"):
+            for text in (files.read(procs) or "").split():
+                if int(text) > 0:  # 0: a process of another pid namespace
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.kill(int(text), signal.SIGKILL)
+        if _tree_removed(root, files):
+            return True
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(_RETRY_S)
+
+
+def _tree_removed(root: pathlib.Path, files: CgroupFiles) -> bool:
+    """Remove a directory of groups if none has processes."""
+    with contextlib.suppress(OSError):
+        for path in list(root.iterdir()):
+            if path.is_dir():
+                _removed(path, files)
+    return _removed(root, files)
+
+
+def _removed(directory: pathlib.Path, files: CgroupFiles) -> bool:
+    try:
+        files.remove(directory)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
