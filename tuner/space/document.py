@@ -20,6 +20,8 @@ from tuner.errors import InvalidSpace
 MAX_NUMBER = 1e15
 """Beyond it, whole numbers as floats are no longer exact; no setting is that large."""
 
+_PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
 Path = tuple[str | int, ...]
 """Keys and indexes from the root of the document to a value."""
 
@@ -142,6 +144,8 @@ class _Reader:
         self.lines: dict[Path, int] = {}
 
     def plain(self, node: yaml.Node, path: Path) -> Any:
+        if isinstance(node, yaml.CollectionNode) and node.tag not in _PLAIN_TAGS:
+            raise InvalidSpace(self._file, dotted(path), f"the tag {node.tag} is not used here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):

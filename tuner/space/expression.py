@@ -166,7 +166,7 @@ class _Compiler:
             case ast.Call():
                 return self._call(node)
             case _:
-                raise self._error(node, f"{_name(node)} is not allowed; {_ALLOWED}")
+                raise self._error(node, f"{_shown(node)} is not allowed; {_ALLOWED}")
 
     def _constant(self, node: ast.Constant) -> _Part:
         value = node.value
@@ -193,7 +193,7 @@ class _Compiler:
             return node.id
         if isinstance(node, ast.Attribute):
             return f"{self._dotted(node.value)}.{node.attr}"
-        raise self._error(node, f"{_name(node)} before a dot is not allowed; {_ALLOWED}")
+        raise self._error(node, f"{_shown(node)} before a dot is not allowed; {_ALLOWED}")
 
     def _arithmetic(self, node: ast.BinOp) -> _Part:
         apply = _BINARY[type(node.op)]
@@ -212,7 +212,8 @@ class _Compiler:
         steps = []
         for i, op in enumerate(node.ops):
             if type(op) not in _COMPARE:
-                raise self._error(nodes[i + 1], f"{_name(op)} is not allowed; {_ALLOWED}")
+                word = type(op).__name__.lower()
+                raise self._error(nodes[i + 1], f"{word!r} is not allowed; {_ALLOWED}")
             self._check_comparable(nodes[i + 1], op, parts[i].kind, parts[i + 1].kind)
             steps.append((parts[i].evaluate, _COMPARE[type(op)], parts[i + 1].evaluate))
         if len(steps) == 1:
@@ -238,9 +239,9 @@ class _Compiler:
             raise self._error(node, f"{_noun(fewer)} is never {_noun(more)}{hint}")
 
     def _call(self, node: ast.Call) -> _Part:
-        name = node.func.id if isinstance(node.func, ast.Name) else _name(node.func)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
         if name not in _CALLS or node.keywords:
-            raise self._error(node, f"{name}() is not allowed; {_ALLOWED}")
+            raise self._error(node, f"{_shown(node)} is not allowed; {_ALLOWED}")
         if len(node.args) < 2:
             raise self._error(node, f"{name}() takes two or more numbers")
         apply = _CALLS[name]
@@ -266,5 +267,6 @@ def _noun(kind: Kind) -> str:
     return " or ".join(repr(choice) for choice in kind)
 
 
-def _name(node: ast.AST) -> str:
-    return type(node).__name__
+def _shown(node: ast.AST) -> str:
+    text = ast.unparse(node)
+    return repr(text if len(text) <= 40 else text[:37] + "...")

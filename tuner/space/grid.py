@@ -40,9 +40,7 @@ def spread(
     if step is not None:
         count = math.floor((high - low) / step + 1e-9) + 1
         if count > MAX_VALUES:
-            raise ValueError(
-                f"{count:,} values, more than {MAX_VALUES}: say how many with `points`"
-            )
+            raise ValueError(f"{count:,} values, more than {MAX_VALUES}: use `points` instead")
         raw = [low + i * step for i in range(count)]
     else:
         count = points or DEFAULT_POINTS

@@ -67,9 +67,10 @@ class _NumberKnob(Generic[Number]):
             self.values()
         except ValueError as error:
             raise KnobError("range", str(error)) from None
-        if self.grid and self.default not in {*self.grid, 0 if self.zero else self.low}:
+        choices: tuple[Value, ...] = (0, *self.grid) if self.zero else self.grid
+        if self.grid and self.default not in choices:
             raise KnobError(
-                "default", f"{self.default!r} is not one of the choices {_listed(self.values())}"
+                "default", f"{self.default!r} is not one of the choices {_listed(choices)}"
             )
 
     def values(self) -> tuple[Number, ...]:

@@ -42,7 +42,9 @@ def narrowed(knob: Knob, machine: Machine) -> Narrowed:
         )
     if knob.name in {"replica.cpu", "replica.threads"}:
         return _cut(
-            knob, lambda value: value <= machine.cores, f"the machine has {machine.cores} cores"
+            knob,
+            lambda value: value <= machine.cores,
+            f"the machine has {machine.cores} core{'s' * (machine.cores > 1)}",
         )
     if knob.name == "replica.memory_mb":
         return _cut(
@@ -66,11 +68,12 @@ def _cut(knob: NumberKnob, fits: Callable[[float], bool], reason: str) -> Narrow
     left_out = [value for value in knob.values() if not fits(value)]
     if not left_out:
         return Narrowed(knob)
-    listed = ", ".join(f"{value}" for value in left_out)
+    unit = f" {knob.unit}" if knob.unit else ""
+    listed = ", ".join(f"{value}" for value in left_out) + unit
     cut = knob.only(fits)
     if cut is None:
-        raise ValueError(f"none of its values ({listed} {knob.unit}) can be had: {reason}")
-    notes = [f"{knob.name}: {listed} {knob.unit} left out: {reason}"]
+        raise ValueError(f"none of its values ({listed}) can be had: {reason}")
+    notes = [f"{knob.name}: {listed} left out: {reason}"]
     if cut.default != knob.default:
-        notes.append(f"{knob.name}: default {cut.default} {knob.unit} here, not {knob.default}")
+        notes.append(f"{knob.name}: default {cut.default}{unit} here, not {knob.default}")
     return Narrowed(cut, tuple(notes))

@@ -198,8 +198,7 @@ class SearchSpace:
 
     @functools.cached_property
     def searched(self) -> tuple[SearchedKnob, ...]:
-        """The knobs that have values; what a device brings has none before the space is
-        narrowed."""
+        """The knobs that have values: not a device's before the space is narrowed."""
         return tuple(knob for knob in self.knobs if not isinstance(knob, DeviceKnob))
 
     @functools.cached_property

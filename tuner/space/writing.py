@@ -34,7 +34,8 @@ def text(space: SearchSpace, comments: Mapping[str, str]) -> str:
     lines += [line for note in space.notes for line in _comment(note, "")]
     lines += [f"name: {_scalar(space.name)}"]
     lines += ["", "knobs:"]
-    for knob in space.knobs:
+    for i, knob in enumerate(space.knobs):
+        lines += [""] if i and comments else []
         lines += [*_comment(comments.get(knob.name, ""), "  "), f"  {knob.name}:"]
         lines += [f"    {key}: {value}" for key, value in _fields(knob).items()]
     if space.constraints:
@@ -62,7 +63,7 @@ def _fields(knob: Knob) -> dict[str, str]:
 def _number_fields(knob: IntKnob | FloatKnob) -> dict[str, str]:
     fields = {"type": "int" if isinstance(knob, IntKnob) else "float"}
     if knob.grid:
-        fields["choices"] = _list(knob.grid)
+        fields["choices"] = _list((0, *knob.grid) if knob.zero else knob.grid)
     else:
         fields["range"] = _list((knob.low, knob.high))
     if knob.scale != "linear":
@@ -71,7 +72,7 @@ def _number_fields(knob: IntKnob | FloatKnob) -> dict[str, str]:
         fields["step"] = _scalar(knob.step)
     if knob.points is not None:
         fields["points"] = str(knob.points)
-    if knob.zero:
+    if knob.zero and not knob.grid:
         fields["zero"] = "true"
     return fields
 
@@ -92,15 +93,15 @@ def _scalar(value: Value) -> str:
         # YAML 1.1 reads 1e-05 as a text: its numbers need a point.
         return digits if "e" not in digits or "." in digits else digits.replace("e", ".0e")
     if isinstance(value, str) and (not _PLAIN.fullmatch(value) or _NOT_TEXT.fullmatch(value)):
-        return json.dumps(value)
+        # YAML does not join the two halves in which JSON's \u escapes give rare characters.
+        return json.dumps(value, ensure_ascii=not value.isprintable())
     return str(value)
 
 
 def _comment(words: str, indent: str) -> list[str]:
-    return [
-        line
-        for paragraph in words.splitlines()
-        for line in textwrap.wrap(
-            paragraph, _WIDTH, initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
-        )
+    lead = f"{indent}# "
+    shown = ["".join(c if c.isprintable() else "?" for c in line) for line in words.splitlines()]
+    wrapped = [
+        textwrap.wrap(line, _WIDTH, initial_indent=lead, subsequent_indent=lead) for line in shown
     ]
+    return [line for lines in wrapped for line in lines]

@@ -1,0 +1,249 @@
+"""A search space for a model without a file, from a short probe with generous limits.
+
+In: a `ProbeResult`. Out: a `SearchSpace`, or its YAML text with the reason of each range in a
+comment, to be looked over. Pure: the hub does the probing.
+
+The ranges are those that a person would choose after the same look: wide enough to hold the best
+configuration and the walls around it, and coarse enough that neighbours can be told apart. Each has
+its rule in the function that makes it.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from serving.settings import KNOBS
+from tuner.errors import InvalidSpace
+from tuner.space import equivalence, files
+from tuner.space.equivalence import THREAD_OVERHEAD_CORES
+from tuner.space.grid import spread
+from tuner.space.knobs import DeviceKnob, FloatKnob, IntKnob, Knob
+from tuner.space.narrowing import CLOCK
+from tuner.space.probe import ProbeResult
+from tuner.space.space import SearchSpace
+
+LONG_BATCH_S = 0.025
+"""A quarter of a CPU quota's period: longer batches do not spread evenly over replicas in it."""
+GAIN = 1.05
+"""A batch size whose time per item is within this factor of the best has stopped gaining."""
+
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_THREADS = (1, 2, 4, 8)
+_CPU_SHARES = (0.3, 0.5, 0.75, 1.0, 1.5)
+_LARGEST_SIZE = 4096
+_SMALLEST_TIMEOUT_US = 50
+_LARGEST_TIMEOUT_US = 10_000_000
+_SMALLEST_MEMORY_MB = 8
+
+
+class _Derived(NamedTuple):
+    knob: Knob
+    reason: str
+
+
+def derive(probe: ProbeResult) -> SearchSpace:
+    """The space that fits what was seen.
+
+    Raises:
+        InvalidSpace: the machine has too little memory for one replica.
+    """
+    rules, _ = _rules(probe)
+    return SearchSpace(
+        name=pathlib.PurePath(probe.model).stem,
+        knobs=tuple(derived.knob for derived in _knobs(probe)),
+        constraints=("replica.count * replica.memory_mb <= machine.memory_mb",),
+        equivalence=rules,
+    )
+
+
+def text(probe: ProbeResult) -> str:
+    """The file of that space, with a reason for each range.
+
+    Raises:
+        InvalidSpace: the machine has too little memory for one replica.
+    """
+    machine = probe.machine
+    comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
+    comments["head"] = (
+        f"Search space of {probe.model}, derived by a probe at concurrency {probe.concurrency} "
+        f"on {machine.cores} cores and {machine.memory_mb} MiB.\n"
+        "The probe was short: look the ranges over. How to write such a file: "
+        "docs/search-spaces.md."
+    )
+    comments["constraints"] = "Limits are promises: all replicas may use theirs at once."
+    comments["equivalence"] = _rules(probe)[1]
+    return files.dump(derive(probe), comments)
+
+
+def _knobs(probe: ProbeResult) -> list[_Derived]:
+    makers = (_count, _cpu, _memory, _threads, _size, _timeout)
+    derived = [make(probe) for make in makers]
+    if len(set(probe.machine.gpu_clocks_mhz)) > 1:
+        reason = "Clocks that the GPU can be locked to; its highest is the default."
+        derived.append(_Derived(DeviceKnob(name=CLOCK, unit="MHz"), reason))
+    return derived
+
+
+def _count(probe: ProbeResult) -> _Derived:
+    """Up to twice the cores, as far as memory and concurrency can use them."""
+    machine = probe.machine
+    bounds = {
+        f"twice the machine's cores ({machine.cores})": 2 * machine.cores,
+        "as many as its memory holds": max(1, int(machine.memory_mb / probe.peak_memory_mb[1])),
+        "one for each request in flight": probe.concurrency,
+        "the most that the engine starts": _COUNTS[-1],
+    }
+    bound = min(bounds, key=lambda name: bounds[name])
+    most = bounds[bound]
+    counts = {count for count in _COUNTS if count <= most} | {most}
+    return _Derived(_log_knob("replica.count", counts, default=1), f"Up to {most}: {bound}.")
+
+
+def _cpu(probe: ProbeResult) -> _Derived:
+    """Shares of what one thread used, up to what all threads can use; the default never binds."""
+    used, cores = probe.cpu_cores_used, float(probe.machine.cores)
+    threads = _thread_choices(probe)
+    wanted = {share * used for share in _CPU_SHARES} | {used * count for count in threads}
+    wanted.add(used * threads[-1] + THREAD_OVERHEAD_CORES)
+    values = sorted({max(0.05, min(cores, round(value, 2))) for value in wanted})
+    knob = FloatKnob(
+        name="replica.cpu",
+        unit=KNOBS["replica.cpu"].limits.unit,
+        low=values[0],
+        high=values[-1],
+        grid=tuple(values),
+        scale="log",
+        default=values[-1],
+    )
+    reason = (
+        f"A busy replica used {used:.2g} cores with one thread: from 0.3 of that to what all its "
+        "threads can use. The default never binds, as the server sets no quota untuned."
+    )
+    return _Derived(knob, reason)
+
+
+def _memory(probe: ProbeResult) -> _Derived:
+    """From just under what one item took, where the wall is, to four times the peak."""
+    smallest, peak = probe.peak_memory_mb[1], max(probe.peak_memory_mb.values())
+    machine_mb = probe.machine.memory_mb
+    if machine_mb < max(smallest, probe.idle_memory_mb, _SMALLEST_MEMORY_MB):
+        raise InvalidSpace(
+            probe.model,
+            "replica.memory_mb",
+            f"one replica used {smallest:.0f} MiB in the probe, but the machine has {machine_mb} "
+            "MiB: use a smaller model or a larger machine",
+        )
+    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(0.9 * smallest)))
+    high = min(machine_mb, max(low, math.ceil(4 * peak)))
+    values = {min(high, math.ceil(value)) for value in _log_spread(low, high)}
+    reason = (
+        f"A replica held {probe.idle_memory_mb:.0f} MiB idle, {smallest:.0f} with batches of 1 "
+        f"and {peak:.0f} at its peak: from 0.9 of the former, which should fail, to 4 times the "
+        "peak. The default is the largest, as the server sets no limit untuned."
+    )
+    return _Derived(_log_knob("replica.memory_mb", values, default=max(values)), reason)
+
+
+def _threads(probe: ProbeResult) -> _Derived:
+    """Powers of two up to the cores."""
+    reason = f"Powers of two up to the machine's cores ({probe.machine.cores}), at most 8."
+    return _Derived(_log_knob("replica.threads", _thread_choices(probe), default=1), reason)
+
+
+def _thread_choices(probe: ProbeResult) -> list[int]:
+    return [threads for threads in _THREADS if threads <= probe.machine.cores]
+
+
+def _size(probe: ProbeResult) -> _Derived:
+    """Powers of two up to the last that gains; see `_sizes`."""
+    times = [f"{size}: {1000 * s:.3g} ms" for size, s in sorted(probe.service_time_s.items())]
+    default = KNOBS["batching.max_size"].default
+    assert isinstance(default, int)
+    reason = (
+        f"Time of a batch by its size: {', '.join(times)}. Sizes end where a larger batch gains "
+        f"nothing per item, or where one holds all {probe.concurrency} requests; the server's "
+        f"default, {default}, is always among them."
+    )
+    sizes = {*_sizes(probe), default}
+    return _Derived(_log_knob("batching.max_size", sizes, default=default), reason)
+
+
+def _sizes(probe: ProbeResult) -> list[int]:
+    """Powers of two to where a larger batch gains nothing, or to the first that holds all requests.
+
+    Where the largest probed size still gains, only the requests in flight are a bound.
+    """
+    per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
+    best = min(per_item.values())
+    enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)
+    most = min(_LARGEST_SIZE, _power_above(probe.concurrency))
+    if enough < max(per_item):
+        most = min(most, _power_above(enough))
+    return [2**power for power in range(most.bit_length())]
+
+
+def _longest_s(probe: ProbeResult) -> float:
+    """Time of the largest batch that can come up, between the probed sizes on a straight line."""
+    sizes = sorted(probe.service_time_s)
+    times_s = [probe.service_time_s[size] for size in sizes]
+    return float(np.interp(min(_sizes(probe)[-1], probe.concurrency), sizes, times_s))
+
+
+def _timeout(probe: ProbeResult) -> _Derived:
+    """From half the service of one item to twice that of the largest batch."""
+    longest_s = _longest_s(probe)
+    low = max(_SMALLEST_TIMEOUT_US, 1e6 * probe.service_time_s[1] / 2)
+    high = min(_LARGEST_TIMEOUT_US, max(2e6 * longest_s, 4 * low))
+    values = {int(float(f"{value:.2g}")) for value in _log_spread(min(low, high), high)}
+    reason = (
+        "0 takes at once what waits. Above it, from half the service time of one item to twice "
+        "that of the largest batch: a longer wait costs more than a fuller batch gives back."
+    )
+    return _Derived(_log_knob("batching.timeout_us", values, default=0, zero=True), reason)
+
+
+def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
+    """Which cells may be taken as equal for this model, and why others may not."""
+    longest_s = _longest_s(probe)
+    left_out: dict[str, str] = {}
+    if longest_s >= LONG_BATCH_S:
+        left_out["cpu-over-machine"] = (
+            f"cpu-over-machine is left out: a batch takes {1000 * longest_s:.3g} ms, so that a "
+            "quota's period of 100 ms holds few, and they do not spread evenly over the replicas."
+        )
+    if probe.cpu_cores_used > 1 + THREAD_OVERHEAD_CORES:
+        left_out["cpu-over-threads"] = (
+            f"cpu-over-threads is left out: with one thread the model used "
+            f"{probe.cpu_cores_used:.2g} cores, so it starts threads of its own."
+        )
+    rules = tuple(rule for rule in equivalence.RULES if rule not in left_out)
+    reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
+    return rules, "\n".join(reasons)
+
+
+def _log_knob(name: str, values: Iterable[int], *, default: int, zero: bool = False) -> IntKnob:
+    grid = tuple(sorted(set(values)))
+    return IntKnob(
+        name=name,
+        unit=KNOBS[name].limits.unit,
+        low=grid[0],
+        high=grid[-1],
+        grid=grid,
+        scale="log",
+        zero=zero,
+        default=default,
+    )
+
+
+def _log_spread(low: float, high: float) -> list[float]:
+    return spread(low, high, is_log=True, is_whole=False, step=None, points=5)
+
+
+def _power_above(number: int) -> int:
+    """The smallest power of two that is not below the number."""
+    return 1 << (number - 1).bit_length()
