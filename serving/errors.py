@@ -1,17 +1,19 @@
 """Errors of the serving core, each with the HTTP status that answers it.
 
     ServingError (500)
-    ├── InvalidRequest (400)          what the client sent is wrong; the text goes back to the
-    client │   └── BodyTooLarge (413) ├── UnknownModel (404)            no such model or version;
-    lists the known ones ├── Overloaded (429)              the queue is full; `retry_after_s` ├──
-    NotReady (503)                starting, draining, or no replica comes up ├── DeadlineExceeded
-    (504)        the request's deadline passed before its answer ├── Cancelled (499)
-    the client went away ├── ReplicaFailed (500)           the replica that held the request died,
-    twice ├── PredictionFailed (500)        the model raised, or broke its contract ├──
-    InvalidSettings (400)         unknown knob, wrong type, out of range ├── ModelLoadFailed (500)
-    missing or broken file, missing runtime ├── ReplicaStartFailed (500)      replicas do not become
-    ready; `reason`: oom, crash, timeout, load └── LimitsUnavailable (500)       CPU or memory
-    limits cannot be set on this machine
+    ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
+    │   └── BodyTooLarge (413)
+    ├── UnknownModel (404)            no such model or version; lists the known ones
+    ├── Overloaded (429)              the queue is full; `retry_after_s`
+    ├── NotReady (503)                starting, draining, or no replica comes up
+    ├── DeadlineExceeded (504)        the request's deadline passed before its answer
+    ├── Cancelled (499)               the client went away
+    ├── ReplicaFailed (500)           the replica that held the request died, twice
+    ├── PredictionFailed (500)        the model raised, or broke its contract
+    ├── InvalidSettings (400)         unknown knob, wrong type, out of range
+    ├── ModelLoadFailed (500)         missing or broken file, missing runtime
+    ├── ReplicaStartFailed (500)      no ready replicas; `reason`: oom, crash, timeout, load
+    └── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
 
 Every error keeps its facts as attributes and hands all of them to `super().__init__`, so it
 pickles. Texts say what was given, what was expected and what to try.
