@@ -1,0 +1,205 @@
+"""Finds models: the bundled ones by name, a user's own by path.
+
+In: a name or a path as the user wrote it. Out: a `ModelCard` with absolute paths. Nothing is loaded
+and no runtime is imported; whether a file is what its suffix says is for the replica to find out.
+
+A bundled model is a folder beside this file with a `model.yaml`:
+
+    name: resnet              # letters, digits, _ and -: the name is part of URLs and of knobs
+    version: "1"
+    kind: onnx                # a key of serving.models.KINDS
+    file: model.onnx          # optional, relative to the folder
+    sample: ../samples.npz    # optional: real inputs, one array per input name, and `labels`
+    description: one line     # optional
+    quality: {...}            # optional: what was measured, for example dataset, metric, value, n
+
+A user's own folder of that form can be named by its path, too.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
+from serving.models import KINDS
+from serving.values import ModelCard
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+"""Where the bundled models are."""
+CARD_FILE = "model.yaml"
+
+SUFFIXES: dict[str, str] = {
+    ".onnx": "onnx",
+    ".skops": "sklearn",
+    ".npz": "sklearn",
+    ".pkl": "sklearn",
+    ".pickle": "sklearn",
+    ".joblib": "sklearn",
+    ".py": "python",
+}
+"""Suffix -> kind. Pickles are here so that the container can say how to convert them."""
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_-]+")
+_MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_PYTHON_FILE_REFERENCE = re.compile(r"(?P<file>.+\.py):(?P<attribute>[A-Za-z_]\w*)")
+
+_KEYS: dict[str, tuple[type, ...]] = {
+    "name": (str,),
+    "version": (str, int),
+    "kind": (str,),
+    "file": (str, type(None)),
+    "sample": (str, type(None)),
+    "description": (str,),
+    "quality": (dict, type(None)),
+}
+_REQUIRED = ("name", "version", "kind")
+
+
+def names() -> tuple[str, ...]:
+    """Names of the bundled models, sorted."""
+    return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
+
+
+def find(name_or_path: str, *, name: str | None = None) -> ModelCard:
+    """The card of a model.
+
+    Args:
+        name_or_path: a bundled model's name; a folder with a `model.yaml`; a model file
+            (`SUFFIXES`); for the kind python `path/to/file.py:Name` or `package.module:Name`.
+            A bundled name wins over a file of that name.
+        name: the name to serve it under, instead of its own or the file's stem.
+
+    Raises:
+        UnknownModel: it does not look like a path, and no bundled model has this name.
+        ModelLoadFailed: the path does not exist, or its kind cannot be told, or its `model.yaml`
+            is wrong.
+        InvalidSettings: `name` has characters that URLs and knob names cannot have.
+    """
+    if name is not None and not _SAFE_NAME.fullmatch(name):
+        raise InvalidSettings(
+            f"model name {name!r}: expected letters, digits, _ and - only; try {_safe(name)!r}"
+        )
+    if name_or_path in names():
+        return _read_card(FOLDER / name_or_path, name=name)
+    python_file = _PYTHON_FILE_REFERENCE.fullmatch(name_or_path)
+    if python_file:
+        file = _existing(python_file["file"])
+        reference = file.with_name(f"{file.name}:{python_file['attribute']}")
+        return _card_of_path(reference, kind="python", name=name or _safe(file.stem))
+    if _MODULE_REFERENCE.fullmatch(name_or_path):
+        module = name_or_path.partition(":")[0]
+        own_name = _safe(module.rpartition(".")[2])
+        return _card_of_path(pathlib.Path(name_or_path), kind="python", name=name or own_name)
+    if _looks_like_a_name(name_or_path):
+        raise UnknownModel(name_or_path, names())
+    path = _existing(name_or_path)
+    if path.is_dir():
+        return _read_card(path, name=name)
+    kind = SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        raise ModelLoadFailed(
+            name_or_path,
+            f"the suffix {path.suffix!r} tells no kind of model; expected one of "
+            f"{', '.join(SUFFIXES)}, or a folder with a {CARD_FILE} that names the kind",
+        )
+    if kind == "python":
+        raise ModelLoadFailed(
+            name_or_path, f"say which class or function of the file: {name_or_path}:Model"
+        )
+    return _card_of_path(path, kind=kind, name=name or _safe(path.stem))
+
+
+def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
+    """Card of a user's own file, which tells nothing beside its kind."""
+    return ModelCard(name=name, version="1", kind=kind, path=path)
+
+
+def _looks_like_a_name(text: str) -> bool:
+    """Whether a user who wrote this meant a bundled model rather than a file."""
+    return bool(_SAFE_NAME.fullmatch(text)) and not pathlib.Path(text).exists()
+
+
+def _existing(text: str) -> pathlib.Path:
+    """The absolute path, or an error that says where it was looked for."""
+    path = pathlib.Path(text).expanduser().absolute()
+    if not path.exists():
+        raise ModelLoadFailed(
+            text,
+            f"there is no file {path}; give the path of a model file ({', '.join(SUFFIXES)}) "
+            f"or a bundled model's name ({', '.join(names())})",
+        )
+    return path
+
+
+def _safe(text: str) -> str:
+    """A name made of a file's stem: runs of other characters become one dash."""
+    return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "model"
+
+
+def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
+    """The card in a folder's `model.yaml`."""
+    file = folder / CARD_FILE
+    if not file.is_file():
+        raise ModelLoadFailed(
+            str(folder), f"the folder has no {CARD_FILE}; name the model file instead"
+        )
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ModelLoadFailed(
+            str(file), f"not valid YAML: {' '.join(str(error).split())}"
+        ) from error
+    card = _checked(data, file)
+    return ModelCard(
+        name=name or card["name"],
+        version=str(card["version"]),
+        kind=card["kind"],
+        path=_beside(file, "file", card.get("file")),
+        description=card.get("description", ""),
+        sample=_beside(file, "sample", card.get("sample")),
+        quality=card.get("quality") or {},
+    )
+
+
+def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
+    """The mapping of a `model.yaml`, its keys and their types checked."""
+    if not isinstance(data, dict):
+        raise ModelLoadFailed(str(file), f"expected a mapping with the keys {', '.join(_KEYS)}")
+    for key, value in data.items():
+        if key not in _KEYS:
+            hint = nearest(str(key), _KEYS)
+            raise ModelLoadFailed(
+                str(file), f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})"
+            )
+        if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
+            expected = " or ".join(kind.__name__ for kind in _KEYS[key] if kind is not type(None))
+            raise ModelLoadFailed(str(file), f"{key}: expected {expected}, given {value!r}")
+    missing = [key for key in _REQUIRED if key not in data]
+    if missing:
+        raise ModelLoadFailed(str(file), f"missing key {', '.join(missing)}")
+    if not _SAFE_NAME.fullmatch(data["name"]):
+        raise ModelLoadFailed(
+            str(file), f"name: expected letters, digits, _ and - only, given {data['name']!r}"
+        )
+    if data["kind"] not in KINDS:
+        hint = nearest(data["kind"], KINDS)
+        raise ModelLoadFailed(
+            str(file), f"kind: {data['kind']!r} is not one of {', '.join(KINDS)}{hint}"
+        )
+    return data
+
+
+def _beside(card_file: pathlib.Path, key: str, text: str | None) -> pathlib.Path | None:
+    """A path written in a card, relative to it; for the kind python it may end in `:Name`."""
+    if text is None:
+        return None
+    path = (card_file.parent.absolute() / text).resolve()
+    python_file = _PYTHON_FILE_REFERENCE.fullmatch(str(path))
+    if not (pathlib.Path(python_file["file"]) if python_file else path).is_file():
+        raise ModelLoadFailed(str(card_file), f"{key}: there is no file {path}")
+    return path

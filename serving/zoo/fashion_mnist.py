@@ -1,10 +1,11 @@
-"""Fashion-MNIST as the bundled models see it: 32x32 images of three channels, and the shipped sample.
+"""Fashion-MNIST as the bundled models see it: 32x32 images, three channels; and the shipped sample.
 
-In: the four idx files of the Debian package `dataset-fashion-mnist` (Xiao, Rasul, Vollgraf 2017, MIT licence).
-Out: images uint8 (n, 3, 32, 32), zero-padded from 28x28 and repeated to three channels (the input size of the
-CIFAR models, whose cost is the reason for it), and labels int64 (n,) in 0..9.
+In: the four idx files of the Debian package `dataset-fashion-mnist` (Xiao, Rasul and Vollgraf 2017,
+MIT licence).
+Out: images uint8 (n, 1, 32, 32), zero-padded from 28x28 to the input size of the CIFAR models, whose
+cost is the reason for it; `repeat` makes the three channels; and labels int64 (n,) in 0..9.
 
-Used by the training scripts only; a server never imports it. Run as a program, it rewrites the sample:
+Used by the training scripts only, never by a server. Run as a program, it rewrites the sample:
 
     apt-get install dataset-fashion-mnist
     python -m serving.zoo.fashion_mnist
@@ -27,7 +28,9 @@ SAMPLE_ITEMS = 512
 _PARTS = {"train": "train", "test": "t10k"}
 
 
-def load(part: str, *, folder: pathlib.Path = FOLDER) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def load(
+    part: str, *, folder: pathlib.Path = FOLDER
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """One part of the data set: `train` (60,000 items) or `test` (10,000).
 
     Returns:
@@ -62,10 +65,7 @@ def _idx(path: pathlib.Path) -> NDArray[np.uint8]:
 def main() -> None:
     """Write the sample."""
     images, labels = load("test")
-    np.savez_compressed(
-        SAMPLE, image=repeat(images[:SAMPLE_ITEMS]), labels=labels[:SAMPLE_ITEMS]
-    )
-    print(f"{SAMPLE.name}: {SAMPLE_ITEMS} items, {SAMPLE.stat().st_size} bytes")
+    np.savez_compressed(SAMPLE, image=repeat(images[:SAMPLE_ITEMS]), labels=labels[:SAMPLE_ITEMS])
 
 
 if __name__ == "__main__":

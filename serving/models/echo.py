@@ -1,0 +1,25 @@
+"""Kind echo: gives its input back, without compute or copy: what is measured is the core alone.
+
+In and out: `data` UINT8 [-1, -1].
+"""
+
+from __future__ import annotations
+
+import pathlib
+
+from serving.models import Arrays
+from serving.values import Signature, TensorSpec
+
+_DATA = TensorSpec(name="data", datatype="UINT8", shape=(-1, -1))
+
+
+class Model:
+    """The identity; needs no file, and threads mean nothing to it."""
+
+    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+        del path, threads
+        self.signature = Signature(inputs=(_DATA,), outputs=(_DATA,), platform="echo")
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """The same array object under the same name."""
+        return {"data": inputs["data"]}

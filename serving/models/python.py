@@ -1,0 +1,148 @@
+"""Kind python: a user's own class or function.
+
+Named `path/to/file.py:Name` or `package.module:Name`.
+
+A class is made once per replica, with `path` (of its file) and `threads` where its constructor has
+parameters of these names, and gets batches of arrays:
+
+    class Model:
+        inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]     # optional
+        outputs = [{"name": "length", "datatype": "INT64", "shape": [-1]}]  # optional
+
+        def __init__(self, path): ...
+        def predict_batch(self, inputs):    # {name: (n, ...) array}, texts as arrays of bytes
+            ...                             # -> {name: (n, ...) array}, or n answers to the first
+
+A function gets the list of the n items of its one input and returns a list of n answers, as in
+Clipper; `inputs` and `outputs` may be set on it, too. Without them the signature is `input` FP32
+[-1, -1] and `output` FP32 [-1, -1]. Answers are brought to the declared datatype.
+
+The code runs with the rights of the replica: serve only what you trust.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import pathlib
+import sys
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.models import Arrays
+from serving.values import Signature, TensorSpec
+
+PLATFORM = "python"
+
+_DEFAULT_INPUT = {"name": "input", "datatype": "FP32", "shape": [-1, -1]}
+_DEFAULT_OUTPUT = {"name": "output", "datatype": "FP32", "shape": [-1, -1]}
+
+
+class Model:
+    """A user's object behind the contract of the containers."""
+
+    signature: Signature
+
+    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+        where, _, name = str(path).rpartition(":")
+        if path is None or not where:
+            raise ModelLoadFailed(str(path), "expected path/to/file.py:Name or package.module:Name")
+        try:
+            target = getattr(_import(where), name)
+            if inspect.isclass(target):
+                target = _make(target, file=pathlib.Path(inspect.getfile(target)), threads=threads)
+            self.signature = Signature(
+                inputs=_specs(getattr(target, "inputs", [_DEFAULT_INPUT])),
+                outputs=_specs(getattr(target, "outputs", [_DEFAULT_OUTPUT])),
+                platform=PLATFORM,
+            )
+        except Exception as error:  # the user's code may raise anything
+            text = " ".join(str(error).split())
+            raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error
+        self._takes_items = inspect.isroutine(target)
+        predict = target if self._takes_items else getattr(target, "predict_batch", None)
+        if not callable(predict):
+            raise ModelLoadFailed(
+                str(path), f"{name} is neither a function nor has it a method predict_batch(inputs)"
+            )
+        if self._takes_items and len(self.signature.inputs) != 1:
+            raise ModelLoadFailed(
+                str(path),
+                f"the function {name} takes a list of items: declare one input, or use a class",
+            )
+
+        self._predict = predict
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """Call the user's code.
+
+        Raises:
+            PredictionFailed: the answer lacks an output, or has not one answer per item.
+        """
+        count = len(next(iter(inputs.values())))
+        if self._takes_items:
+            answer = self._predict(list(inputs[self.signature.inputs[0].name]))
+        else:
+            answer = self._predict(inputs)
+        if not isinstance(answer, Mapping):
+            answer = {self.signature.outputs[0].name: answer}
+        return {spec.name: _checked(answer, spec, count) for spec in self.signature.outputs}
+
+
+def _import(where: str) -> ModuleType:
+    """The module at a file's path, whose folder becomes importable, or of a dotted name."""
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    file = pathlib.Path(where).absolute()
+    module_name = f"served_{file.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    sys.modules[module_name] = module  # dataclasses and pickles look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
+    """An instance; the constructor gets what it asks for by name."""
+    offered = {"path": file, "threads": threads}
+    wanted = inspect.signature(target).parameters
+    return target(**{name: value for name, value in offered.items() if name in wanted})
+
+
+def _specs(declared: list[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
+    """Declared tensors, as mappings or as values."""
+    return tuple(
+        item if isinstance(item, TensorSpec) else TensorSpec.from_json(item) for item in declared
+    )
+
+
+def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int) -> NDArray[np.generic]:
+    """One output of an answer, in its declared datatype, with one entry per item."""
+    if spec.name not in answer:
+        raise PredictionFailed(
+            f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
+        )
+    array: NDArray[Any] = np.asarray(answer[spec.name]).astype(_dtype(spec), copy=False)
+    if array.shape[:1] != (count,):
+        raise PredictionFailed(
+            f"the model returned {spec.name!r} of shape {list(array.shape)} for {count} items; "
+            "expected one answer per item along the first axis"
+        )
+    return array
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[Any]:
+    """NumPy's type of a datatype: UINT8 is uint8, FP32 is float32, BYTES are objects."""
+    if spec.datatype == "BYTES":
+        return np.dtype(object)
+    return np.dtype(spec.datatype.lower().replace("fp", "float"))

@@ -1,0 +1,205 @@
+"""Kind sklearn: a fitted scikit-learn estimator, from a file that runs no code when it is loaded.
+
+Two forms of file:
+
+- `.skops` (the skops format): any estimator or pipeline made of scikit-learn's own parts. It is
+  sure to work only with the scikit-learn that stored it; types of other packages are refused, and so are a few rare
+  ones of its own.
+- `.npz`: plain arrays of a logistic regression, for any version: `coef` (classes, or 1 for two
+  classes; features), `intercept`, `classes`, and optionally the input as `input_name`,
+  `input_datatype`, `input_shape` (of one item).
+
+Pickles, joblib's among them, are refused: loading one runs whatever is in it.
+
+In: one input, `input` FP64 [-1, features] unless the file says otherwise: the `.npz` as above, an
+estimator in an attribute set before it is stored,
+`estimator.serving_input = {"name": ..., "datatype": ..., "shape": [...]}` (shape of one item).
+Items of several dimensions are flattened; the shape [] hands over n single values, such as texts.
+Out: `scores` FP32 [-1, classes], columns in the order of `classes_`, where the estimator has
+`predict_proba`; otherwise `prediction`, what `predict` gives: FP64, INT64, BOOL or BYTES.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pathlib
+import zipfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import skops.io
+import threadpoolctl  # type: ignore[import-untyped]  # has no types, comes with scikit-learn
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from serving.errors import InvalidRequest, ModelLoadFailed
+from serving.models import Arrays
+from serving.values import Signature, TensorSpec
+
+PLATFORM = "sklearn"
+
+TRUSTED_PARTS = frozenset(
+    {
+        "sklearn.calibration._CalibratedClassifier",
+        "sklearn.calibration._SigmoidCalibration",
+        "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+        "sklearn.metrics._dist_metrics.EuclideanDistance64",
+        "sklearn.neighbors._ball_tree.BallTree",
+        "sklearn.neighbors._kd_tree.KDTree",
+        "sklearn.neural_network._stochastic_optimizers.AdamOptimizer",
+        "sklearn.tree._tree.Tree",
+        "sklearn.utils._bunch.Bunch",
+    }
+)
+"""Inner parts of common estimators that skops does not trust of itself.
+
+None of them can run code from the file. A forged tree can make its C code read out of bounds and crash
+the process (skops pull request 535), which here is a replica and contained as any crash of a model is;
+without trees, no forest and no boosting could be served at all.
+"""
+INPUT_ATTRIBUTE = "serving_input"
+
+_DATATYPES = {"f": "FP64", "i": "INT64", "u": "INT64", "b": "BOOL"}
+"""Kind of a prediction's NumPy dtype -> datatype; anything else is text."""
+_TYPES: dict[str, type] = {"FP64": np.float64, "INT64": np.int64, "BOOL": np.bool_, "BYTES": object}
+
+
+class Model:
+    """One estimator and the number of threads that it may use."""
+
+    signature: Signature
+
+    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+        if path is None or not path.is_file():
+            raise ModelLoadFailed(
+                str(path), "no such file; the kind sklearn needs a .skops or .npz file"
+            )
+        self._threads = threads
+        self._pools = threadpoolctl.ThreadpoolController()
+        with _as_load_failure(path):
+            self._estimator, declared = _read(path)
+            jobs = [name for name in self._estimator.get_params() if name.endswith("n_jobs")]
+            self._estimator.set_params(**dict.fromkeys(jobs, threads))
+            self._input = _input_spec(self._estimator, declared)
+            self._has_scores = hasattr(self._estimator, "predict_proba") and not isinstance(
+                self._estimator.classes_,
+                list,  # of several targets
+            )
+            # The estimators tell too little about their answers; a prediction tells all.
+            empty = "" if self._input.datatype == "BYTES" else 0
+            name, answer = self._answer(np.full((1, *self._input.shape[1:]), empty))
+        datatype = "FP32" if self._has_scores else _DATATYPES.get(answer.dtype.kind, "BYTES")
+        self._output = TensorSpec(name=name, datatype=datatype, shape=(-1, *answer.shape[1:]))
+        self.signature = Signature(
+            inputs=(self._input,), outputs=(self._output,), platform=PLATFORM
+        )
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """Predict for a batch.
+
+        Raises:
+            InvalidRequest: the input is missing, or its items have another shape than the model's.
+        """
+        expected = self._input
+        if set(inputs) != {expected.name}:
+            raise InvalidRequest(f"inputs {sorted(inputs)}: expected one, named {expected.name!r}")
+        array = inputs[expected.name]
+        if array.shape[1:] != expected.shape[1:]:
+            raise InvalidRequest(
+                f"input {expected.name!r}: expected shape {list(expected.shape)}, "
+                f"given {list(array.shape)}"
+            )
+        name, answer = self._answer(array)
+        wanted = np.float32 if self._has_scores else _TYPES[self._output.datatype]
+        return {name: answer.astype(wanted, copy=False)}
+
+    def _answer(self, array: NDArray[np.generic]) -> tuple[str, NDArray[Any]]:
+        """Name and value of the output for items of the input's shape."""
+        rows = _as_text(array) if self._input.datatype == "BYTES" else array
+        if rows.ndim > 2:
+            rows = rows.reshape(len(rows), -1)
+        with self._pools.limit(limits=self._threads):
+            if self._has_scores:
+                return "scores", np.asarray(self._estimator.predict_proba(rows))
+            return "prediction", np.asarray(self._estimator.predict(rows))
+
+
+def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
+    """The estimator of a file, and what the file says about its input."""
+    if path.suffix.lower() == ".npz":
+        return _read_coefficients(path)
+    if not zipfile.is_zipfile(path):
+        raise ModelLoadFailed(
+            str(path),
+            "not a skops file, and pickle and joblib files are refused because they run code when "
+            "loaded; to convert one, run where it was made: "
+            f"import joblib, skops.io; skops.io.dump(joblib.load({path.name!r}), "
+            f"{path.with_suffix('.skops').name!r})",
+        )
+    doubtful = set(skops.io.get_untrusted_types(file=path))
+    untrusted = doubtful - TRUSTED_PARTS
+    if untrusted:
+        raise ModelLoadFailed(
+            str(path),
+            f"it holds types that are not trusted: {', '.join(sorted(untrusted))}; use "
+            "scikit-learn's own, convert the model to ONNX, or serve it with the kind python",
+        )
+    estimator = skops.io.load(path, trusted=sorted(doubtful))
+    if not hasattr(estimator, "predict") or not hasattr(estimator, "get_params"):
+        raise ModelLoadFailed(
+            str(path), f"it holds a {type(estimator).__name__}, expected a scikit-learn estimator"
+        )
+    return estimator, getattr(estimator, INPUT_ATTRIBUTE, None)
+
+
+def _read_coefficients(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:
+    """A logistic regression made anew from its arrays: no stored attribute can be out of date."""
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        missing = {"coef", "intercept", "classes"} - set(arrays)
+        if missing:
+            raise ModelLoadFailed(str(path), f"missing array {', '.join(sorted(missing))}")
+        estimator = LogisticRegression()
+        estimator.coef_ = arrays["coef"]
+        estimator.intercept_ = arrays["intercept"]
+        estimator.classes_ = arrays["classes"]
+        estimator.n_features_in_ = estimator.coef_.shape[1]
+        if "input_name" not in arrays:
+            return estimator, None
+        return estimator, {
+            "name": arrays["input_name"].item(),
+            "datatype": arrays["input_datatype"].item(),
+            "shape": arrays["input_shape"].tolist(),
+        }
+
+
+def _input_spec(estimator: Any, declared: Mapping[str, Any] | None) -> TensorSpec:
+    """The input as the file declares it, or the default one."""
+    if declared is not None:
+        spec = TensorSpec.from_json(declared)
+        return TensorSpec(name=spec.name, datatype=spec.datatype, shape=(-1, *spec.shape))
+    features = getattr(estimator, "n_features_in_", None)
+    if features is None:
+        raise ValueError(
+            f"the estimator does not know its number of features; set {INPUT_ATTRIBUTE} = "
+            '{"name": ..., "datatype": ..., "shape": [...]} on it before storing it'
+        )
+    return TensorSpec(name="input", datatype="FP64", shape=(-1, int(features)))
+
+
+def _as_text(array: NDArray[np.generic]) -> NDArray[np.object_]:
+    """Strings for scikit-learn, which has no use for bytes."""
+    flat = [item.decode() if isinstance(item, bytes) else str(item) for item in array.ravel()]
+    return np.array(flat, dtype=object).reshape(array.shape)
+
+
+@contextlib.contextmanager
+def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
+    """Whatever a broken file makes the readers raise is one error: the model cannot be loaded."""
+    try:
+        yield
+    except ModelLoadFailed:
+        raise
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error

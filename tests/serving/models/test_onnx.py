@@ -1,0 +1,218 @@
+"""Kind onnx, on the shipped resnet and on small graphs that are made here byte by byte."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving import models, zoo
+from serving.errors import InvalidRequest, ModelLoadFailed
+from serving.models import onnx
+
+UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 2, 7, 8, 9, 10, 16
+"""Numbers of ONNX element types (onnx.proto, TensorProto.DataType)."""
+
+
+def field(number: int, payload: bytes | str | int) -> bytes:
+    """A protobuf field: a varint below 128, or bytes shorter than 16,384."""
+    if isinstance(payload, int):
+        return bytes([number << 3, payload])
+    data = payload.encode() if isinstance(payload, str) else payload
+    size = bytes([len(data)]) if len(data) < 128 else bytes([len(data) & 127 | 128, len(data) >> 7])
+    return bytes([number << 3 | 2]) + size + data
+
+
+def tensor(name: str, element: int, shape: list[int | str]) -> bytes:
+    """A ValueInfoProto: a dimension is a number or a name."""
+    dims = b"".join(field(1, field(2 if isinstance(d, str) else 1, d)) for d in shape)
+    return field(1, name) + field(2, field(1, field(1, element) + field(2, dims)))
+
+
+def identity(element: int, shape: list[int | str]) -> bytes:
+    """A model with the one node `out = Identity(in)`, opset 17, so that the tests need no onnx package."""
+    node = field(1, "in") + field(2, "out") + field(4, "Identity")
+    graph = field(1, node) + field(2, "g") + field(11, tensor("in", element, shape))
+    graph += field(12, tensor("out", element, shape))
+    return field(1, 8) + field(7, graph) + field(8, field(1, "") + field(2, 17))
+
+
+@pytest.fixture(scope="module")
+def resnet():
+    return onnx.Model(zoo.find("resnet").path, threads=1)
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load_bytes(data: bytes) -> onnx.Model:
+        path = tmp_path / "model.onnx"
+        path.write_bytes(data)
+        return onnx.Model(path, threads=1)
+
+    return load_bytes
+
+
+@pytest.mark.parametrize(
+    ("element", "datatype", "array"),
+    [
+        pytest.param(UINT8, "UINT8", np.array([[1], [2]], np.uint8), id="bytes"),
+        pytest.param(INT64, "INT64", np.array([[1], [-2]], np.int64), id="integers"),
+        pytest.param(BOOL, "BOOL", np.array([[True], [False]]), id="booleans"),
+        pytest.param(FLOAT16, "FP16", np.array([[1.5], [-2]], np.float16), id="half precision"),
+        pytest.param(STRING, "BYTES", np.array([["a"], ["é"]], object), id="text"),
+    ],
+)
+def test_datatypes_are_the_protocols_and_values_pass(load, element, datatype, array):
+    model = load(identity(element, ["n", 1]))
+    assert model.signature.inputs[0].as_json() == {
+        "name": "in",
+        "datatype": datatype,
+        "shape": [-1, 1],
+    }
+    assert model.signature.platform == "onnxruntime_onnx"
+    answer = model.predict_batch({"in": array})["out"]
+    assert answer.dtype == array.dtype
+    np.testing.assert_array_equal(answer, array)
+
+
+def test_text_may_come_as_bytes(load):
+    model = load(identity(STRING, ["n", 2]))
+    given_texts = np.array([[b"a", "é".encode()], [b"", b"b"]], object)
+    answer = model.predict_batch({"in": given_texts})["out"]
+    assert answer.tolist() == [["a", "é"], ["", "b"]]
+
+
+@pytest.mark.parametrize(
+    ("shape", "reported"),
+    [
+        pytest.param(["batch", 3], (-1, 3), id="named dimension"),
+        pytest.param([4, 3], (4, 3), id="fixed batch is reported as it is"),
+        pytest.param(["a", "b", "c"], (-1, -1, -1), id="all free"),
+        pytest.param([], (), id="scalar"),
+    ],
+)
+def test_shapes_are_read_from_the_file(load, shape, reported):
+    signature = load(identity(INT64, shape)).signature
+    assert signature.inputs[0].shape == reported
+    assert signature.outputs[0].shape == reported
+
+
+def test_a_type_that_the_protocol_lacks_is_refused(load):
+    with pytest.raises(ModelLoadFailed, match=r"'in' is of type tensor\(bfloat16\), expected one"):
+        load(identity(BFLOAT16, ["n"]))
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        pytest.param(b"hello world" * 10, "Protobuf parsing failed", id="not ONNX"),
+        pytest.param(zoo.find("resnet").path.read_bytes()[:5000], "parsing failed", id="cut off"),
+        pytest.param(b"", "(?i)graph", id="empty"),
+        pytest.param(
+            identity(STRING, [1]).replace(b"Identity", b"Nonsense"), "Nonsense", id="operator"
+        ),
+    ],
+)
+def test_a_broken_file_is_one_clear_line(load, tmp_path, data, reason):
+    with pytest.raises(ModelLoadFailed, match=reason) as caught:
+        load(data)
+    assert str(tmp_path / "model.onnx") == caught.value.model
+    assert "\n" not in str(caught.value)
+    assert "ONNXRuntimeError" not in str(caught.value)
+    assert "::" not in caught.value.text
+
+
+@pytest.mark.parametrize("path", [None, pathlib.Path("/no/such.onnx"), pathlib.Path("/")])
+def test_a_missing_file_is_refused(path):
+    with pytest.raises(ModelLoadFailed, match="no such file"):
+        onnx.Model(path, threads=1)
+
+
+IMAGES = np.zeros((2, 3, 32, 32), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "complaint"),
+    [
+        pytest.param({}, "missing", id="no input"),
+        pytest.param(
+            {"image": IMAGES.astype(np.float32)}, r"expected: \(tensor\(uint8\)\)", id="dtype"
+        ),
+        pytest.param({"image": IMAGES[:, :, 1:]}, "Got: 31 Expected: 32", id="shape"),
+        pytest.param({"image": IMAGES[0]}, "Got: 3 Expected: 4", id="rank"),
+        pytest.param({"image": IMAGES, "more": IMAGES}, "more", id="unknown input"),
+    ],
+)
+def test_an_input_that_does_not_fit_is_the_clients_fault_in_one_line(resnet, inputs, complaint):
+    with pytest.raises(InvalidRequest, match=complaint) as caught:
+        resnet.predict_batch(inputs)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_session_answers_after_a_refused_request(resnet):
+    with pytest.raises(InvalidRequest):
+        resnet.predict_batch({})
+    assert resnet.predict_batch({"image": IMAGES})["scores"].shape == (2, 10)
+
+
+@settings(max_examples=15, deadline=None)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=4), seed=st.integers(0, 2**32 - 1))
+def test_any_partition_into_batches_gives_the_same_scores_in_the_same_order(sizes, seed):
+    model = onnx.Model(zoo.find("resnet").path, threads=1)
+    images = np.random.default_rng(seed).integers(0, 256, (sum(sizes), 3, 32, 32), np.uint8)
+    together = model.predict_batch({"image": images})["scores"]
+    parts = [
+        model.predict_batch({"image": part})["scores"]
+        for part in np.split(images, np.cumsum(sizes)[:-1])
+    ]
+    np.testing.assert_allclose(np.concatenate(parts), together, atol=1e-5)
+
+
+def test_the_number_of_threads_changes_no_answer(resnet):
+    images = np.random.default_rng(0).integers(0, 256, (5, 3, 32, 32), np.uint8)
+    two_threads = onnx.Model(zoo.find("resnet").path, threads=2)
+    np.testing.assert_allclose(
+        two_threads.predict_batch({"image": images})["scores"],
+        resnet.predict_batch({"image": images})["scores"],
+        atol=1e-5,
+    )
+
+
+def test_options_keep_to_the_threads_and_do_not_spin():
+    options = onnx.session_options(threads=3)
+    assert options.intra_op_num_threads == 3
+    assert options.inter_op_num_threads == 1
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+
+
+MEMORY = """
+import numpy as np
+from serving import zoo
+from serving.models import onnx
+
+def resident_mib():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 / 2**20
+
+model = onnx.Model(zoo.find("resnet").path, threads=1)
+model.predict_batch({"image": np.zeros((32, 3, 32, 32), np.uint8)})
+before = resident_mib()
+for size in range(1, 33):
+    model.predict_batch({"image": np.zeros((size, 3, 32, 32), np.uint8)})
+print(resident_mib() - before)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_batches_of_every_size_hold_no_more_memory_than_the_largest():
+    root = pathlib.Path(models.__file__).parents[2]
+    result = subprocess.run(
+        [sys.executable, "-c", MEMORY], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert float(result.stdout) < 4  # MiB; plans for every shape would take 8 and more
+    assert not result.stderr  # the runtime says nothing

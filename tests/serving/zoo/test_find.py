@@ -1,0 +1,161 @@
+"""Finding models: bundled names, files, folders, references to Python code, and what is refused."""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import models, zoo
+from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+
+CARD = 'name: mine\nversion: "3"\nkind: echo\n'
+
+
+def test_bundled_models_are_listed_in_order():
+    assert zoo.names() == ("echo", "linear", "resnet")
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_every_bundled_card_names_existing_absolute_files_and_a_known_kind(name):
+    card = zoo.find(name)
+    assert card.name == name
+    assert card.kind in models.KINDS
+    for path in (card.path, card.sample):
+        assert path is None or (path.is_absolute() and path.is_file())
+
+
+def test_a_bundled_model_can_be_served_under_another_name():
+    card = zoo.find("resnet", name="resnet_b")
+    assert card.name == "resnet_b"
+    assert card.path == zoo.find("resnet").path
+
+
+def test_an_unknown_name_lists_the_known_ones_and_the_nearest():
+    with pytest.raises(
+        UnknownModel, match=r"did you mean 'resnet'.*echo, linear, resnet"
+    ) as caught:
+        zoo.find("resnett")
+    assert caught.value.known == zoo.names()
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "name"),
+    [
+        pytest.param("net.onnx", "onnx", "net", id="ONNX"),
+        pytest.param("NET.ONNX", "onnx", "NET", id="suffix in capitals"),
+        pytest.param("forest.skops", "sklearn", "forest", id="skops"),
+        pytest.param("coefficients.npz", "sklearn", "coefficients", id="arrays"),
+        pytest.param("old.joblib", "sklearn", "old", id="pickle, refused when loaded"),
+        pytest.param("my net v1.2.onnx", "onnx", "my-net-v1-2", id="name made safe"),
+        pytest.param("Ü.onnx", "onnx", "model", id="nothing safe in the name"),
+    ],
+)
+def test_a_file_is_found_by_its_path_and_its_kind_by_its_suffix(tmp_path, file, kind, name):
+    (tmp_path / file).write_bytes(b"")
+    card = zoo.find(str(tmp_path / file))
+    assert (card.kind, card.name, card.version, card.path) == (kind, name, "1", tmp_path / file)
+
+
+@pytest.mark.parametrize("file", ["weights.bin", "weights", "net.onnx.bak"])
+def test_a_suffix_that_tells_no_kind_is_refused_with_those_that_do(tmp_path, file):
+    (tmp_path / file).write_bytes(b"")
+    with pytest.raises(ModelLoadFailed, match=r"tells no kind of model; expected one of \.onnx"):
+        zoo.find(str(tmp_path / file))
+
+
+def test_a_relative_path_becomes_absolute(tmp_path, monkeypatch):
+    (tmp_path / "net.onnx").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    assert zoo.find("net.onnx").path == tmp_path / "net.onnx"
+
+
+def test_a_python_file_is_named_with_its_class(tmp_path):
+    (tmp_path / "words.py").write_text("")
+    card = zoo.find(f"{tmp_path}/words.py:Model")
+    assert (card.kind, card.name) == ("python", "words")
+    assert card.path == pathlib.Path(f"{tmp_path}/words.py:Model")
+
+
+def test_a_python_file_without_its_class_is_asked_for_it(tmp_path):
+    (tmp_path / "words.py").write_text("")
+    with pytest.raises(ModelLoadFailed, match=r"words\.py:Model"):
+        zoo.find(f"{tmp_path}/words.py")
+
+
+def test_a_module_reference_is_kept_as_it_is():
+    card = zoo.find("package.module:Name")
+    assert (card.kind, card.name, str(card.path)) == ("python", "module", "package.module:Name")
+
+
+@pytest.mark.parametrize(
+    "missing", ["no/such.onnx", "nowhere.onnx", "no/such.py:Model", "/no/such"]
+)
+def test_a_path_that_does_not_exist_says_where_it_looked_and_what_to_give(missing):
+    with pytest.raises(ModelLoadFailed, match=r"there is no file /.*bundled model's name"):
+        zoo.find(missing)
+
+
+def test_a_name_that_urls_and_knobs_cannot_have_is_refused_with_a_safe_one():
+    with pytest.raises(InvalidSettings, match="try 'a-b'"):
+        zoo.find("resnet", name="a.b")
+
+
+def test_a_users_folder_with_a_card_is_read(tmp_path):
+    (tmp_path / "weights.onnx").write_bytes(b"")
+    (tmp_path / "model.yaml").write_text("name: own\nversion: 7\nkind: onnx\nfile: weights.onnx\n")
+    card = zoo.find(str(tmp_path))
+    assert (card.name, card.version, card.path) == ("own", "7", tmp_path / "weights.onnx")
+    assert card.sample is None
+    assert card.quality == {}
+
+
+def test_a_card_of_kind_python_names_file_and_class(tmp_path):
+    (tmp_path / "words.py").write_text("")
+    (tmp_path / "model.yaml").write_text(
+        "name: words\nversion: 1\nkind: python\nfile: words.py:Model\n"
+    )
+    assert zoo.find(str(tmp_path)).path == tmp_path / "words.py:Model"
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param(
+            CARD + "verison: 2\n", "unknown key 'verison', did you mean 'version'", id="typo"
+        ),
+        pytest.param("name: mine\n", "missing key version, kind", id="keys missing"),
+        pytest.param("- a\n", "expected a mapping", id="a list"),
+        pytest.param("", "expected a mapping", id="empty"),
+        pytest.param("name: [\n", "not valid YAML", id="broken YAML"),
+        pytest.param(CARD + "file: gone.onnx\n", "file: there is no file", id="weights missing"),
+        pytest.param(CARD + "file: 3\n", "file: expected str, given 3", id="wrong type"),
+        pytest.param(CARD.replace('"3"', "true"), "version: expected str or int", id="boolean"),
+        pytest.param(CARD.replace("mine", "a/b"), "name: expected letters", id="unsafe name"),
+        pytest.param(CARD.replace("echo", "onxx"), "did you mean 'onnx'", id="unknown kind"),
+    ],
+)
+def test_a_wrong_card_is_refused_with_file_and_key(tmp_path, text, complaint):
+    (tmp_path / "model.yaml").write_text(text)
+    with pytest.raises(ModelLoadFailed, match=re.escape(complaint)) as caught:
+        zoo.find(str(tmp_path))
+    assert caught.value.model == str(tmp_path / "model.yaml")
+
+
+def test_a_folder_without_a_card_says_so(tmp_path):
+    with pytest.raises(ModelLoadFailed, match=r"has no model\.yaml"):
+        zoo.find(str(tmp_path))
+
+
+@given(
+    stem=st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), max_size=40)
+)
+def test_any_stem_becomes_a_name_that_can_be_given_back(stem):
+    safe = zoo._safe(stem)
+    assert re.fullmatch(r"[A-Za-z0-9_-]+", safe)
+    assert zoo._safe(safe) == safe
