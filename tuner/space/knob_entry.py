@@ -33,11 +33,12 @@ FROM_DEVICE = "device"
 KnobType = Literal["int", "float", "choice"]
 
 _NUMBER_KEYS = ("range", "choices", "step", "points", "scale", "zero")
-_KEYS: dict[KnobType, tuple[str, ...]] = {
+KEYS: dict[KnobType, tuple[str, ...]] = {
     "int": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
     "float": ("type", *_NUMBER_KEYS, "default", "condition", "unit"),
     "choice": ("type", "choices", "default", "condition", "unit"),
 }
+"""Type of a knob -> the keys that its entry may have."""
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
@@ -67,9 +68,9 @@ def read(content: Document, name: str, given: object) -> Knob:
 def _type(content: Document, name: str, fields: Mapping[str, Any]) -> KnobType:
     path = ("knobs", name, "type")
     if "type" not in fields:
-        raise content.error(path[:2], f"it has no `type`, expected {', '.join(_KEYS)}")
+        raise content.error(path[:2], f"it has no `type`, expected {', '.join(KEYS)}")
     given = content.text(fields["type"], path)
-    content.known(given, _KEYS, path, "type")
+    content.known(given, KEYS, path, "type")
     kinds = (int,) if name == CLOCK else KNOBS[name].kinds
     expected: KnobType = "int" if int in kinds else "float" if float in kinds else "choice"
     if given != expected:
@@ -103,7 +104,7 @@ def _searched_knob(
 ) -> SearchedKnob:
     path = ("knobs", name)
     for key in fields:
-        content.known(key, _KEYS[kind], (*path, key), "key")
+        content.known(key, KEYS[kind], (*path, key), "key")
     if "default" not in fields:
         raise content.error(path, "it has no `default`: say what the server does untuned")
     common = {"name": name, "unit": _unit(content, name, fields)}

@@ -10,7 +10,7 @@ from tuner.errors import InvalidSpace
 from tuner.space import files
 from tuner.space.environment import Environment, Machine
 from tuner.space.equivalence import RULES
-from tuner.space.knob_entry import KNOB_NAMES
+from tuner.space.knob_entry import KEYS, KNOB_NAMES
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob
 
 TEXT = """\
@@ -256,3 +256,16 @@ def test_a_written_space_reads_back_as_the_same(name):
     assert space == dataclasses.replace(files.parse(text, "x.yaml"), source=space.source)
     assert text.startswith("# A head.\n")
     assert "  # Why: this.\n  replica.count:" in text
+
+
+def test_the_example_of_the_documentation_is_a_search_space():
+    """What docs/search-spaces.md shows can be copied, and its table has every rule and every key."""
+    page = (pathlib.Path(files.__file__).parents[2] / "docs" / "search-spaces.md").read_text()
+    example = page.split("```yaml\n")[1].split("```")[0]
+
+    space = files.parse(example, "toy.yaml")
+
+    assert space.knobs[2].values() == (1, 2, 4, 8, 16, 32, 64)
+    assert all(f"| `{rule}` |" in page for rule in RULES)
+    keys = {key for kind in KEYS.values() for key in kind}
+    assert all(f"| `{key}` |" in page for key in keys)
