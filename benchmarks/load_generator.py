@@ -1,4 +1,4 @@
-"""Our load generator against `wrk`: same null server, same body, same concurrency, alternating rounds.
+"""Our load generator against `wrk`: same null server, body and concurrency, alternating rounds.
 
     apt-get install wrk
     python benchmarks/load_generator.py [--rounds 5] [--seconds 3] [--json]

@@ -1,0 +1,102 @@
+"""Default against best."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.errors import WrongUse
+from tuner.measurement.comparison import ratio_interval, verdict
+from tuner.values import Verdict
+
+positive = st.floats(0.01, 1e4)
+
+
+def test_a_clear_gain_is_better(measured):
+    """Half the time, pair by pair: ratio, interval, throughput, p99 and a sentence."""
+    found = verdict(
+        default=[measured(10.0), measured(11.0), measured(9.0)],
+        best=[measured(5.0), measured(5.6), measured(4.4)],
+        objective="mean",
+    )
+    assert found.outcome == "better"
+    assert found.ratio == pytest.approx(0.5, rel=0.01)
+    assert found.interval.low < found.ratio < found.interval.high < 1
+    assert found.throughput_ratio == pytest.approx(1 / found.ratio)
+    assert found.p99_ratio == pytest.approx(found.ratio)
+    assert found.text.startswith(
+        "The best configuration is better than the default: mean round trip 4.976 ms against "
+        "9.967 ms of the default, 50.1 % less (95 % interval: "
+    )
+    assert "3 pairs of fresh launches" in found.text
+    assert Verdict.from_json(found.as_json()) == found
+
+
+def test_the_other_way_round_is_worse(measured):
+    """The names of the sides matter, not their sizes."""
+    slow, fast = [measured(10.0), measured(11.0)], [measured(5.0), measured(5.5)]
+    assert verdict(default=fast, best=slow, objective="mean").outcome == "worse"
+
+
+def test_more_throughput_is_better(measured):
+    """For throughput the ratio above 1 is the gain."""
+    default = [measured(throughput_per_s=100.0), measured(throughput_per_s=110.0)]
+    best = [measured(throughput_per_s=200.0), measured(throughput_per_s=221.0)]
+    found = verdict(default=default, best=best, objective="throughput")
+    assert found.outcome == "better"
+    assert found.ratio == pytest.approx(2, rel=0.01)
+    assert "requests/s" in found.text
+    assert verdict(default=best, best=default, objective="throughput").outcome == "worse"
+
+
+def test_noise_shows_no_difference_and_says_what_could_be_seen(measured):
+    """The sentence tells how large a gain would have had to be."""
+    found = verdict(
+        default=[measured(10.0), measured(12.0), measured(9.0)],
+        best=[measured(11.0), measured(10.0), measured(9.5)],
+        objective="p50",
+    )
+    assert found.outcome == "no difference shown"
+    assert found.text.startswith("No difference shown: median round trip")
+    assert "cannot be seen" in found.text
+
+
+def test_equal_measurements_show_no_difference(measured):
+    """Also where there is no spread at all."""
+    found = verdict(default=[measured()] * 2, best=[measured()] * 2, objective="mean")
+    assert (found.outcome, found.ratio) == ("no difference shown", 1.0)
+
+
+@pytest.mark.parametrize(("default", "best"), [(0, 0), (1, 1), (2, 3)])
+def test_a_verdict_needs_two_pairs(measured, default, best):
+    """One launch of each says nothing about launches."""
+    with pytest.raises(WrongUse, match="at least 2"):
+        verdict(default=[measured()] * default, best=[measured()] * best, objective="mean")
+
+
+@given(pairs=st.lists(st.tuples(positive, positive), min_size=2, max_size=12), drift=positive)
+def test_what_slows_both_of_a_pair_changes_nothing(pairs, drift):
+    """A drift of the machine falls out, and exchanging the sides turns the ratio over."""
+    default = [pair[0] for pair in pairs]
+    best = [pair[1] for pair in pairs]
+    ratio, interval = ratio_interval(best, default)
+    assert interval.low <= ratio * (1 + 1e-9)
+    assert ratio <= interval.high * (1 + 1e-9)
+    factors = np.geomspace(1, 1 + drift, len(pairs))
+    drifted, _ = ratio_interval(best * factors, default * factors)
+    assert drifted == pytest.approx(ratio)
+    turned, turned_interval = ratio_interval(default, best)
+    assert turned == pytest.approx(1 / ratio)
+    assert turned_interval.low == pytest.approx(1 / interval.high)
+
+
+@pytest.mark.parametrize("pairs", [2, 3, 6])
+def test_equal_configurations_differ_in_one_comparison_of_twenty(pairs):
+    """The false-alarm rate of 4,000 null comparisons is 5 %, within 5 standard errors (1e-6)."""
+    rng = np.random.default_rng(10)
+    alarms = 0
+    for _ in range(4000):
+        launches = np.exp(0.1 * rng.standard_normal((2, pairs)))
+        _, interval = ratio_interval(launches[0], launches[1])
+        alarms += not interval.low <= 1 <= interval.high
+    assert alarms / 4000 == pytest.approx(0.05, abs=5 * (0.05 * 0.95 / 4000) ** 0.5)

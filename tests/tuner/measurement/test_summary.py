@@ -1,0 +1,174 @@
+"""From records to a measurement."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.errors import LoadFailed
+from tuner.measurement.outcome import measure_outcome
+from tuner.measurement.summary import summarise
+from tuner.values import HostNoise, Measurement, RequestRecords
+
+NOISE = HostNoise(steal_s=0.25, client_cpu_s=0.5)
+
+
+def records_of(rows):
+    """Records from (started_s, finished_s, status), in order of completion."""
+    rows = sorted(rows, key=lambda row: row[1])
+    started_s = np.array([row[0] for row in rows], float)
+    return RequestRecords(
+        intended_s=started_s,
+        started_s=started_s,
+        finished_s=np.array([row[1] for row in rows], float),
+        status=np.array([row[2] for row in rows], np.int16),
+        connection=np.zeros(len(rows), np.int32),
+    )
+
+
+def measure(records, **changes):
+    plan = {"concurrency": 4, "warmup_s": 1.0, "seconds": 2.0, "noise": NOISE, **changes}
+    return summarise(records, **plan)
+
+
+def test_a_steady_load_gives_its_figures():
+    """Four clients with round trips of 10 ms: known mean, percentiles, throughput, blocks and no Little error."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400) for _ in range(4)]
+    found = measure(records_of(rows))
+    assert found.requests == 800
+    assert found.errors == 0
+    assert found.mean_ms == pytest.approx(10)
+    assert found.p50_ms == pytest.approx(10)
+    assert found.p99_ms == pytest.approx(10)
+    assert found.throughput_per_s == pytest.approx(400)
+    assert found.little_error == pytest.approx(0, abs=1e-9)
+    assert [block.requests for block in found.blocks] == [200] * 4
+    assert found.blocks[0].start_s == 1.0
+    assert found.warmup_s == 1.0
+    assert found.noise == NOISE
+
+
+def test_a_measurement_survives_its_stored_form(simulate):
+    """What the store keeps is what was measured."""
+    rng = np.random.default_rng(0)
+    records = simulate(lambda: rng.uniform(0.005, 0.02), concurrency=4, until_s=3.0)
+    found = measure(records)
+    assert Measurement.from_json(found.as_json()) == found
+
+
+def test_the_warmup_and_what_ends_late_are_in_no_figure():
+    """Slow first requests and those still in flight at the end change nothing."""
+    steady = [(1.0 + 0.01 * turn, 1.01 + 0.01 * turn, 200) for turn in range(200) for _ in range(4)]
+    slow_start = [(0.0, 0.9, 200), (0.0, 1.0, 500)]
+    slow_end = [(2.9, 9.0, 200), (2.9, 9.5, 0)]
+    assert measure(records_of(slow_start + steady + slow_end)) == measure(records_of(steady))
+
+
+def test_the_last_request_of_a_counted_phase_counts():
+    """It finishes exactly at the end, whatever the rounding of start plus length."""
+    end_s = 0.1 + 0.2
+    records = records_of([(0.15, 0.2, 200), (0.2, 0.3, 200), (0.2, end_s, 200)])
+    assert measure(records, warmup_s=0.1, seconds=end_s - 0.1).requests == 3
+
+
+def test_errors_are_counted_apart():
+    """Latency and throughput are of answers with 2xx; Little's law of all."""
+    rows = [
+        (0.01 * turn, 0.01 * (turn + 1), status)
+        for turn in range(400)
+        for status in (200, 201, 503, 0)
+    ]
+    found = measure(records_of(rows))
+    assert (found.requests, found.errors) == (400, 400)
+    assert found.throughput_per_s == pytest.approx(200)
+    assert found.little_error == pytest.approx(0, abs=1e-9)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 2**32),
+    concurrency=st.integers(1, 40),
+    spread=st.floats(0, 1.5),
+)
+def test_littles_law_holds_in_any_steady_closed_loop(simulate_module, seed, concurrency, spread):
+    """With hundreds of round trips in the window, however unequal, the error is what chance gives its edges."""
+    rng = np.random.default_rng(seed)
+    records = simulate_module(
+        lambda: 0.02 * np.exp(spread * rng.standard_normal() - spread**2 / 2),
+        concurrency=concurrency,
+        until_s=6.0,
+    )
+    found = measure(records, concurrency=concurrency, seconds=4.0)
+    # The edges are off by a few round trips, long ones among them, of 200 per client.
+    assert found.little_error < 0.1
+
+
+def test_a_load_that_was_not_kept_up_shows_in_littles_law():
+    """Clients that pause as long as they wait have half the concurrency."""
+    rows = [(0.02 * turn, 0.02 * turn + 0.01, 200) for turn in range(200) for _ in range(4)]
+    assert measure(records_of(rows)).little_error == pytest.approx(0.5, abs=0.02)
+
+
+def test_a_server_that_stalls_at_the_end_shows_in_littles_law():
+    """Its slow requests are not among those that finished, but the missing ones are missed."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(200) for _ in range(4)]
+    rows += [(2.0, 8.0, 200)] * 4
+    assert measure(records_of(rows)).little_error == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_server_slower_than_a_block_is_measured_with_what_there_is():
+    """Round trips of 0.8 s in 2 s: a mean without an interval, percentiles with open ends."""
+    rows = [(0.8 * turn, 0.8 * (turn + 1), 200) for turn in range(5) for _ in range(4)]
+    found = measure(records_of(rows), seconds=2.0)
+    assert found.requests == 8
+    assert found.mean_ms == pytest.approx(800)
+    assert found.mean_interval.low is None
+    assert found.p99_interval.high is None
+    assert len(found.blocks) <= 1
+
+
+def test_few_fast_requests_need_no_block():
+    """A counted phase may be over before the first block."""
+    rows = [(0.001 * turn, 0.001 * (turn + 1), 200) for turn in range(20)]
+    found = measure(records_of(rows), warmup_s=0.0, seconds=0.02, concurrency=1)
+    assert found.requests == 20
+    assert found.blocks == ()
+
+
+FAILURES = {
+    "all errors": (
+        [(1.0, 1.5, 503)] * 9 + [(1.0, 1.6, 0)],
+        "errors",
+        "9 x status 503, 1 x no answer",
+    ),
+    "nothing sent": ([], "timeout", "no request was sent"),
+    "nothing in time": ([(0.0, 0.9, 200), (0.9, 7.5, 200)], "timeout", "took 6.6 s"),
+}
+
+
+@pytest.mark.parametrize("case", FAILURES)
+def test_a_phase_without_an_answer_has_a_reason_and_no_figure(case):
+    """Neither NaN nor zero: an exception from the summary, a failed outcome from the judge."""
+    rows, cause, reason = FAILURES[case]
+    with pytest.raises(LoadFailed, match=reason):
+        measure(records_of(rows))
+    outcome, measurement = measure_outcome(
+        records_of(rows), concurrency=4, warmup_s=1.0, seconds=2.0, noise=NOISE
+    )
+    assert (outcome.status, outcome.cause, measurement) == ("failed", cause, None)
+    assert reason in outcome.reason
+
+
+@pytest.mark.parametrize(("errors", "status"), [(0, "ok"), (1, "ok"), (10, "ok"), (11, "failed")])
+def test_one_error_in_a_hundred_is_borne(errors, status):
+    """Up to there the measurement stands and tells its errors; above it the trial has failed."""
+    rows = [(1.0, 1.1 + number / 1000, 500 if number < errors else 200) for number in range(1000)]
+    outcome, measurement = measure_outcome(
+        records_of(rows), concurrency=4, warmup_s=1.0, seconds=2.0, noise=NOISE
+    )
+    assert outcome.status == status
+    if status == "ok":
+        assert measurement.errors == errors
+    else:
+        assert measurement is None
+        assert outcome.reason == "11 of 1000 requests (1.1 %) failed: 11 x status 500"

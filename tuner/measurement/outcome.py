@@ -1,0 +1,57 @@
+"""Whether a phase counts as a measurement of its configuration, as a value.
+
+In: records of a phase. Out: an `Outcome`, and the `Measurement` if it is ok. A failed trial is data
+for the sampler and not an exception; this is where errors under load become one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.measurement import summary
+from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
+
+MOST_ERROR_SHARE = 0.01
+"""A configuration that fails more than one request in a hundred does not serve this load. Errors
+are often quicker than answers, so that a phase with many of them would look fast."""
+
+
+def measure_outcome(
+    records: RequestRecords,
+    *,
+    concurrency: int,
+    warmup_s: float,
+    seconds: float,
+    block_s: float = 0.5,
+    noise: HostNoise,
+    most_error_share: float = MOST_ERROR_SHARE,
+) -> tuple[Outcome, Measurement | None]:
+    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
+
+    Returns:
+        ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
+        part) or `errors` (too many of them were not answered with a 2xx), and None.
+    """
+    measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    finished = int(np.count_nonzero(measured))
+    failed = int(np.count_nonzero(measured & ~summary.is_ok(records)))
+    if not finished or failed == finished:
+        reason = summary.nothing_measured(records, measured, seconds)
+        return Outcome(
+            status="failed", cause="errors" if finished else "timeout", reason=reason
+        ), None
+    if failed > most_error_share * finished:
+        reason = (
+            f"{failed} of {finished} requests ({100 * failed / finished:.1f} %) failed: "
+            f"{summary.statuses(records, measured)}"
+        )
+        return Outcome(status="failed", cause="errors", reason=reason), None
+    measurement = summary.summarise(
+        records,
+        concurrency=concurrency,
+        warmup_s=warmup_s,
+        seconds=seconds,
+        block_s=block_s,
+        noise=noise,
+    )
+    return OK, measurement
