@@ -45,8 +45,8 @@ def ratio_interval(
     return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
-def verdict(
-    *, default: Sequence[Measurement], best: Sequence[Measurement], objective: str
+def compare(
+    default: Sequence[Measurement], best: Sequence[Measurement], *, objective: str
 ) -> Verdict:
     """The verdict over pairs of launches: the first of one belongs to the first of the other.
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import WrongUse
-from tuner.measurement.comparison import ratio_interval, verdict
+from tuner.measurement.comparison import compare, ratio_interval
 from tuner.values import Verdict
 
 positive = st.floats(0.01, 1e4)
@@ -14,7 +14,7 @@ positive = st.floats(0.01, 1e4)
 
 def test_a_clear_gain_is_better(measured):
     """Half the time, pair by pair: ratio, interval, throughput, p99 and a sentence."""
-    found = verdict(
+    found = compare(
         default=[measured(10.0), measured(11.0), measured(9.0)],
         best=[measured(5.0), measured(5.6), measured(4.4)],
         objective="mean",
@@ -35,23 +35,23 @@ def test_a_clear_gain_is_better(measured):
 def test_the_other_way_round_is_worse(measured):
     """The names of the sides matter, not their sizes."""
     slow, fast = [measured(10.0), measured(11.0)], [measured(5.0), measured(5.5)]
-    assert verdict(default=fast, best=slow, objective="mean").outcome == "worse"
+    assert compare(default=fast, best=slow, objective="mean").outcome == "worse"
 
 
 def test_more_throughput_is_better(measured):
     """For throughput the ratio above 1 is the gain."""
     default = [measured(throughput_per_s=100.0), measured(throughput_per_s=110.0)]
     best = [measured(throughput_per_s=200.0), measured(throughput_per_s=221.0)]
-    found = verdict(default=default, best=best, objective="throughput")
+    found = compare(default=default, best=best, objective="throughput")
     assert found.outcome == "better"
     assert found.ratio == pytest.approx(2, rel=0.01)
     assert "requests/s" in found.text
-    assert verdict(default=best, best=default, objective="throughput").outcome == "worse"
+    assert compare(default=best, best=default, objective="throughput").outcome == "worse"
 
 
 def test_noise_shows_no_difference_and_says_what_could_be_seen(measured):
     """The sentence tells how large a gain would have had to be."""
-    found = verdict(
+    found = compare(
         default=[measured(10.0), measured(12.0), measured(9.0)],
         best=[measured(11.0), measured(10.0), measured(9.5)],
         objective="p50",
@@ -63,7 +63,7 @@ def test_noise_shows_no_difference_and_says_what_could_be_seen(measured):
 
 def test_equal_measurements_show_no_difference(measured):
     """Also where there is no spread at all."""
-    found = verdict(default=[measured()] * 2, best=[measured()] * 2, objective="mean")
+    found = compare(default=[measured()] * 2, best=[measured()] * 2, objective="mean")
     assert (found.outcome, found.ratio) == ("no difference shown", 1.0)
 
 
@@ -71,7 +71,7 @@ def test_equal_measurements_show_no_difference(measured):
 def test_a_verdict_needs_two_pairs(measured, default, best):
     """One launch of each says nothing about launches."""
     with pytest.raises(WrongUse, match="at least 2"):
-        verdict(default=[measured()] * default, best=[measured()] * best, objective="mean")
+        compare(default=[measured()] * default, best=[measured()] * best, objective="mean")
 
 
 @given(pairs=st.lists(st.tuples(positive, positive), min_size=2, max_size=12), drift=positive)
