@@ -1,0 +1,28 @@
+"""Reasons to doubt a measurement."""
+
+import pytest
+
+from tuner.measurement.doubts import doubts
+from tuner.values import HostNoise
+
+
+def test_a_sound_measurement_has_none(measured):
+    """Enough requests, Little's law, an idle client, no steal; unknown noise is no reason."""
+    assert doubts(measured(), cores=2) == ()
+    noise = HostNoise(client_cpu_s=1.5, steal_s=0.05)
+    assert doubts(measured(noise=noise), cores=2) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"little_error": 0.06}, "by 6 % (Little's law)"),
+        ({"requests": 458}, "p99 comes from 458 requests"),
+        ({"noise": HostNoise(client_cpu_s=1.7)}, "used 85 % of a core"),
+        ({"noise": HostNoise(steal_s=0.1)}, "took 2.5 % of the machine's"),
+    ],
+)
+def test_each_reason_is_one_sentence_with_its_figure(measured, changes, text):
+    """Of 2 s on 2 cores."""
+    (sentence,) = doubts(measured(**changes), cores=2)
+    assert text in sentence

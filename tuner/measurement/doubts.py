@@ -1,0 +1,48 @@
+"""Reasons to doubt a measurement, as sentences for the person who reads it.
+
+In: a `Measurement`. Out: none, one or several sentences; a measurement with doubts is still shown. Pure.
+"""
+
+from __future__ import annotations
+
+from tuner.measurement.little import MOST_ERROR
+from tuner.values import Measurement
+
+MOST_CLIENT_SHARE = 0.8
+"""Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
+MOST_STEAL_SHARE = 0.02
+LEAST_FOR_P99 = 459
+
+
+def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
+    """What makes the figures less than they seem.
+
+    Args:
+        measurement: of one launch.
+        cores: of the machine, which steal is shared over.
+    """
+    found = []
+    if measurement.little_error > MOST_ERROR:
+        found.append(
+            "throughput and mean round trip disagree with the concurrency by "
+            f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
+            "the client or the connections could not keep it up"
+        )
+    if measurement.requests < LEAST_FOR_P99:
+        found.append(
+            f"p99 comes from {measurement.requests} requests; under {LEAST_FOR_P99} its upper end "
+            "is not known"
+        )
+    client_s = measurement.noise.client_cpu_s
+    if client_s is not None and client_s > MOST_CLIENT_SHARE * measurement.seconds:
+        share = 100 * client_s / measurement.seconds
+        found.append(
+            f"the load generator used {share:.0f} % of a core: it may be what was measured"
+        )
+    steal_s = measurement.noise.steal_s
+    if steal_s is not None and steal_s > MOST_STEAL_SHARE * cores * measurement.seconds:
+        share = 100 * steal_s / (cores * measurement.seconds)
+        found.append(
+            f"the hypervisor took {share:.1f} % of the machine's CPU time for other machines"
+        )
+    return tuple(found)
