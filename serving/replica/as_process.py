@@ -1,0 +1,282 @@
+"""Replicas as processes of this machine: their home, on the gateway's side.
+
+In: worker numbers and limits. Out: `Replica`s that are alive, limited, connected and greeted, and whose
+`ended` says how they ended. A model is not loaded here: that is an action on the wire.
+
+One template process forks the replicas (`template`); should it die, its replicas die with it, and the
+next start makes a new one. Traces are removed in any case: at `close` by this file, after a `kill -9` of
+the gateway by the template, after one of both by the next home that opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import pathlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+from serving.errors import NotReady, ReplicaStartFailed
+from serving.replica import owner, wire
+from serving.replica.cgroups import Usage
+from serving.replica.forker import Forker
+from serving.replica.limits import Limits, LimitSupport, cleanup_stale
+from serving.replica.process import Ended, Replica
+
+__all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
+
+log = logging.getLogger(__name__)
+
+WARM_TIMEOUT_S = 60.0
+"""Longest time to import a runtime."""
+_END_S = 5.0
+_REMOVAL_S = 2.0
+_RETRY_S = 0.005
+_MAX_HELLO_BYTES = 65_536
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Nest:
+    """What lives and ends with one template process."""
+
+    forker: Forker
+    directory: pathlib.Path
+    limits: Limits
+
+
+class ProcessHome:
+    """All replicas of one gateway. All methods belong to the event loop's thread."""
+
+    def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
+        self._warm_timeout_s = warm_timeout_s
+        self._kind: str | None = None
+        self._nest: _Nest | None = None
+        self._making = asyncio.Lock()
+        self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
+        self._replicas: dict[int, Replica] = {}
+        self._finishing: set[asyncio.Task[None]] = set()
+
+    @property
+    def limits_text(self) -> str:
+        """The word "enforced", or "not enforced: " and why."""
+        return self._support.text
+
+    async def open(self, kind: str) -> None:
+        """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
+
+        Raises:
+            ReplicaStartFailed: the template process does not become ready.
+        """
+        for path in cleanup_stale():
+            log.info("removed what a killed gateway left", extra={"path": str(path)})
+        self._kind = kind
+        await self._living_nest()
+        if self._support.kind is None:
+            log.warning("limits are not enforced", extra={"reason": self._support.reason})
+
+    async def start(
+        self, worker: int, *, cpu: float | None, memory_mb: int | None, ready_timeout_s: float
+    ) -> Replica:
+        """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
+
+        Args:
+            worker: a number that this home has not seen before.
+            cpu: cores, None: no limit.
+            memory_mb: MiB, None: no limit.
+            ready_timeout_s: longest wait.
+
+        Raises:
+            ReplicaStartFailed: it ended, or was not there in time.
+            LimitsUnavailable: the kernel refuses these limits.
+        """
+        nest = await self._living_nest()
+        group = nest.limits.group(worker)
+        replica = Replica(worker, nest.forker, group)
+        try:
+            replica.set_limits(cpu=cpu, memory_mb=memory_mb)
+        except BaseException:
+            if group is not None:
+                nest.limits.remove(group)
+            raise
+        self._replicas[worker] = replica
+        try:
+            async with asyncio.timeout(ready_timeout_s):
+                await self._connect(replica, nest)
+        except TimeoutError:
+            replica.abandon()
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a replica did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
+            ) from None
+        except BaseException:
+            replica.abandon()
+            raise
+        return replica
+
+    async def close(self) -> None:
+        """End all replicas and the template and remove all traces. May be called again."""
+        self._kind = None
+        async with self._making:
+            for replica in self._replicas.values():
+                replica.kill()
+            endings = [replica.ended for replica in self._replicas.values()]
+            if endings:
+                await asyncio.wait(endings, timeout=_END_S)
+            await self._remove_nest()
+
+    # The template
+
+    async def _living_nest(self) -> _Nest:
+        """The nest with a living template; a new one where there is none."""
+        async with self._making:
+            if self._kind is None:
+                raise NotReady("the home of the replicas is not open")
+            if self._nest is None or not self._nest.forker.is_alive:
+                await self._remove_nest()
+                self._nest = await self._new_nest(self._kind)
+            return self._nest
+
+    async def _new_nest(self, kind: str) -> _Nest:
+        name = owner.this_process().new_name()
+        limits = Limits(name)
+        directory = _private_directory(name)
+        try:
+            self._support = limits.open()
+            forker = await Forker.open(
+                kind,
+                directory,
+                limits.directories,
+                on_event=self._heard,
+                timeout_s=self._warm_timeout_s,
+            )
+        except BaseException:
+            limits.close()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        if not forker.forks:
+            log.warning("replicas start slowly: their runtime starts threads when it is imported")
+        return _Nest(forker=forker, directory=directory, limits=limits)
+
+    async def _remove_nest(self) -> None:
+        """End the template if it lives, and remove what it did not."""
+        nest, self._nest = self._nest, None
+        if nest is None:
+            return
+        await nest.forker.close()
+        if self._finishing:
+            await asyncio.wait(self._finishing, timeout=_END_S)
+        if not await asyncio.to_thread(nest.limits.close):
+            log.warning("control groups are left", extra={"path": str(nest.limits.directories)})
+        shutil.rmtree(nest.directory, ignore_errors=True)
+
+    # A start
+
+    async def _connect(self, replica: Replica, nest: _Nest) -> None:
+        path = nest.directory / f"{replica.worker}.sock"
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+            try:
+                listener.bind(str(path))
+            except OSError as error:
+                raise ReplicaStartFailed(
+                    "crash", f"no socket can be made at {path} ({error}); set a short TMPDIR"
+                ) from error
+            listener.listen(1)
+            listener.setblocking(False)
+            try:
+                procs = replica.group.procs_files if replica.group is not None else ()
+                nest.forker.start(replica.worker, path=path, procs=procs)
+                await _while_alive(replica, _greet(replica, listener))
+            finally:
+                path.unlink(missing_ok=True)
+
+    # What the template says
+
+    def _heard(self, forker: Forker, event: Mapping[str, Any]) -> None:
+        if event["event"] == "closed":
+            ended = Ended(reason="crash", text="its template process ended, and it ended with it")
+            for replica in list(self._replicas.values()):
+                if replica.forker is forker:
+                    self._finish(replica, ended)
+            return
+        replica = self._replicas[event["worker"]]
+        if event["event"] == "started":
+            replica.started.set_result(event["pid"])
+        else:
+            self._finish(replica, replica.ended_by(event))
+
+    def _finish(self, replica: Replica, ended: Ended) -> None:
+        """Note the last usage and remove the groups; then the replica has ended."""
+        del self._replicas[replica.worker]
+        replica.usage()
+        task = asyncio.ensure_future(self._remove_group(replica, ended))
+        self._finishing.add(task)
+        task.add_done_callback(self._finishing.discard)
+
+    async def _remove_group(self, replica: Replica, ended: Ended) -> None:
+        nest, group = self._nest, replica.group
+        if group is not None and nest is not None:
+            until_s = asyncio.get_running_loop().time() + _REMOVAL_S
+            while not nest.limits.remove(group):
+                if asyncio.get_running_loop().time() > until_s:
+                    log.warning("a control group is left", extra={"worker": replica.worker})
+                    break
+                await asyncio.sleep(_RETRY_S)
+        replica.ended.set_result(ended)
+
+
+def _private_directory(name: str) -> pathlib.Path:
+    directory = pathlib.Path(tempfile.gettempdir(), name)
+    directory.mkdir(mode=0o700)
+    return directory
+
+
+async def _while_alive(replica: Replica, work: Coroutine[Any, Any, None]) -> None:
+    """Await work that only a living replica lets finish.
+
+    Raises:
+        ReplicaStartFailed: it ended first.
+    """
+    task = asyncio.ensure_future(work)
+    waited: set[asyncio.Future[Any]] = {task, replica.ended}
+    try:
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if replica.ended.done():
+            ended = replica.ended.result()
+            text = f"a replica ended before it was ready: {ended.text}"
+            raise ReplicaStartFailed(ended.reason, text)
+        task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def _greet(replica: Replica, listener: socket.socket) -> None:
+    """Accept the replica's connection and read HELLO, and not a byte more.
+
+    Raises:
+        ReplicaStartFailed: it says something else.
+    """
+    loop = asyncio.get_running_loop()
+    replica.pid = await asyncio.shield(replica.started)
+    sock, _ = await loop.sock_accept(listener)
+    replica.connected(sock)
+    parser = wire.Parser(_MAX_HELLO_BYTES)
+    messages: list[tuple[wire.MessageType, memoryview]] = []
+    try:
+        while not messages:
+            data = await loop.sock_recv(sock, parser.missing_bytes)
+            if not data:  # it is ending; how, its end will tell
+                await asyncio.shield(replica.ended)
+                return
+            messages = parser.feed(data)
+        kind, body = messages[0]
+        if kind is not wire.MessageType.HELLO or wire.parse_hello(body).pid != replica.pid:
+            raise wire.WireError(f"it began with a {kind.name} that is not its own HELLO")
+    except wire.WireError as error:
+        text = f"a replica does not speak the wire: {error}"
+        raise ReplicaStartFailed("crash", text) from error

@@ -1,0 +1,109 @@
+"""A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
+
+In: an order {"worker", "socket", "procs"} and the pid of the template. A forked child calls `become`;
+where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`.
+
+A replica's memory counts from the moment it joins: what it shares with the template is the
+template's. Signals that ask to end are left to the gateway, which drains first: a service manager sends
+them to every process at once. A replica ends when its socket is closed, when it is killed, and with
+its template.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import logging
+import os
+import pathlib
+import random
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from serving.replica import host
+
+log = logging.getLogger(__name__)
+
+EXIT_NO_GATEWAY = 69
+"""It could not connect to the gateway (EX_UNAVAILABLE)."""
+EXIT_NOT_LIMITED = 71
+"""It could not join its control groups (EX_OSERR)."""
+
+_PR_SET_PDEATHSIG = 1
+_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def become(order: Mapping[str, Any], *, parent: int) -> int:
+    """Become the replica of an order; returns its exit code.
+
+    Args:
+        order: worker, socket (a path) and procs (files of its control groups).
+        parent: pid of the template, with which the replica ends.
+    """
+    for procs in order["procs"]:
+        try:
+            pathlib.Path(procs).write_text("0", encoding="ascii")
+        except OSError as error:
+            log.error("a replica cannot join its control group", extra={"error": str(error)})
+            return EXIT_NOT_LIMITED
+    _end_with_parent(parent)
+    ignore_requests_to_end()
+    np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
+    gc.disable()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        try:
+            sock.connect(order["socket"])
+        except OSError as error:
+            log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
+            return EXIT_NO_GATEWAY
+        return host.serve(sock)
+
+
+def _end_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != parent:
+        os._exit(0)  # it ended before the request above
+
+
+def ignore_requests_to_end() -> None:
+    """Leave SIGINT, SIGTERM and SIGHUP to the gateway."""
+    for number in _IGNORED:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def log_lines() -> None:
+    """Log to stderr, one JSON object per event, as the gateway does."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object per event, as the gateway writes them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, object] = {
+            "at": round(record.created, 3),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            "room": record.name,
+            "pid": os.getpid(),
+        }
+        for name in ("error", "model", "items"):
+            if hasattr(record, name):
+                event[name] = getattr(record, name)
+        if record.exc_info:
+            event["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(event, default=str)
+
+
+if __name__ == "__main__":
+    log_lines()
+    sys.exit(become(json.loads(sys.argv[1]), parent=int(sys.argv[2])))

@@ -1,0 +1,129 @@
+"""One replica that is a process: its socket, limits and usage, and how it ended.
+
+`as_process` makes these; whoever gets one owns its socket. All methods belong to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import signal
+import socket
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from serving.errors import NotReady
+from serving.replica.cgroups import Group, Usage
+from serving.replica.child import EXIT_NO_GATEWAY, EXIT_NOT_LIMITED
+from serving.replica.forker import Forker
+
+_EXITS = {
+    EXIT_NO_GATEWAY: "it could not connect to the gateway",
+    EXIT_NOT_LIMITED: "it could not join its control groups",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a replica ended.
+
+    oom: the kernel killed it for memory. killed: by SIGKILL, ours or another's. crash: by another
+    signal or with an error code. exit: in order, after its socket was closed.
+    """
+
+    reason: Literal["oom", "crash", "killed", "exit"]
+    text: str
+
+
+class Replica:
+    """One process of a home, told from the others by its worker number."""
+
+    def __init__(self, worker: int, forker: Forker, group: Group | None) -> None:
+        loop = asyncio.get_running_loop()
+        self.worker = worker
+        self.pid = 0
+        self.ended: asyncio.Future[Ended] = loop.create_future()
+        self.started: asyncio.Future[int] = loop.create_future()
+        """Its pid, as soon as there is a process."""
+        self.forker = forker
+        self.group = group
+        self._sock: socket.socket | None = None
+        self._memory_mb: int | None = None
+        self._was_killed = False
+        self._last_usage = Usage()
+
+    @property
+    def sock(self) -> socket.socket:
+        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
+        if self._sock is None:
+            raise NotReady(f"replica {self.worker} is not connected")
+        return self._sock
+
+    def connected(self, sock: socket.socket) -> None:
+        """Its side has connected."""
+        self._sock = sock
+
+    def abandon(self) -> None:
+        """End a replica that nobody got to see, and close its socket."""
+        self.kill()
+        if self._sock is not None:
+            self._sock.close()
+
+    def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Change the limits and read them back; nothing happens where limits cannot be enforced.
+
+        Raises:
+            LimitsUnavailable: the kernel refused, as when memory would fall below what is used; the
+                old limits hold.
+        """
+        if self.group is not None:
+            self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
+        self._memory_mb = memory_mb
+
+    def usage(self) -> Usage:
+        """What it has used so far; after its end, what it had used at the last."""
+        if self.group is not None and not self.ended.done():
+            self._last_usage = self.group.usage()
+        return self._last_usage
+
+    def kill(self) -> None:
+        """End it at once; `ended` follows. May be called again."""
+        if not self.ended.done():
+            self._was_killed = True
+            self.forker.kill(self.worker)
+
+    async def stop(self, grace_s: float) -> Ended:
+        """Let it finish its batch and end; it is killed when that takes longer than `grace_s`."""
+        if self._sock is not None:
+            with contextlib.suppress(OSError):  # closed by its owner
+                self._sock.shutdown(socket.SHUT_WR)
+        done, _ = await asyncio.wait({self.ended}, timeout=grace_s)
+        if not done:
+            self.kill()
+        return await asyncio.shield(self.ended)
+
+    def ended_by(self, event: Mapping[str, Any]) -> Ended:
+        """How it ended, from the template's report and the group's count of kills for memory."""
+        number = event.get("signal")
+        if number is None:
+            code = event["code"]
+            if not code:
+                return Ended(reason="exit", text="exited in order")
+            why = _EXITS.get(code, "its error output has the reason")
+            return Ended(reason="crash", text=f"exited with code {code}: {why}")
+        name = f"signal {number} ({signal.Signals(number).name})"
+        if number != signal.SIGKILL:
+            return Ended(reason="crash", text=f"ended by {name}")
+        if self._was_killed:
+            return Ended(reason="killed", text=f"killed by {name}, as asked")
+        if self.group is not None and self.group.oom_kills():
+            return Ended(reason="oom", text=self._oom_text(self.group))
+        return Ended(reason="killed", text=f"killed by {name}, not for its memory")
+
+    def _oom_text(self, group: Group) -> str:
+        peak_mb = group.usage().peak_memory_mb
+        facts = [] if peak_mb is None else [f"peak {peak_mb:.0f} MiB"]
+        if self._memory_mb is not None:
+            facts.append(f"limit {self._memory_mb} MiB")
+        return f"the kernel killed it for memory ({', '.join(facts)}); raise replica.memory_mb"

@@ -1,0 +1,221 @@
+"""The template process: imports a model runtime once, then forks a replica whenever one is asked for.
+
+    python -m serving.replica.template CONTROL_FD KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
+
+In, on the control socket, JSON lines: {"do": "start", "worker", "socket", "procs": [..]} and
+{"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"}, {"event": "started", "worker",
+"pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}. What a forked process does is in
+`child`.
+
+It owns the clean-up. When the control socket ends, because the gateway closed it or was killed, the
+template kills its replicas, removes the groups and the directory that it was told of at its start, and
+exits. So it must outlive its parent: it has no parent-death signal (that would also fire when the
+gateway's thread ends that started it) and runs in a session of its own, where no signal of a terminal
+reaches it. Its replicas have one, SIGKILL, so that nothing outlives a killed template.
+
+Only a process of one thread can be forked safely: what other threads hold is locked for ever in the
+child. numpy with one BLAS thread starts none; ONNX Runtime starts one on import, for telemetry, unless
+ORT_DISABLE_TELEMETRY is set (`forker.environment`). Should a runtime start threads all the same, replicas are
+started as fresh processes instead, which takes as long as the import.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import logging
+import os
+import pathlib
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from serving import models
+from serving.replica import child
+
+log = logging.getLogger(__name__)
+
+_CLEANUP_S = 5.0
+_RETRY_S = 0.005
+_RECEIVED_BYTES = 65_536
+
+
+class Template:
+    """The loop: orders in, forks and reports out."""
+
+    def __init__(self, control: socket.socket, *, forks: bool) -> None:
+        self._control = control
+        self._forks = forks
+        self._workers: dict[int, int] = {}
+        """Pid of every living replica -> its worker number."""
+        self._received = b""
+        self._wake_in, self._wake_out = socket.socketpair()
+        for end in (self._wake_in, self._wake_out):
+            end.setblocking(False)
+
+    def run(self) -> None:
+        """Serve orders until the control socket ends."""
+        signal.set_wakeup_fd(self._wake_in.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, _nothing)
+        poll = select.poll()
+        poll.register(self._control, select.POLLIN)
+        poll.register(self._wake_out, select.POLLIN)
+        while True:
+            ready = {descriptor for descriptor, _ in poll.poll()}
+            if self._wake_out.fileno() in ready:
+                self._drain_wakeups()
+                self._reap()
+            if self._control.fileno() in ready and not self._read_orders():
+                return
+
+    def kill_all(self) -> None:
+        """End all replicas and wait until they are gone, within a bounded time."""
+        until_s = time.monotonic() + _CLEANUP_S
+        while self._workers and time.monotonic() < until_s:
+            for pid in self._workers:
+                os.kill(pid, signal.SIGKILL)
+            self._reap(tell=False)
+            time.sleep(_RETRY_S)
+
+    def _drain_wakeups(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_out.recv(_RECEIVED_BYTES):
+                pass
+
+    def _read_orders(self) -> bool:
+        """Carry out what has come; False at the end of the control socket."""
+        try:
+            data = self._control.recv(_RECEIVED_BYTES)
+        except ConnectionError:
+            return False
+        *lines, self._received = (self._received + data).split(b"\n")
+        for line in lines:
+            order = json.loads(line)
+            if order["do"] == "start":
+                self._start(order)
+            else:
+                self._kill(order["worker"])
+        return bool(data)
+
+    def _start(self, order: dict[str, Any]) -> None:
+        pid = self._fork(order) if self._forks else _spawn(order)
+        self._workers[pid] = order["worker"]
+        self._tell({"event": "started", "worker": order["worker"], "pid": pid})
+
+    def _fork(self, order: dict[str, Any]) -> int:
+        template = os.getpid()
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for end in (self._control, self._wake_in, self._wake_out):
+                end.close()
+            code = child.become(order, parent=template)
+        except BaseException:
+            log.exception("a replica ended by an exception")
+        finally:
+            logging.shutdown()
+            os._exit(code)
+
+    def _kill(self, worker: int) -> None:
+        for pid, known in self._workers.items():
+            if known == worker:
+                os.kill(pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+
+    def _reap(self, *, tell: bool = True) -> None:
+        while self._workers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            worker = self._workers.pop(pid, None)
+            if worker is None or not tell:
+                continue
+            event: dict[str, object] = {"event": "ended", "worker": worker, "pid": pid}
+            if os.WIFSIGNALED(status):
+                event["signal"] = os.WTERMSIG(status)
+            else:
+                event["code"] = os.WEXITSTATUS(status)
+            self._tell(event)
+
+    def _tell(self, event: Mapping[str, object]) -> None:
+        with contextlib.suppress(ConnectionError):  # the end of the socket is seen by `run`
+            self._control.sendall(json.dumps(event).encode() + b"\n")
+
+
+def _spawn(order: Mapping[str, Any]) -> int:
+    """Start a replica as a process that shares nothing with this one."""
+    module = "serving.replica.child"
+    arguments = [sys.executable, "-m", module, json.dumps(order), str(os.getpid())]
+    return os.posix_spawn(sys.executable, arguments, os.environ)
+
+
+def _nothing(_signal: int, _frame: object) -> None:
+    """A handler, so that the signal wakes the loop."""
+
+
+def _warm_up(kind: str) -> bool:
+    """Import what replicas of a kind will need; whether this process can be forked afterwards."""
+    try:
+        importlib.import_module(models.KINDS[kind])
+    except (KeyError, ImportError) as error:  # the replica's LOAD says it to those who wait
+        log.warning("a model runtime cannot be imported", extra={"error": str(error)})
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - also counts native threads
+    except OSError:
+        return sys.platform != "darwin" and threading.active_count() == 1
+    return threads == 1
+
+
+def _remove_group(root: pathlib.Path) -> None:
+    """Remove a directory of control groups, whose processes are just ending."""
+    until_s = time.monotonic() + _CLEANUP_S
+    while root.exists() and time.monotonic() < until_s:
+        with contextlib.suppress(OSError):
+            for path in [path for path in root.iterdir() if path.is_dir()]:
+                with contextlib.suppress(OSError):
+                    path.rmdir()
+            root.rmdir()
+            return
+        time.sleep(_RETRY_S)
+
+
+def main() -> None:
+    """Run the template with the arguments of the command line."""
+    began_s = time.monotonic()
+    descriptor, kind, directory, *groups = sys.argv[1:]
+    child.log_lines()
+    child.ignore_requests_to_end()
+    control = socket.socket(fileno=int(descriptor))
+    control.set_inheritable(False)
+    forks = _warm_up(kind)
+    template = Template(control, forks=forks)
+    warm_s = time.monotonic() - began_s
+    try:
+        warm = {"event": "warm", "forks": forks, "warm_s": warm_s}
+        control.sendall(json.dumps(warm).encode() + b"\n")
+        template.run()
+    except ConnectionError:
+        pass
+    finally:
+        template.kill_all()
+        for root in groups:
+            _remove_group(pathlib.Path(root))
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
