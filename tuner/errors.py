@@ -91,18 +91,16 @@ class StudyBusy(TunerError):
 
 
 class Interrupted(TunerError):
-    """A signal ended the command; `resume` is what goes on, None where nothing was kept."""
+    """A signal ended the command; `text` says what was kept, and how to go on."""
 
     exit_code = 130
 
-    def __init__(self, resume: str | None) -> None:
-        super().__init__(resume)
-        self.resume = resume
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
 
     def __str__(self) -> str:
-        if self.resume is None:
-            return "interrupted before anything was kept"
-        return f"interrupted; everything measured is kept, go on with: {self.resume}"
+        return f"interrupted; {self.text}"
 
 
 class LaunchFailed(TunerError):

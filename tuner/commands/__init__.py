@@ -1,1 +1,10 @@
-"""One file per sub-command of `tune`: its options, and what it does with them."""
+"""The sub-commands of `tune`, one file each: its options, and what it does with them.
+
+A command offers
+
+    NAME, SUMMARY                      how it is called, and one line for the help
+    add_arguments(parser)              its options
+    run(arguments, terminal) -> Said   what it did, for people and as one JSON object
+
+and raises `TunerError` for everything that a user can cause. The registry is in `tuner.cli`.
+"""

@@ -180,7 +180,7 @@ class _StandardError:
             line = raw.decode(errors="replace").rstrip()
             if line:
                 self._lines.append(line)
-                _log.info("engine said", extra={"fields": {"line": line}})
+                _log.info("engine said", extra={"fields": {"said": _parsed(line)}})
 
 
 def _command(model: str, configuration: Configuration) -> list[str]:
@@ -270,11 +270,16 @@ def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
     process.wait()
 
 
-def _event_text(line: str) -> str:
+def _parsed(line: str) -> Any:
+    """The server's event as data, or the line as it is."""
     try:
-        event = json.loads(line)
+        return json.loads(line)
     except ValueError:
         return line
-    return (
-        str(event.get("error") or event.get("event") or line) if isinstance(event, dict) else line
-    )
+
+
+def _event_text(line: str) -> str:
+    event = _parsed(line)
+    if not isinstance(event, dict):
+        return line
+    return str(event.get("error") or event.get("event") or line)

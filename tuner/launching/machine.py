@@ -54,15 +54,16 @@ def describe(machine: MachineFacts) -> dict[str, Any]:
     """Facts of host and software for `environment.json`."""
     return {
         "recorded_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-        "host": socket.gethostname(),
-        "cpu_model": _cpu_model(),
-        "cores": machine.cores,
-        "cores_of_host": os.cpu_count(),
-        "memory_mb": machine.memory_mb,
-        "kernel": platform.release(),
-        "architecture": platform.machine(),
-        "python": sys.version.split()[0],
-        "packages": _versions(),
+        "host": {
+            "name": socket.gethostname(),
+            "system": f"{platform.system()} {platform.release()}",
+            "architecture": platform.machine(),
+            "cpu": _cpu_model(),
+            "cores": machine.cores,
+            "cores_of_host": os.cpu_count(),
+            "memory_mb": machine.memory_mb,
+        },
+        "versions": {"python": sys.version.split()[0], **_versions()},
     }
 
 

@@ -23,6 +23,7 @@ import yaml
 
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
 
+SETTINGS_FILE = "settings.yaml"
 MARK = "# A study of Luthier."
 """First line of `settings.yaml`: a folder without it is not ours, and is never deleted."""
 FILES = frozenset(
@@ -30,11 +31,12 @@ FILES = frozenset(
         "best.yaml",
         "compare.html",
         "compare.json",
+        "compare.yaml",
         "environment.json",
         "lock",
         "log.jsonl",
         "report.html",
-        "settings.yaml",
+        SETTINGS_FILE,
         "space.yaml",
         "study.db",
         "study.db-journal",
@@ -89,13 +91,24 @@ class RunFolder:
     def is_study(self) -> bool:
         """Whether the folder is a study of ours."""
         try:
-            with (self.path / "settings.yaml").open(encoding="utf-8") as file:
+            with (self.path / SETTINGS_FILE).open(encoding="utf-8") as file:
                 return file.readline().rstrip("\n") == MARK
         except (OSError, UnicodeDecodeError):
             return False
 
-    def create(self, settings: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+    def create(
+        self,
+        settings: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        *,
+        settings_file: str = SETTINGS_FILE,
+    ) -> None:
         """Make the folder with its settings and environment.
+
+        Args:
+            settings: what was asked for.
+            environment: where it runs.
+            settings_file: another name makes a folder that is no study, such as a comparison's.
 
         Raises:
             StorageFailed: it cannot be written; what had been written is removed again.
@@ -106,7 +119,7 @@ class RunFolder:
         try:
             self.write_json("environment.json", environment)
             self.write_text(
-                "settings.yaml", MARK + "\n" + yaml.safe_dump(dict(settings), sort_keys=False)
+                settings_file, MARK + "\n" + yaml.safe_dump(dict(settings), sort_keys=False)
             )
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -139,7 +152,7 @@ class RunFolder:
         Raises:
             WrongUse: the file is missing or broken.
         """
-        path = self.path / "settings.yaml"
+        path = self.path / SETTINGS_FILE
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:

@@ -13,6 +13,7 @@ the defaults.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import sqlite3
 import warnings
@@ -32,8 +33,23 @@ from tuner.store import trial_rows
 from tuner.store.trial_rows import TrialResult
 from tuner.values import Configuration, Trial
 
+Sampler = BaseSampler
+"""What proposes configurations; any sampler of Optuna's interface."""
+Distributions = Mapping[str, BaseDistribution]
+"""Parameter -> its distribution, the form in which a space is given to Optuna."""
+PROPOSAL = "sampler:proposal"
+"""User attribute in which a sampler keeps what it proposed, `origin` among it."""
 BUSY_TIMEOUT_S = 20.0
 """How long SQLite waits for a reader (a dashboard) to let go."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Proposed:
+    """A running trial: what it launches, and who proposed it."""
+
+    trial: optuna.Trial
+    configuration: Configuration
+    origin: str
 
 
 class StudyStore:
@@ -51,7 +67,6 @@ class StudyStore:
         *,
         database: pathlib.Path,
         url: str | None,
-        is_minimised: bool,
         facts: Mapping[str, Any],
     ) -> StudyStore:
         """A new study.
@@ -60,7 +75,6 @@ class StudyStore:
             name: name of the study inside the storage.
             database: SQLite file to use without a URL.
             url: an Optuna storage URL.
-            is_minimised: direction of the objective.
             facts: plain data kept with the study.
 
         Raises:
@@ -74,7 +88,7 @@ class StudyStore:
                 study = optuna.create_study(
                     storage=storage,
                     study_name=name,
-                    direction="minimize" if is_minimised else "maximize",
+                    direction="minimize",
                 )
             except optuna.exceptions.DuplicatedStudyError:
                 raise StudyExists(name) from None
@@ -109,29 +123,47 @@ class StudyStore:
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             self.study.enqueue_trial(dict(configuration), user_attrs={"origin": origin})
 
-    def ask(self, distributions: Mapping[str, BaseDistribution]) -> optuna.Trial:
-        """The next trial, with a value for every distribution; it is RUNNING until told."""
-        with _storage_errors(self._where):
-            return self.study.ask(dict(distributions))
+    def ask(self, distributions: Distributions, *, else_origin: str) -> Proposed:
+        """The next configuration to launch; its trial is RUNNING until told.
 
-    def describe(self, trial: optuna.Trial, configuration: Configuration, origin: str) -> None:
-        """Write what a running trial launches, before it is launched."""
+        Args:
+            distributions: one for every knob.
+            else_origin: what to call it where neither the queue nor the sampler says.
+        """
         with _storage_errors(self._where):
+            trial = self.study.ask(dict(distributions))
+            # The sampler writes beside the trial object, so the storage is asked for what it wrote.
+            attrs = self.study.get_trials(deepcopy=False)[trial.number].user_attrs
+            by_sampler = attrs.get(PROPOSAL, {}).get("origin")
+            origin = str(attrs.get("origin") or by_sampler or else_origin)
+            configuration = Configuration(trial.params)
             trial.set_user_attr("configuration", dict(configuration))
-            if trial.user_attrs.get("origin") != origin:
+            if attrs.get("origin") != origin:
                 trial.set_user_attr("origin", origin)
+        return Proposed(trial=trial, configuration=configuration, origin=origin)
 
-    def tell(self, trial: optuna.Trial, result: TrialResult) -> None:
+    def tell(self, proposed: Proposed, result: TrialResult) -> Trial:
         """End a trial with its result."""
         with _storage_errors(self._where):
             for name, value in trial_rows.attributes(result).items():
-                trial.set_user_attr(name, value)
+                proposed.trial.set_user_attr(name, value)
             is_ok = result.outcome.status == "ok" and result.objective is not None
             self.study.tell(
-                trial,
+                proposed.trial,
                 result.objective if is_ok else None,
                 state=TrialState.COMPLETE if is_ok else TrialState.PRUNED,
             )
+        return Trial(
+            number=proposed.trial.number,
+            configuration=proposed.configuration,
+            outcome=result.outcome,
+            measurement=result.measurement,
+            origin=proposed.origin,
+            objective=result.objective if is_ok else None,
+            launch_s=result.launch_s,
+            overhead_s=result.overhead_s,
+            started_at=result.started_at,
+        )
 
     def give_up_running(self, reason: str) -> int:
         """Mark trials that nobody measures any more: they count for nothing. Returns how many."""
@@ -147,6 +179,18 @@ class StudyStore:
         """All trials that ended, by number."""
         with _storage_errors(self._where):
             return trial_rows.as_trials(self.study.get_trials(deepcopy=False))
+
+    def note(self, text: str) -> None:
+        """Keep a line for the readers of the study, once."""
+        with _storage_errors(self._where):
+            notes = list(self.study.user_attrs.get("notes", []))
+            if text not in notes:
+                self.study.set_user_attr("notes", [*notes, text])
+
+    def notes(self) -> tuple[str, ...]:
+        """The lines that were kept, in order."""
+        with _storage_errors(self._where):
+            return tuple(self.study.user_attrs.get("notes", []))
 
     def facts(self) -> dict[str, Any]:
         """The plain data that was kept with the study."""

@@ -28,7 +28,7 @@ DEFAULT = Configuration({"replica.count": 1, "routing.policy": "least-loaded"})
 
 def created(path: pathlib.Path, url: str | None = None) -> StudyStore:
     store = StudyStore.create(
-        "s", database=path / "study.db", url=url, is_minimised=True, facts={"model": "echo"}
+        "s", database=path / "study.db", url=url, facts={"model": "echo"}
     )
     store.use_sampler(optuna.samplers.RandomSampler(seed=1))
     return store
@@ -50,9 +50,9 @@ def result(objective: float | None, outcome: Outcome = OK) -> TrialResult:
 
 
 def run_one(store: StudyStore, ended: TrialResult, origin: str = "initial") -> None:
-    trial = store.ask(DISTRIBUTIONS)
-    store.describe(trial, Configuration(trial.params), origin)
-    store.tell(trial, ended)
+    proposed = store.ask(DISTRIBUTIONS, else_origin="initial")
+    assert proposed.origin == origin
+    assert store.tell(proposed, ended) == store.trials()[-1]
 
 
 def test_trials_come_back_as_they_were_told(tmp_path: pathlib.Path) -> None:
@@ -71,6 +71,9 @@ def test_trials_come_back_as_they_were_told(tmp_path: pathlib.Path) -> None:
     assert trials[0].measurement == measured()
     assert trials[1].outcome == oom
     assert reopened.facts() == {"model": "echo"}
+    for _ in range(2):
+        reopened.note("payloads are synthetic")
+    assert store.notes() == ("payloads are synthetic",)
 
 
 def test_a_lost_trial_is_pruned_so_that_samplers_learn_from_it(tmp_path: pathlib.Path) -> None:
@@ -90,7 +93,7 @@ def test_a_killed_owner_loses_the_running_trial_alone(tmp_path: pathlib.Path) ->
         "from tests.tuner.store import test_study_store as t\n"
         "store = t.created(pathlib.Path(sys.argv[1]))\n"
         "for i in range(3): t.run_one(store, t.result(10.0 + i))\n"
-        "trial = store.ask(t.DISTRIBUTIONS)\n"
+        "trial = store.ask(t.DISTRIBUTIONS, else_origin='initial')\n"
         "print('asked', flush=True); time.sleep(60)\n"
     )
     root = str(pathlib.Path(__file__).resolve().parents[3])

@@ -1,0 +1,295 @@
+"""The bench: one engine, one load generator, and launches of configurations on them.
+
+A launch is new replicas under a configuration, a warm-up, a measured load, and what the replicas
+report after it. The gateway and the client live on between launches, so that a launch costs its
+measurement and little more; `launch_fresh` pays for a server of its own, for the final comparison.
+A server that dies is one failed launch: the next launch starts another.
+
+In: configurations. Out: `Launch`, whatever happened. Owns two processes; use it as a context
+manager, from one thread.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from typing import Any, Self
+
+from serving.values import Signature
+from tuner import outcomes
+from tuner.errors import LaunchFailed, LoadFailed
+from tuner.launching.engine_process import EngineProcess
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.measurement import host
+from tuner.measurement.outcome import measure_outcome
+from tuner.settings import MeasurementSettings
+from tuner.traffic.generator import Generator, LoadResult
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.values import Configuration, Measurement, Outcome, RequestRecords
+
+WARMUP_ROUND_TRIPS = 3
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Launch:
+    """What one launch gave."""
+
+    configuration: Configuration
+    outcome: Outcome
+    measurement: Measurement | None
+    """None unless the outcome is ok; whether it keeps a limit is not judged here."""
+    records: RequestRecords | None
+    """Every request of the load, where there was one."""
+    launch_s: float
+    loaded_s: float
+    """Warm-up and measured time; 0 where no load was driven to its end."""
+    started_at: float
+    """Unix time."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """What the engine says of itself."""
+
+    model: str
+    version: str
+    kind: str
+    signature: Signature
+    limits: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Observed:
+    """One load with what the replicas reported on both sides of it."""
+
+    before: ReplicaFacts
+    load: LoadResult
+    after: ReplicaFacts
+
+
+class Bench:
+    """One engine and one load generator."""
+
+    def __init__(self, *, model: str, concurrency: int, settings: MeasurementSettings) -> None:
+        self.model = model
+        self.concurrency = concurrency
+        self.settings = settings
+        self._generator = Generator()
+        self._engine: EngineProcess | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def start(self, configuration: Configuration | None = None) -> Served:
+        """Start the engine, and say what it serves.
+
+        Raises:
+            WrongUse, LaunchFailed: the server does not start, with its own line.
+        """
+        self.stop_engine()
+        self._engine = EngineProcess.start(self.model, configuration)
+        return _served(self._engine.admin.settings())
+
+    def send(self, payloads: Payloads) -> None:
+        """What the following launches send."""
+        self._generator.set_payloads(payloads)
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host and query port of the running engine."""
+        return None if self._engine is None else (self._engine.facts.host, self._engine.facts.port)
+
+    def launch(self, configuration: Configuration) -> Launch:
+        """Launch a configuration on the running engine and measure it."""
+        started_at, before_s = time.time(), time.monotonic()
+        try:
+            engine = self._living_engine()
+            engine.apply(configuration)
+        except LaunchFailed as error:
+            return self._refused(configuration, error, started_at, time.monotonic() - before_s)
+        return self._measured(engine, configuration, started_at, time.monotonic() - before_s)
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
+        started_at, before_s = time.time(), time.monotonic()
+        self.stop_engine()
+        try:
+            self._engine = EngineProcess.start(self.model, configuration)
+        except LaunchFailed as error:
+            return self._refused(configuration, error, started_at, time.monotonic() - before_s)
+        launch_s = time.monotonic() - before_s
+        try:
+            return self._measured(self._engine, configuration, started_at, launch_s)
+        finally:
+            self.stop_engine()
+
+    def observe(
+        self, configuration: Configuration, *, concurrency: int, seconds: float
+    ) -> Observed:
+        """Launch a configuration, and look at its replicas before and after a load of any
+        concurrency.
+
+        Raises:
+            LaunchFailed, LoadFailed: it could not be done.
+        """
+        engine = self._living_engine()
+        engine.apply(configuration)
+        before = engine.replica_facts()
+        plan = dataclasses.replace(
+            self._plan(engine), concurrency=concurrency, seconds=seconds, requests=None
+        )
+        load = self._generator.run(plan)
+        return Observed(before=before, load=load, after=engine.replica_facts())
+
+    def stop_engine(self) -> None:
+        """End the engine, if there is one."""
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.stop()
+
+    def close(self) -> None:
+        """End both processes."""
+        try:
+            self._generator.close()
+        finally:
+            self.stop_engine()
+
+    def _living_engine(self) -> EngineProcess:
+        if self._engine is not None and self._engine.is_running():
+            return self._engine
+        self.start()
+        assert self._engine is not None
+        return self._engine
+
+    def _refused(
+        self, configuration: Configuration, error: LaunchFailed, started_at: float, launch_s: float
+    ) -> Launch:
+        if error.cause == "crash":
+            self.stop_engine()
+        return Launch(
+            configuration=configuration,
+            outcome=outcomes.of_refusal(error),
+            measurement=None,
+            records=None,
+            launch_s=launch_s,
+            loaded_s=0.0,
+            started_at=started_at,
+        )
+
+    def _measured(
+        self,
+        engine: EngineProcess,
+        configuration: Configuration,
+        started_at: float,
+        launch_s: float,
+    ) -> Launch:
+        load: LoadResult | None = None
+        measurement: Measurement | None = None
+        try:
+            before = _Readings.of(engine)
+            load = self._generator.run(self._plan(engine))
+            after = _Readings.of(engine)
+            outcome, measurement = self._judged(load, before, after, configuration)
+        except LaunchFailed as error:
+            is_ended = not engine.is_running()
+            outcome = outcomes.engine_gone(engine.last_words() if is_ended else error.text)
+            self.stop_engine()
+        except LoadFailed as error:
+            outcome = self._without_load(engine, configuration, error)
+        return Launch(
+            configuration=configuration,
+            outcome=outcome,
+            measurement=measurement,
+            records=None if load is None else load.records,
+            launch_s=launch_s,
+            loaded_s=0.0 if load is None else load.measured_end_s,
+            started_at=started_at,
+        )
+
+    def _plan(self, engine: EngineProcess) -> LoadPlan:
+        settings = self.settings
+        return LoadPlan(
+            host=engine.facts.host,
+            port=engine.facts.port,
+            concurrency=self.concurrency,
+            seconds=settings.seconds if settings.requests is None else None,
+            requests=settings.requests,
+            warmup=Warmup(seconds=settings.warmup_s, round_trips=WARMUP_ROUND_TRIPS),
+            timeout_s=settings.timeout_s,
+        )
+
+    def _judged(
+        self,
+        load: LoadResult,
+        before: _Readings,
+        after: _Readings,
+        configuration: Configuration,
+    ) -> tuple[Outcome, Measurement | None]:
+        died = outcomes.of_deaths(after.replicas, configuration)
+        if died is not None:
+            return died, None
+        noise = host.noise_between(
+            before.host,
+            after.host,
+            client_cpu_s=load.client_cpu_s,
+            throttled_s=_difference(after.replicas.throttled_s, before.replicas.throttled_s),
+            peak_memory_mb=after.replicas.peak_memory_mb,
+        )
+        return measure_outcome(
+            load.records,
+            concurrency=self.concurrency,
+            warmup_s=load.warmup_end_s,
+            seconds=load.measured_s,
+            block_s=self.settings.block_s,
+            noise=noise,
+        )
+
+    def _without_load(
+        self, engine: EngineProcess, configuration: Configuration, error: LoadFailed
+    ) -> Outcome:
+        if not engine.is_running():
+            outcome = outcomes.engine_gone(engine.last_words())
+            self.stop_engine()
+            return outcome
+        try:
+            deaths = outcomes.of_deaths(engine.replica_facts(), configuration)
+        except LaunchFailed as gone:
+            self.stop_engine()
+            return outcomes.engine_gone(gone.text)
+        return deaths or outcomes.lost_load(str(error))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Readings:
+    """Replicas and host at one side of a load."""
+
+    replicas: ReplicaFacts
+    host: host.HostReading
+
+    @classmethod
+    def of(cls, engine: EngineProcess) -> _Readings:
+        """Read both; server time is the gateway's and the replicas'."""
+        replicas = engine.replica_facts()
+        pids = (engine.facts.pid, *(replica.pid for replica in replicas.replicas))
+        return cls(replicas=replicas, host=host.read(pids))
+
+
+def _difference(after: float | None, before: float | None) -> float | None:
+    return None if after is None or before is None else after - before
+
+
+def _served(answer: dict[str, Any]) -> Served:
+    model = answer["model"]
+    return Served(
+        model=str(model["name"]),
+        version=str(model["version"]),
+        kind=str(model["kind"]),
+        signature=Signature.from_json(model["signature"]),
+        limits=str(answer["limits"]),
+    )

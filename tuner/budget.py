@@ -1,0 +1,61 @@
+"""How much of a study is left: trials, time, and when its end can be expected.
+
+In: the settings, the number of trials that ended and how long they took. Out: seconds and a reason
+to stop. Verification belongs to the longest time: trials stop early enough for it. Pure; seconds
+throughout.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Sequence
+
+EXPECTED_OVERHEAD_S = 0.5
+"""Of a trial before any was seen: new replicas, the proposal, and keeping the result."""
+EXPECTED_START_S = 1.6
+"""Of a fresh server before any was seen: start to ready, and its end."""
+MOST_FOR_VERIFICATION = 0.4
+"""Largest share of the longest time that is kept for verification: the search has more."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What a study may use."""
+
+    trials: int
+    initial: int
+    max_time_s: float
+    load_s: float
+    """Warm-up and measured time of one launch."""
+    pairs: int
+
+    def trial_s(self, walls_s: Sequence[float]) -> float:
+        """Expected time of one trial, from those that were seen."""
+        if not walls_s:
+            return self.load_s + EXPECTED_OVERHEAD_S
+        return statistics.median(walls_s)
+
+    def verification_s(self, pairs: int | None = None) -> float:
+        """Expected time of the verification."""
+        return 2 * (self.pairs if pairs is None else pairs) * (self.load_s + EXPECTED_START_S)
+
+    def left_s(self, done: int, walls_s: Sequence[float]) -> float:
+        """Expected time to the end of the study."""
+        return max(0, self.trials - done) * self.trial_s(walls_s) + self.verification_s()
+
+    def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
+        """Why no further trial may start; None while one may."""
+        if done >= self.trials:
+            return f"all {self.trials} trials were launched"
+        kept_s = min(self.verification_s(), MOST_FOR_VERIFICATION * self.max_time_s)
+        if done and used_s + self.trial_s(walls_s) + kept_s > self.max_time_s:
+            return (
+                f"the longest time of {self.max_time_s:g} s leaves room for the verification only "
+                f"({done} of {self.trials} trials were launched)"
+            )
+        return None
+
+    def pairs_in(self, left_s: float) -> int:
+        """Pairs of the verification that fit into the time left, at least two."""
+        return max(2, min(self.pairs, int(left_s / self.verification_s(1))))

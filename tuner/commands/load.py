@@ -1,0 +1,222 @@
+"""`tune load`: drive any HTTP server at a set concurrency and say how long round trips take."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import http.client
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import rich.console
+import rich.table
+import rich.text
+
+from serving import zoo
+from serving.values import Signature
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.errors import LoadFailed, TunerError, WrongUse
+from tuner.launching import machine
+from tuner.measurement import host
+from tuner.measurement.doubts import doubts
+from tuner.measurement.outcome import measure_outcome
+from tuner.report import wording
+from tuner.settings import MeasurementSettings
+from tuner.study import Terminal, resumable
+from tuner.traffic import payload_files, payloads
+from tuner.traffic.generator import Generator, LoadResult
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.target import Target, parse_header, parse_url
+from tuner.values import Interval, Measurement
+
+NAME = "load"
+SUMMARY = "drive a running server and print its round trips"
+SYNTHETIC_REQUESTS = 64
+METADATA_TIMEOUT_S = 10.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The server, what is sent, and the load."""
+    parser.add_argument(
+        "url",
+        metavar="URL",
+        help="the server: http://HOST:PORT with --model, or the whole URL of a model or a page",
+    )
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        help="model of an Open Inference Protocol server; default: from the URL",
+    )
+    parser.add_argument(
+        "--header",
+        action="append",
+        default=[],
+        metavar="'NAME: VALUE'",
+        help="header that is sent with every request; may be repeated; default none",
+    )
+    options.add_group(parser, "target", only=["concurrency", "payload"])
+    options.add_group(parser, "measurement", only=["requests", "seconds", "warmup_s", "timeout_s"])
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Drive the load and summarise it."""
+    settings = options.group_of(arguments, MeasurementSettings)
+    if arguments.concurrency < 1:
+        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+    target = parse_url(arguments.url)
+    if arguments.model:
+        target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
+    sent = _payloads(target, getattr(arguments, "payload", None), arguments.header)
+    with resumable(None), Generator() as generator:
+        terminal.console.print(
+            f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}"
+        )
+        generator.set_payloads(sent)
+        before = host.read()
+        result = generator.run(_plan(target, arguments.concurrency, settings))
+        after = host.read()
+    return _said(result, before, after, arguments.concurrency, settings, sent)
+
+
+def _plan(target: Target, concurrency: int, settings: MeasurementSettings) -> LoadPlan:
+    return LoadPlan(
+        host=target.host,
+        port=target.port,
+        concurrency=concurrency,
+        seconds=settings.seconds if settings.requests is None else None,
+        requests=settings.requests,
+        warmup=Warmup(seconds=settings.warmup_s),
+        timeout_s=settings.timeout_s,
+    )
+
+
+def _payloads(target: Target, file: str | None, headers: list[str]) -> Payloads:
+    """What is sent: a model's inputs, or the file as it is, or nothing but the request line."""
+    extra = dict(parse_header(text) for text in headers)
+    if target.metadata_path is None:
+        return _raw(target, file, extra)
+    name = target.model or ""
+    signature = _signature(target, extra)
+    if file is not None:
+        found = payload_files.from_file(pathlib.Path(file), signature, model=name)
+    else:
+        found = _sample(name, signature)
+    path = target.infer_path or found.path
+    return dataclasses.replace(found, path=path, headers={**found.headers, **extra})
+
+
+def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
+    if target.path == "/" and file is None:
+        raise WrongUse(
+            f"URL http://{target.host}:{target.port}/ names no model: give --model NAME, or the URL of a page"
+        )
+    if file is None:
+        return payloads.raw(
+            [b""], path=target.path, method="GET", headers=headers, description="GET without a body"
+        )
+    try:
+        body = pathlib.Path(file).read_bytes()
+    except OSError as error:
+        raise WrongUse(f"--payload {file}: {error.strerror or error}") from error
+    return payloads.raw(
+        [body],
+        path=target.path,
+        method="POST",
+        headers=headers,
+        description=f"{file}, {len(body)} bytes",
+    )
+
+
+def _sample(model: str, signature: Signature) -> Payloads:
+    """The sample of a bundled model of that name where it fits, else random inputs."""
+    card = zoo.find(model) if model in zoo.names() else None
+    if card is not None and card.sample is not None:
+        try:
+            return payload_files.from_npz(card.sample, signature, model=model)
+        except WrongUse:
+            pass  # another model of the same name: it gets random inputs, and the description says so
+    return payloads.synthetic(signature, SYNTHETIC_REQUESTS, np.random.default_rng(0), model=model)
+
+
+def _signature(target: Target, headers: dict[str, str]) -> Signature:
+    """What the server says of its model."""
+    assert target.metadata_path is not None
+    where = f"http://{target.host}:{target.port}{target.metadata_path}"
+    connection = http.client.HTTPConnection(target.host, target.port, timeout=METADATA_TIMEOUT_S)
+    try:
+        connection.request("GET", target.metadata_path, headers=headers)
+        response = connection.getresponse()
+        data = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise LoadFailed(f"no server answers at {where}: {error}; is it running?") from error
+    finally:
+        connection.close()
+    if response.status != http.HTTPStatus.OK:
+        text = data[:300].decode(errors="replace")
+        raise LoadFailed(f"{where} answered {response.status}: {text}")
+    try:
+        return Signature.from_json(json.loads(data))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LoadFailed(f"{where} is no metadata of a model: {error!r}") from error
+
+
+def _said(
+    result: LoadResult,
+    before: host.HostReading,
+    after: host.HostReading,
+    concurrency: int,
+    settings: MeasurementSettings,
+    sent: Payloads,
+) -> Said:
+    outcome, measurement = measure_outcome(
+        result.records,
+        concurrency=concurrency,
+        warmup_s=result.warmup_end_s,
+        seconds=result.measured_s,
+        block_s=settings.block_s,
+        noise=host.noise_between(before, after, client_cpu_s=result.client_cpu_s),
+        most_error_share=1.0,
+    )
+    if measurement is None:
+        raise TunerError(f"nothing could be measured: {outcome.reason}")
+    notes = list(doubts(measurement, cores=machine.read().cores))
+    if sent.is_synthetic:
+        notes.append(f"the payloads are synthetic: {sent.description}")
+    if measurement.errors:
+        notes.append(
+            f"{measurement.errors} requests failed ({result.last_loss or 'see the status'})"
+        )
+    text = rich.console.Group(
+        _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
+    )
+    return Said(text=text, data=_data(measurement, concurrency, notes))
+
+
+def _table(measurement: Measurement) -> rich.table.Table:
+    made = rich.table.Table(box=None, pad_edge=False, show_header=False)
+    for name, value, interval in _latencies(measurement):
+        made.add_row(
+            name, f"{wording.number(value)} ms", f"95 % interval {wording.interval(interval)}"
+        )
+    made.add_row("throughput", f"{wording.number(measurement.throughput_per_s)} requests/s", "")
+    count = f"{measurement.requests:,} in {measurement.seconds:.3g} s"
+    made.add_row("requests", count, f"{measurement.errors} errors")
+    return made
+
+
+def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], ...]:
+    return (
+        ("mean", measurement.mean_ms, measurement.mean_interval),
+        ("p50", measurement.p50_ms, measurement.p50_interval),
+        ("p95", measurement.p95_ms, measurement.p95_interval),
+        ("p99", measurement.p99_ms, measurement.p99_interval),
+    )
+
+
+def _data(measurement: Measurement, concurrency: int, notes: list[str]) -> dict[str, Any]:
+    return {"concurrency": concurrency, **measurement.as_json(), "notes": notes}

@@ -1,0 +1,125 @@
+"""Settings as options of a command line, and back; an option and its help come from the setting
+itself.
+
+In: a group of `tuner.settings`. Out: arguments of a parser, or the group with what was given. A
+field without a default is required.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn, TypeVar
+
+from serving.errors import nearest
+from tuner.errors import WrongUse
+from tuner.settings import GROUPS, StudySettings, options
+
+Group = TypeVar("Group")
+ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it
+
+TITLES = {
+    "target": "what is tuned",
+    "search": "the search",
+    "measurement": "the measurement",
+    "store": "where results are kept",
+}
+KINDS = {int: "a whole number", float: "a number"}
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line, raised instead of printed."""
+
+    def __init__(self, **keywords: Any) -> None:
+        super().__init__(allow_abbrev=False, **keywords)
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+            WrongUse: always.
+        """
+        raise WrongUse(f"{message}; see {self.prog} --help")
+
+    def parse_all(self, arguments: list[str]) -> argparse.Namespace:
+        """Parse, and name the nearest option for one that is not known.
+
+        Raises:
+            WrongUse: the command line is wrong.
+        """
+        found, unknown = self.parse_known_args(arguments)
+        if unknown:
+            known = [flag for action in self._actions for flag in action.option_strings]
+            self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0], known)}")
+        return found
+
+
+def add_group(
+    parser: argparse.ArgumentParser, name: str, *, only: Iterable[str] | None = None
+) -> ArgumentGroup:
+    """Add the options of a group of settings; returns the group of the parser.
+
+    Args:
+        parser: of a command.
+        name: a key of `tuner.settings.GROUPS`.
+        only: fields to add; all without it.
+    """
+    wanted = None if only is None else set(only)
+    group = parser.add_argument_group(TITLES[name])
+    for field, option in options(GROUPS[name]):
+        if wanted is not None and field.name not in wanted:
+            continue
+        group.add_argument(
+            option.flag,
+            dest=field.name,
+            metavar=option.metavar,
+            type=_parsing(option.parse),
+            help=option.help.replace("%", "%%"),
+            required=field.default is dataclasses.MISSING,
+            default=argparse.SUPPRESS,
+            choices=option.choices,
+        )
+    return group
+
+
+def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
+    """The group of settings that was given, with defaults for the rest.
+
+    Raises:
+        WrongUse: a value is out of its range.
+    """
+    names = [field.name for field, _ in options(kind)]
+    return kind(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+
+
+def settings_of(arguments: argparse.Namespace) -> StudySettings:
+    """All groups."""
+    return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """The option that all commands have."""
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help="print one JSON object on standard output and nothing else there; default: text",
+    )
+
+
+def add_runs_dir(parser: argparse.ArgumentParser) -> None:
+    """Where studies are looked for."""
+    add_group(parser, "store", only=["runs_dir"])
+
+
+def _parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def parsed(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            known = KINDS.get(parse) if isinstance(parse, type) else None
+            reason = f"{text!r} is not {known}" if known else str(error)
+            raise argparse.ArgumentTypeError(reason) from None
+
+    return parsed

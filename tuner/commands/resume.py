@@ -1,0 +1,31 @@
+"""`tune resume`: go on with a study that was interrupted."""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+
+from tuner import study
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.commands.study import said
+from tuner.settings import StoreSettings
+from tuner.store import run_folder
+from tuner.study import Terminal
+
+NAME = "resume"
+SUMMARY = "go on with a study that was interrupted, to the budget it was given"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The study and where it is."""
+    parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
+    options.add_group(parser, "store", only=["runs_dir", "storage"])
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Go on with the study."""
+    where = options.group_of(arguments, StoreSettings)
+    folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
+    return said(study.resume(folder, storage=where.storage, terminal=terminal))

@@ -1,0 +1,60 @@
+"""`tune space`: look at a model with generous limits and write a search space for it, to be looked over."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+
+from tuner import inputs, probe
+from tuner.bench import Bench
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.errors import WrongUse
+from tuner.launching import machine
+from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.space import files
+from tuner.store.run_folder import storage_errors
+from tuner.study import Terminal, resumable
+
+NAME = "space"
+SUMMARY = "derive a search space for a model by a short probe"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the load, and where to."""
+    options.add_group(parser, "target", only=["model", "concurrency", "payload"])
+    parser.add_argument(
+        "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="overwrite the file if it is there; default: refuse"
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Probe the model and write the file."""
+    target = options.group_of(arguments, TargetSettings)
+    card = inputs.card_of(target.model)
+    out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
+    if out.exists() and not arguments.force:
+        raise WrongUse(f"{out} exists: name another --out, or overwrite it with --force")
+    environment = inputs.environment_of(target, machine.read())
+    settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
+    bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
+    with resumable(None), bench:
+        served = bench.start()
+        bench.send(inputs.payloads_of(target, card, served, seed=0))
+        terminal.console.print(f"probing {served.model} at a few batch sizes, some ten seconds")
+        text = probe.text(bench, environment, model=served.model)
+    space = files.parse(text, file=str(out))
+    cells = len(space.cells(environment))
+    with storage_errors(str(out)):
+        partial = out.with_name(out.name + ".partial")
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(out)
+    return Said(
+        text=f"{out}: {len(space.knobs)} knobs, {cells} configurations that differ here; look the ranges over",
+        data={"file": str(out), "cells": cells, "knobs": [knob.name for knob in space.knobs]},
+    )

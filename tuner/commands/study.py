@@ -1,0 +1,86 @@
+"""`tune`: a new study, from the default configuration to the verdict."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import pathlib
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from tuner import study
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.report import reading
+from tuner.report import terminal as end_of_study
+from tuner.settings import GROUPS
+from tuner.study import Finished, Terminal
+from tuner.values import StudyRecord
+
+NAME = "tune"
+SUMMARY = "find the configuration that serves a model best at a set concurrency"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """All settings of a study."""
+    for group in GROUPS:
+        options.add_group(parser, group)
+    parser.add_argument(
+        "--fresh",
+        action="store_true",
+        help="delete a study of the same name first; default: an existing study is an error",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Run a new study."""
+    settings = options.settings_of(arguments)
+    return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+
+
+def said(finished: Finished) -> Said:
+    """The end of a study, in both forms."""
+    return Said(
+        text=end_of_study.summary(finished.record, finished.files),
+        data=as_json(finished.record, finished.files, stopped=finished.stopped),
+    )
+
+
+def as_json(
+    record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
+) -> dict[str, Any]:
+    """A study as one JSON object."""
+    searched = reading.searched(record)
+    overheads = [trial.overhead_s for trial in searched]
+    best_trial = next(
+        (t for t in searched if t.configuration == record.best and t.objective is not None), None
+    )
+    return {
+        "study": record.name,
+        "model": record.model,
+        "concurrency": record.concurrency,
+        "sampler": record.sampler,
+        "objective": record.objective,
+        "trials": len(searched),
+        "failed_trials": len(reading.failed(searched)),
+        "stopped": stopped,
+        "median_overhead_s": statistics.median(overheads) if overheads else None,
+        "default": dict(record.default),
+        "best": None if record.best is None else dict(record.best),
+        "best_seen": None if best_trial is None else best_trial.objective,
+        "headline": reading.headline(record),
+        "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "notes": [*record.notes, *reading.cautions(record)],
+        "files": {name: str(path) for name, path in files.items()},
+    }
+
+
+def finite(value: Any) -> Any:
+    """JSON has no infinity and no NaN: null instead."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

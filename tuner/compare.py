@@ -1,0 +1,330 @@
+"""Samplers compared on one model under one budget each: same engine, trial by trial in turns, same
+seeds.
+
+    for each repeat: one search per sampler, their trials taking turns, then their winners on fresh
+    starts, alternating
+
+Taking turns lets a machine that drifts treat all alike. The budget is the total: 50 random trials
+stand against 25 initial and 25 guided ones, not against 25. No search ends early. In: settings,
+samplers, repeats. Out: a `ComparisonRecord`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from tuner import inputs, study, verification
+from tuner.bench import Bench, Launch
+from tuner.errors import Interrupted, StudyExists, TunerError
+from tuner.inputs import Arena
+from tuner.measurement import comparison
+from tuner.measurement import objective as objectives
+from tuner.progress import Progress
+from tuner.search import Search, sampler_of
+from tuner.settings import StudySettings
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.study import Terminal
+from tuner.values import (
+    ComparisonRecord,
+    Configuration,
+    Interval,
+    SamplerDifference,
+    SamplerRun,
+    VerdictOutcome,
+)
+
+SETTINGS_FILE = "compare.yaml"
+FEWEST_ROUNDS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is compared."""
+
+    settings: StudySettings
+    """Model, load, budget of each search, measurement; its sampler is not looked at."""
+    samplers: tuple[str, ...]
+    repeats: int
+
+
+@dataclasses.dataclass(slots=True)
+class _Run:
+    """One search under way."""
+
+    search: Search
+    sampler: str
+    repeat: int
+    seed: int
+
+
+def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
+    """Run all searches, re-measure the winners, and say what differs.
+
+    Raises:
+        WrongUse: an input is wrong; nothing was written.
+        TunerError: it could not be done.
+        Interrupted: a signal came; the trials so far are kept.
+    """
+    card = inputs.card_of(order.settings.target.model)
+    settings = study.named(
+        order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-"
+    )
+    folder = study.folder_of(settings)
+    if folder.exists():
+        raise StudyExists(folder.name)
+    importing = study.import_early()
+    with study.resumable(None), study.bench_of(settings) as bench:
+        arena, payloads, served = study.prepared(bench, settings, card, terminal)
+        for sampler in order.samplers:
+            sampler_of(_searching(settings, sampler, 0).search, arena)
+        importing.join()
+        environment = study.environment_facts(served)
+        asked = {**settings.nested(), "samplers": list(order.samplers), "repeats": order.repeats}
+        folder.create(asked, environment, settings_file=SETTINGS_FILE)
+        with folder.locked():
+            terminal.log.write_to(folder.log)
+            try:
+                runs = _runs(order, settings, folder, arena, bench, terminal)
+            except KeyboardInterrupt:
+                kept = f"the trials so far are in {folder.database}; a comparison starts anew"
+                raise Interrupted(kept) from None
+        record = ComparisonRecord(
+            name=folder.name,
+            model=served.model,
+            concurrency=settings.target.concurrency,
+            objective=settings.measurement.objective,
+            samplers=order.samplers,
+            repeats=order.repeats,
+            trials=settings.search.trials,
+            runs=runs,
+            differences=differences(runs, settings.measurement.objective),
+            notes=(*arena.notes, *study.notes_of(payloads, served)),
+            environment=environment,
+            settings=asked,
+        )
+    folder.write_json("compare.json", record.as_json())
+    return record, folder
+
+
+def differences(runs: Sequence[SamplerRun], objective: str) -> tuple[SamplerDifference, ...]:
+    """Each pair of samplers, by the re-measurements of their winners."""
+    samplers = list(dict.fromkeys(run.sampler for run in runs))
+    found = []
+    for first, second in itertools.combinations(samplers, 2):
+        pairs = _pairs(_of(runs, first), _of(runs, second), objective)
+        if len(pairs) >= FEWEST_ROUNDS:
+            found.append(_difference(first, second, pairs, objective))
+    return tuple(found)
+
+
+def _runs(
+    order: Order,
+    settings: StudySettings,
+    folder: RunFolder,
+    arena: Arena,
+    bench: Bench,
+    terminal: Terminal,
+) -> tuple[SamplerRun, ...]:
+    ended: list[SamplerRun] = []
+    progress = Progress(
+        terminal.console, default=arena.default, objective=settings.measurement.objective
+    )
+    progress.say(
+        f"{folder.name}: {', '.join(order.samplers)} with {settings.search.trials} trials each, "
+        f"{order.repeats} times, taking turns",
+        style="bold",
+    )
+    for repeat in range(order.repeats):
+        runs = [_begun(settings, folder, arena, bench, name, repeat) for name in order.samplers]
+        _take_turns(runs, progress)
+        winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
+        rounds = _rounds(order, settings)
+        measured = _remeasured(bench, winners, rounds, progress)
+        ended += [_ended(run, winners, measured) for run in runs]
+    return tuple(ended)
+
+
+def _begun(
+    settings: StudySettings,
+    folder: RunFolder,
+    arena: Arena,
+    bench: Bench,
+    sampler: str,
+    repeat: int,
+) -> _Run:
+    mine = _searching(settings, sampler, repeat)
+    budget = dataclasses.replace(study.budget_of(mine), max_time_s=math.inf)
+    store = StudyStore.create(
+        f"{sampler}-{repeat}",
+        database=folder.database,
+        url=None,
+        facts={"sampler": sampler, "repeat": repeat, "seed": mine.search.seed},
+    )
+    search = Search(
+        store=store,
+        arena=arena,
+        bench=bench,
+        budget=budget,
+        objective=settings.measurement.objective,
+        slo_ms=settings.measurement.slo_ms,
+        stop_ei=0.0,
+        keep_in=None,
+    )
+    search.prepare(mine.search)
+    return _Run(search=search, sampler=sampler, repeat=repeat, seed=mine.search.seed)
+
+
+def _searching(settings: StudySettings, sampler: str, repeat: int) -> StudySettings:
+    """The settings of one search: its sampler, its own option only, the seed of its repeat."""
+    search = settings.search
+    mine = dataclasses.replace(
+        search,
+        sampler=sampler,
+        seed=search.seed + repeat,
+        epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
+    )
+    return dataclasses.replace(settings, search=mine)
+
+
+def _take_turns(runs: Sequence[_Run], progress: Progress) -> None:
+    """One trial of each search after the other, until all are done."""
+    waiting = list(runs)
+    while waiting:
+        for run in list(waiting):
+            if run.search.stop_reason(0.0) is not None:
+                waiting.remove(run)
+                continue
+            trial = run.search.step()
+            run.search.pause()
+            left_s = sum(run.search.left_s(0.0) for run in runs)
+            progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
+
+
+def _rounds(order: Order, settings: StudySettings) -> int:
+    """Rounds of one repeat: those asked for are shared among the repeats."""
+    return max(FEWEST_ROUNDS, settings.measurement.pairs // order.repeats)
+
+
+def _remeasured(
+    bench: Bench, winners: Mapping[str, Configuration], rounds: int, progress: Progress
+) -> verification.Rounds:
+    def report(number: int, role: str, launch: Launch) -> None:
+        progress.verification(
+            number, rounds * len(winners), role, launch.outcome, launch.measurement
+        )
+
+    if not winners:
+        raise TunerError("no configuration worked in any search, so there is nothing to compare")
+    measured = verification.alternate(bench, winners, rounds=rounds, report=report)
+    bench.start()
+    return measured
+
+
+def _ended(
+    run: _Run, winners: Mapping[str, Configuration], measured: verification.Rounds
+) -> SamplerRun:
+    trials = run.search.trials
+    objective = run.search.objective
+    values = [
+        None if trial.measurement is None else objectives.as_shown(trial.measurement, objective)
+        for trial in trials
+    ]
+    return SamplerRun(
+        sampler=run.sampler,
+        repeat=run.repeat,
+        seed=run.seed,
+        study=f"{run.sampler}-{run.repeat}",
+        objectives=tuple(values),
+        best_so_far=best_so_far(values, is_more_better=objective == "throughput"),
+        wall_s=sum(run.search.walls_s),
+        winner=winners.get(run.sampler),
+        remeasured=measured.measurements.get(run.sampler, ()),
+    )
+
+
+def best_so_far(
+    values: Sequence[float | None], *, is_more_better: bool
+) -> tuple[float | None, ...]:
+    """The best value after each trial; None before the first."""
+    choose = max if is_more_better else min
+    found: list[float | None] = []
+    best: float | None = None
+    for value in values:
+        if value is not None:
+            best = value if best is None else choose(best, value)
+        found.append(best)
+    return tuple(found)
+
+
+def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
+    return sorted((run for run in runs if run.sampler == sampler), key=lambda run: run.repeat)
+
+
+def _pairs(
+    first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: str
+) -> list[tuple[float, float]]:
+    """What is compared as one unit each.
+
+    With several repeats a unit is a repeat, because launches of one winner say nothing of what
+    another search would have found; with one repeat a unit is a round of launches, and the
+    difference is between these two winners alone.
+    """
+    by_round: list[list[tuple[float, float]]] = []
+    for one, other in zip(first, second, strict=True):
+        pairs = zip(one.remeasured, other.remeasured, strict=True)
+        by_round.append(
+            [
+                (objectives.as_shown(a, objective), objectives.as_shown(b, objective))
+                for a, b in pairs
+            ]
+        )
+    if len(by_round) == 1:
+        return by_round[0]
+    return [
+        (
+            statistics.geometric_mean(a for a, _ in rounds),
+            statistics.geometric_mean(b for _, b in rounds),
+        )
+        for rounds in by_round
+        if rounds
+    ]
+
+
+def _difference(
+    first: str, second: str, pairs: Sequence[tuple[float, float]], objective: str
+) -> SamplerDifference:
+    ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
+    outcome = _outcome(interval, is_more_better=objective == "throughput")
+    return SamplerDifference(
+        first=first,
+        second=second,
+        outcome=outcome,
+        ratio=ratio,
+        interval=interval,
+        text=_sentence(first, second, outcome, ratio, interval, len(pairs)),
+    )
+
+
+def _outcome(interval: Interval, *, is_more_better: bool) -> VerdictOutcome:
+    assert interval.low is not None
+    assert interval.high is not None
+    if interval.low <= 1 <= interval.high:
+        return "no difference shown"
+    return "better" if (interval.low > 1) == is_more_better else "worse"
+
+
+def _sentence(
+    first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
+) -> str:
+    figures = (
+        f"ratio {ratio:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f}, {count} pairs"
+    )
+    if outcome == "no difference shown":
+        return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
+    return f"The winners of {first} are {outcome} than those of {second} ({figures})."

@@ -1,0 +1,188 @@
+"""Whether this machine can measure: what is missing, what cannot be enforced, and how small a gain it can show.
+
+In: nothing but the machine. Out: `Finding`s, and the noise of blocks and launches of a bundled
+model with the smallest gain that a comparison of given length shows. Changes nothing, except for
+`cleaned`, which removes what dead servers left behind.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import math
+import shutil
+import socket
+import sys
+import time
+from typing import Literal
+
+from serving.accelerator import clocks
+from serving.replica import limits
+from tuner import inputs
+from tuner.bench import Bench
+from tuner.errors import TunerError
+from tuner.launching import machine
+from tuner.measurement import noise, power
+from tuner.measurement.noise import NoiseComponents
+from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.values import Configuration, Measurement
+
+State = Literal["ok", "note", "wrong"]
+LEAST_PYTHON = (3, 11)
+PORTS = {8000: "queries", 8002: "admin"}
+OPTIONAL = {
+    "sklearn": "scikit-learn models",
+    "skops": "scikit-learn models",
+    "skopt": "the skopt sampler",
+}
+VERIFICATION_S = 60.0
+"""The gain is told for a verification of this length: that of a default study."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at."""
+
+    name: str
+    state: State
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseFound:
+    """How much measurements of one configuration differ here, as shares (0.05: 5 %)."""
+
+    model: str
+    launches: int
+    components: NoiseComponents
+    trial_sd: float
+    """Of one launch as the study measures it."""
+    useful_s: float
+    """Length of a trial that tells most for its cost; infinite where launches do not differ."""
+    smallest_gain: float | None
+    """What pairs of launches in `VERIFICATION_S` are likely to show."""
+    start_s: float
+    """What a fresh start costs."""
+
+
+def findings() -> tuple[Finding, ...]:
+    """Look at everything that costs nothing to look at."""
+    return (_python(), _machine(), _limits(), *_ports(), _gpu(), *_packages(), _wrk())
+
+
+def cleaned() -> tuple[str, ...]:
+    """Remove what servers that are gone have left: control groups with their processes, directories."""
+    return tuple(str(path) for path in limits.cleanup_stale())
+
+
+def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
+    """Launch one configuration several times and split what differs.
+
+    Raises:
+        TunerError: it could not be measured.
+    """
+    card = inputs.card_of(model)
+    target = TargetSettings(model=model, concurrency=concurrency)
+    settings = MeasurementSettings()
+    measured: list[Measurement] = []
+    starts_s: list[float] = []
+    with Bench(model=model, concurrency=concurrency, settings=settings) as bench:
+        served = bench.start()
+        bench.send(inputs.payloads_of(target, card, served, seed=0))
+        for _ in range(launches):
+            before_s = time.monotonic()
+            launch = bench.launch_fresh(Configuration({}))
+            if launch.measurement is None:
+                raise TunerError(f"the noise cannot be measured: {launch.outcome.reason}")
+            measured.append(launch.measurement)
+            starts_s.append(time.monotonic() - before_s - settings.seconds)
+    components = noise.components_of([measured])
+    if components is None:
+        raise TunerError("the noise cannot be measured: round trips are too long for blocks")
+    trial_sd = components.trial_sd(len(measured[0].blocks))
+    start_s = sorted(starts_s)[len(starts_s) // 2]
+    pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.seconds)
+    return NoiseFound(
+        model=served.model,
+        launches=launches,
+        components=components,
+        trial_sd=trial_sd,
+        useful_s=noise.useful_seconds(components, start_s=start_s, block_s=settings.block_s),
+        smallest_gain=power.smallest_gain(trial_sd, pairs),
+        start_s=start_s,
+    )
+
+
+def sentences(found: NoiseFound) -> tuple[str, ...]:
+    """The noise in words."""
+    launch_sd = found.components.launch_sd
+    lines = [
+        f"{found.model}, {found.launches} fresh launches: blocks of one launch differ by "
+        f"{found.components.block_sd:.1%} (standard deviation), launches by "
+        + ("an unknown amount" if launch_sd is None else f"{launch_sd:.1%}"),
+        f"one launch knows its mean to {found.trial_sd:.1%}",
+    ]
+    if math.isfinite(found.useful_s):
+        lines.append(
+            f"measuring one launch for longer than {found.useful_s:.2g} s tells little more"
+        )
+    if found.smallest_gain is not None:
+        lines.append(
+            f"in {VERIFICATION_S:g} s of alternating launches this machine is likely to show gains "
+            f"from {found.smallest_gain:.1%}; smaller ones need more time"
+        )
+    return tuple(lines)
+
+
+def _python() -> Finding:
+    version = ".".join(map(str, sys.version_info[:3]))
+    is_new = sys.version_info >= LEAST_PYTHON
+    text = version if is_new else f"{version}, expected 3.11 or newer"
+    return Finding(name="python", state="ok" if is_new else "wrong", text=text)
+
+
+def _limits() -> Finding:
+    found = limits.probe()
+    state: State = "ok" if found.kind else "note"
+    return Finding(name="limits", state=state, text=found.text)
+
+
+def _ports() -> list[Finding]:
+    found = []
+    for port, use in PORTS.items():
+        with socket.socket() as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                sock.bind(("127.0.0.1", port))
+            except OSError as error:
+                text = f"in use ({error.strerror}); `python -m serving` needs another --port, `tune` takes free ones"
+                found.append(Finding(name=f"port {port}", state="note", text=text))
+            else:
+                found.append(Finding(name=f"port {port}", state="ok", text=f"free ({use})"))
+    return found
+
+
+def _gpu() -> Finding:
+    found = clocks.supported_clocks_mhz()
+    if isinstance(found, str):
+        return Finding(name="gpu clocks", state="note", text=f"not a knob here: {found}")
+    text = f"{len(found)} clocks offered; this version does not set any"
+    return Finding(name="gpu clocks", state="note", text=text)
+
+
+def _packages() -> list[Finding]:
+    return [
+        Finding(name=package, state="note", text=f"not installed; needed for {use}")
+        for package, use in OPTIONAL.items()
+        if importlib.util.find_spec(package) is None
+    ]
+
+
+def _wrk() -> Finding:
+    path = shutil.which("wrk")
+    return Finding(name="wrk", state="ok", text=path or "not installed; only benchmarks use it")
+
+
+def _machine() -> Finding:
+    facts = machine.read()
+    return Finding(name="machine", state="ok", text=f"{facts.cores} cores, {facts.memory_mb} MiB")

@@ -1,0 +1,185 @@
+"""What a study works on, checked before anything is written: the model, its space on this machine,
+its payloads.
+
+In: settings, and what the running engine says of the model. Out: `Arena`, the space bound to
+machine and concurrency in the forms that samplers and the store need; and payloads. Errors name the
+option or the file. Reads files, starts nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import numpy as np
+
+from serving import zoo
+from serving.accelerator import clocks
+from serving.errors import ServingError
+from serving.values import ModelCard
+from tuner.bench import Served
+from tuner.errors import TunerError, WrongUse
+from tuner.launching.machine import MachineFacts
+from tuner.sampling.candidates import Candidates
+from tuner.settings import TargetSettings
+from tuner.space import distributions, files
+from tuner.space.environment import Environment, Machine
+from tuner.space.knobs import FloatKnob, IntKnob, Knob
+from tuner.space.narrowing import CLOCK
+from tuner.space.space import SearchSpace
+from tuner.store.study_store import Distributions
+from tuner.traffic import payload_files, payloads
+from tuner.traffic.payloads import Payloads
+from tuner.values import Configuration, KnobInfo
+
+SYNTHETIC_REQUESTS = 64
+LIMITED_KNOBS = ("replica.cpu", "replica.memory_mb")
+"""Knobs that do nothing where limits cannot be enforced."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Arena:
+    """A search space on this machine under this load, as the search uses it."""
+
+    text: str
+    """The space's file, for any machine."""
+    space: SearchSpace
+    """The space on this machine."""
+    environment: Environment
+    default: Configuration
+    candidates: Candidates
+    distributions: Distributions
+    knobs: tuple[KnobInfo, ...]
+    notes: tuple[str, ...]
+
+    def is_default(self, configuration: Configuration) -> bool:
+        """Whether a configuration behaves like the default."""
+        if configuration == self.default:
+            return True
+        same = self.space.canonical(configuration, self.environment)
+        return same == self.space.canonical(self.default, self.environment)
+
+
+def card_of(model: str) -> ModelCard:
+    """The card of a bundled model or of a file.
+
+    Raises:
+        WrongUse: there is none of that name, or the file cannot be a model.
+    """
+    try:
+        return zoo.find(model)
+    except ServingError as error:
+        raise WrongUse(f"--model: {error}") from error
+
+
+def absolute_model(model: str, card: ModelCard) -> str:
+    """The model as another working folder would name it."""
+    if model in zoo.names() or card.path is None or not pathlib.Path(model).exists():
+        return model
+    return str(pathlib.Path(model).absolute())
+
+
+def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
+    """The file of the space that was given, else the bundled one's; None where one has to be
+    derived.
+
+    Raises:
+        InvalidSpace: the file is wrong.
+    """
+    if target.space is not None:
+        files.load(target.space)
+        return pathlib.Path(target.space).read_text(encoding="utf-8")
+    bundled = files.bundled(card.name) if target.model in zoo.names() else None
+    return None if bundled is None else files.dump(bundled)
+
+
+def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment:
+    """Machine and load, in the space's terms. No clocks are offered: this version does not set any."""
+    return Environment(
+        concurrency=target.concurrency,
+        machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
+    )
+
+
+def arena_of(text: str, environment: Environment, *, source: str, limits: str) -> Arena:
+    """Bind a space to this machine and load.
+
+    Args:
+        text: the space's file.
+        source: what to call it in an error.
+        environment: machine and load.
+        limits: the engine's word on limits; knobs that need them keep one value where they are not
+        enforced.
+
+    Raises:
+        InvalidSpace: the file is wrong, or nothing is feasible here.
+    """
+    narrowed = files.parse(text, file=source).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    default = narrowed.default()
+    representative = narrowed.canonical(default, environment)
+    cells = narrowed.cells(environment)
+    # The default stands for its own class: what runs first is what the user has today, by its own
+    # values.
+    candidates = Candidates.of(
+        [default if cell == representative else cell for cell in cells], narrowed.encode
+    )
+    return Arena(
+        text=text,
+        space=narrowed,
+        environment=environment,
+        default=default,
+        candidates=candidates,
+        distributions=distributions.distributions(narrowed),
+        knobs=tuple(knob.info() for knob in narrowed.searched),
+        notes=tuple(_clock_note(note) for note in narrowed.notes),
+    )
+
+
+def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
+    """What is sent: the given file, else the model's own sample, else random inputs.
+
+    Raises:
+        WrongUse: the file cannot be read or does not fit the model.
+    """
+    if target.payload is not None:
+        return payload_files.from_file(
+            pathlib.Path(target.payload), served.signature, model=served.model
+        )
+    if card.sample is not None:
+        try:
+            return payload_files.from_npz(card.sample, served.signature, model=served.model)
+        except WrongUse as error:
+            raise TunerError(f"the model's own sample does not fit it: {error}") from error
+    rng = np.random.default_rng(seed)
+    return payloads.synthetic(served.signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+
+
+def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:
+    notes = [
+        f"{knob.name} stays at {knob.default} {knob.unit}: limits are {limits}"
+        for knob in space.searched
+        if knob.name in LIMITED_KNOBS
+    ]
+    knobs = tuple(_at_default(knob) if knob.name in LIMITED_KNOBS else knob for knob in space.knobs)
+    return dataclasses.replace(space, knobs=knobs, notes=(*space.notes, *notes))
+
+
+def _at_default(knob: Knob) -> Knob:
+    """The knob with one value left, its default."""
+    if not isinstance(knob, IntKnob | FloatKnob):
+        return knob
+    return knob.only(lambda value: value == knob.default) or knob
+
+
+def _clock_note(note: str) -> str:
+    """The space's note on the GPU's clock, with the reason that holds here."""
+    if not note.startswith(CLOCK):
+        return note
+    found = clocks.supported_clocks_mhz()
+    if isinstance(found, str):
+        return f"{CLOCK} left out: {found}"
+    return (
+        f"{CLOCK} left out: the GPU offers {len(found)} clocks, but this version does not set any"
+    )

@@ -1,0 +1,61 @@
+"""How a launch ended where no measurement says it: refused settings, dead replicas, a dead server,
+no load.
+
+In: an error of the launch, or what the replicas report after the load. Out: an `Outcome` with one
+line for a person. What answers say is judged in `tuner.measurement.outcome`; a death by memory
+comes before it, because it explains the errors. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.errors import LaunchFailed
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.values import Cause, Outcome, Value
+
+BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
+"""Causes of a failed launch that are not the configuration's own."""
+
+
+def of_refusal(error: LaunchFailed) -> Outcome:
+    """A configuration that could not be launched."""
+    return Outcome(
+        status="failed" if error.cause in BROKEN else "infeasible",
+        cause=error.cause,
+        reason=error.text,
+    )
+
+
+def of_deaths(facts: ReplicaFacts, configuration: Mapping[str, Value]) -> Outcome | None:
+    """Replicas that ended under load; None where none did."""
+    death = facts.died_of("oom")
+    if death is not None:
+        return Outcome(status="infeasible", cause="oom", reason=_memory_text(facts, configuration))
+    if facts.deaths:
+        return Outcome(
+            status="failed",
+            cause="crash",
+            reason=f"a replica ended under load: {facts.deaths[-1].text}",
+        )
+    return None
+
+
+def engine_gone(text: str) -> Outcome:
+    """The server itself ended."""
+    return Outcome(status="failed", cause="crash", reason=f"the server ended under load: {text}")
+
+
+def lost_load(text: str) -> Outcome:
+    """The load could not be driven."""
+    return Outcome(status="failed", cause="errors", reason=text)
+
+
+def _memory_text(facts: ReplicaFacts, configuration: Mapping[str, Value]) -> str:
+    limit = configuration.get("replica.memory_mb")
+    text = "a replica was ended for its memory under load"
+    if limit is not None:
+        text += f", limit {limit} MiB"
+    if facts.peak_memory_mb is not None:
+        text += f", peak {facts.peak_memory_mb:.0f} MiB"
+    return text

@@ -1,0 +1,136 @@
+"""A short look at a model with generous limits: what a search space for it should hold.
+
+One replica, one thread, no quota, no memory limit; for each batch size enough clients that every
+batch fills and the replica is never idle, so that its rate is batch size over service time. In: a
+bench whose engine serves the model. Out: a `ProbeResult`, from which `tuner.space.derive` makes the
+space. Memory and CPU time come from the engine, else from /proc.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+
+import numpy as np
+
+from tuner.bench import Bench, Observed
+from tuner.errors import LaunchFailed, LoadFailed, TunerError
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.space import derive
+from tuner.space.environment import Environment
+from tuner.space.probe import ProbeResult
+from tuner.values import Configuration
+
+SIZES = (1, 2, 4, 8, 16, 32)
+"""Batch sizes that are tried, up to the concurrency."""
+SECONDS = 0.6
+FILL_US = 200_000
+"""Longest wait for a full batch: longer than clients take to send again, so that it is never what ends the wait."""
+_PROC = pathlib.Path("/proc")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    service_time_s: float
+    peak_memory_mb: float
+    idle_memory_mb: float
+    cpu_cores: float
+
+
+def probed(bench: Bench, environment: Environment, *, model: str) -> ProbeResult:
+    """Look at the model at a few batch sizes.
+
+    Args:
+        bench: its engine serves the model, and its payloads are set.
+        environment: machine and concurrency that the space is for.
+        model: name of the model, for the file.
+
+    Raises:
+        TunerError: not even single items can be served.
+    """
+    seen: dict[int, _Seen] = {}
+    for size in (size for size in SIZES if size == 1 or size <= environment.concurrency):
+        try:
+            seen[size] = _seen(bench, size)
+        except (LaunchFailed, LoadFailed) as error:
+            if size == 1:
+                raise TunerError(f"the model cannot be probed: {error}") from error
+            break  # a batch that large cannot be served: the space ends below it
+    return ProbeResult(
+        model=model,
+        concurrency=environment.concurrency,
+        machine=environment.machine,
+        idle_memory_mb=seen[1].idle_memory_mb,
+        peak_memory_mb={size: one.peak_memory_mb for size, one in seen.items()},
+        cpu_cores_used=max(one.cpu_cores for one in seen.values()),
+        service_time_s={size: one.service_time_s for size, one in seen.items()},
+    )
+
+
+def text(bench: Bench, environment: Environment, *, model: str) -> str:
+    """The commented search-space file for the model."""
+    return derive.text(probed(bench, environment, model=model))
+
+
+def _seen(bench: Bench, size: int) -> _Seen:
+    configuration = Configuration(
+        {
+            "replica.count": 1,
+            "replica.threads": 1,
+            "batching.max_size": size,
+            "batching.timeout_us": FILL_US if size > 1 else 0,
+        }
+    )
+    found = bench.observe(configuration, concurrency=2 * size, seconds=SECONDS)
+    answered = _answered(found)
+    if not answered:
+        raise LoadFailed(f"no request was answered at batch size {size}")
+    return _Seen(
+        service_time_s=size * found.load.measured_s / answered,
+        peak_memory_mb=_peak_memory_mb(found.after),
+        idle_memory_mb=_peak_memory_mb(found.before),
+        cpu_cores=max(0.01, (_cpu_s(found.after) - _cpu_s(found.before)) / found.load.wall_s),
+    )
+
+
+def _answered(found: Observed) -> int:
+    """Requests answered with 2xx in the measured part."""
+    load, records = found.load, found.load.records
+    is_measured = (records.finished_s > load.warmup_end_s) & (
+        records.finished_s <= load.measured_end_s
+    )
+    return int(np.sum(is_measured & (records.status >= 200) & (records.status < 300)))
+
+
+def _peak_memory_mb(facts: ReplicaFacts) -> float:
+    if facts.peak_memory_mb is not None:
+        return facts.peak_memory_mb
+    return max(_high_water_mb(replica.pid) for replica in facts.replicas)
+
+
+def _cpu_s(facts: ReplicaFacts) -> float:
+    if facts.cpu_s is not None:
+        return facts.cpu_s
+    return sum(_process_cpu_s(replica.pid) for replica in facts.replicas)
+
+
+def _high_water_mb(pid: int) -> float:
+    """Largest resident memory of a process so far."""
+    for line in _read(pid, "status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise LaunchFailed("crash", f"the replica's process {pid} is gone")
+
+
+def _process_cpu_s(pid: int) -> float:
+    """User and kernel time of a process: fields 14 and 15 of its stat line, in clock ticks."""
+    after_name = _read(pid, "stat").rpartition(")")[2].split()
+    return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _read(pid: int, name: str) -> str:
+    try:
+        return (_PROC / str(pid) / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise LaunchFailed("crash", f"the replica's process {pid} is gone") from error

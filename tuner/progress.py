@@ -1,0 +1,123 @@
+"""What a person sees of a running study on standard error: the plan, then a line per launch.
+
+In: facts of the study as values. Out: lines of a rich console, which drops colours where nobody
+sees them. No live display: a spinner that redraws ten times a second would be measured with the
+engine. Decides nothing and keeps only what lines need.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Mapping
+
+import rich.console
+import rich.text
+
+from tuner.report import objective as objectives
+from tuner.report import wording
+from tuner.values import Configuration, Measurement, Outcome, Trial, Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What a study is going to do."""
+
+    name: str
+    model: str
+    concurrency: int
+    sampler: str
+    cells: int
+    trials: int
+    initial: int
+    done: int
+    """Trials that an earlier command measured."""
+    pairs: int
+    expected_s: float
+    """From now to the end, as far as can be told."""
+    max_time_s: float
+
+
+class Progress:
+    """Lines about one study."""
+
+    def __init__(
+        self, console: rich.console.Console, *, default: Mapping[str, Value], objective: str
+    ) -> None:
+        self._console = console
+        self._default = default
+        self._short = short_names(default)
+        self._objective = objectives.named(objective)
+
+    def plan(self, plan: Plan, *, now: dt.datetime) -> None:
+        """The plan and when it should end."""
+        expected_s = min(plan.expected_s, plan.max_time_s)
+        end = now + dt.timedelta(seconds=expected_s)
+        budget = (
+            f"{wording.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
+            f"{plan.trials - plan.initial} guided"
+        )
+        if plan.done:
+            budget += f"; {plan.done} of them done"
+        self.say(
+            f"{plan.name}: {plan.model} at concurrency {plan.concurrency}, sampler {plan.sampler}",
+            style="bold",
+        )
+        self.say(
+            f"{wording.plural(plan.cells, 'configuration')} that differ; {budget}; "
+            f"then default and best {plan.pairs} times each on fresh starts"
+        )
+        self.say(
+            f"takes about {wording.duration(expected_s)}, until about {end:%H:%M:%S} "
+            f"(limit {wording.duration(plan.max_time_s)})"
+        )
+
+    def trial(self, trial: Trial, *, best: Trial | None, left_s: float, who: str = "") -> None:
+        """One launch of a search; `who` names the search where there are several."""
+        tail = "no best yet"
+        if best is not None and best.measurement is not None:
+            tail = f"best {self._value(best.measurement)}"
+        style = "green" if trial == best else "" if trial.measurement is not None else "yellow"
+        head = f"{who} {trial.number:3d}" if who else f"{trial.number:3d}"
+        self.say(
+            f"{head} {trial.origin:<9} {self.result(trial.outcome, trial.measurement)} | "
+            f"{self.differences(trial.configuration)} | {tail} | {wording.duration(left_s)} left",
+            style=style,
+        )
+
+    def verification(
+        self, number: int, of: int, role: str, outcome: Outcome, measurement: Measurement | None
+    ) -> None:
+        """One fresh start of the verification."""
+        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}")
+
+    def result(self, outcome: Outcome, measurement: Measurement | None) -> str:
+        """What a launch gave, in a few words."""
+        if measurement is None or outcome.status != "ok":
+            return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        ends = self._objective.interval(measurement)
+        return f"{self._value(measurement)} ({wording.interval(ends)})"
+
+    def _value(self, measurement: Measurement) -> str:
+        return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """One line, never wrapped and never read as markup."""
+        self._console.print(rich.text.Text(text, style=style), soft_wrap=True)
+
+    def differences(self, configuration: Configuration) -> str:
+        """Knobs that differ from the default, by their short names."""
+        changed = [
+            f"{self._short.get(name, name)}={wording.knob_value(value)}"
+            for name, value in configuration.items()
+            if self._default.get(name) != value
+        ]
+        return " ".join(changed) or "the default"
+
+
+def short_names(names: Iterable[str]) -> dict[str, str]:
+    """Knob -> its last word where that is nobody else's, else the whole name."""
+    known = list(names)
+    counts = collections.Counter(name.rpartition(".")[2] for name in known)
+    return {name: last if counts[last := name.rpartition(".")[2]] == 1 else name for name in known}

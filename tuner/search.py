@@ -1,0 +1,183 @@
+"""One sampler at work: ask, launch, judge, keep; a step is one trial, and every step leaves the
+store whole.
+
+In: a store, an arena, a bench. Out: trials as values, and which configuration they recommend. Two
+searches can share a bench in turns (`tuner.compare`). A step that is interrupted leaves a RUNNING
+trial, which counts for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from tuner.bench import Bench, Launch
+from tuner.budget import Budget
+from tuner.inputs import Arena
+from tuner.measurement import objective as objectives
+from tuner.sampling import recommendation, registry
+from tuner.settings import SearchSettings
+from tuner.store import records
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import Sampler, StudyStore
+from tuner.store.trial_rows import TrialResult
+from tuner.values import Configuration, Trial
+
+STOP_AFTER = 3
+"""Guided proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
+MOST_REFUSED = 8
+"""Launches in a row that end without a result, from the first on, before the study is given up."""
+_log = logging.getLogger(__name__)
+
+
+class Search:
+    """One sampler, one store, one budget."""
+
+    def __init__(
+        self,
+        *,
+        store: StudyStore,
+        arena: Arena,
+        bench: Bench,
+        budget: Budget,
+        objective: str,
+        slo_ms: float | None,
+        stop_ei: float,
+        keep_in: RunFolder | None,
+        prefix: str = "trials",
+    ) -> None:
+        self.store = store
+        self.arena = arena
+        self.budget = budget
+        self.objective = objective
+        self.trials: tuple[Trial, ...] = store.trials()
+        self.walls_s: list[float] = []
+        """Time of each trial that this process ran, everything included."""
+        self._bench = bench
+        self._slo_ms = slo_ms
+        self._stop_ei = stop_ei
+        self._folder = keep_in
+        self._prefix = prefix
+        self._little_to_gain = 0
+        self._last_end_s: float | None = None
+
+    def prepare(self, settings: SearchSettings) -> None:
+        """Give up what a killed process left running, set the sampler, and put the default first."""
+        self.store.give_up_running("the process that ran it ended")
+        self.store.use_sampler(sampler_of(settings, self.arena))
+        has_default = any(trial.origin == "default" for trial in self.trials)
+        if not has_default and not self.store.has_waiting():
+            self.store.enqueue(self.arena.default, origin="default")
+
+    def stop_reason(self, used_s: float) -> str | None:
+        """Why no further trial may start; None while one may."""
+        reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
+        if reason is not None:
+            return reason
+        if self._little_to_gain >= STOP_AFTER:
+            return (
+                f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
+                f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
+            )
+        if len(self.trials) >= MOST_REFUSED and all(
+            trial.outcome.status != "ok" for trial in self.trials
+        ):
+            return (
+                f"none of the first {len(self.trials)} configurations worked; "
+                f"the last: {self.trials[-1].outcome.reason}"
+            )
+        return None
+
+    def step(self) -> Trial:
+        """Run one trial to its end and keep it."""
+        before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
+        is_initial = len(self.trials) < self.budget.initial
+        proposed = self.store.ask(
+            self.arena.distributions, else_origin="initial" if is_initial else "guided"
+        )
+        if proposed.origin == "guided":
+            self._watch_gain()
+        launch = self._bench.launch(proposed.configuration)
+        self._keep_records(proposed.trial.number, launch)
+        self._last_end_s = time.monotonic()
+        wall_s = self._last_end_s - before_s
+        trial = self.store.tell(proposed, self._result(launch, wall_s))
+        self.walls_s.append(wall_s)
+        self.trials = (*self.trials, trial)
+        _log.info(
+            "trial ended",
+            extra={
+                "fields": {
+                    "trial": trial.number,
+                    "origin": trial.origin,
+                    "status": trial.outcome.status,
+                    "cause": trial.outcome.cause,
+                    "objective": trial.objective,
+                    "overhead_s": round(trial.overhead_s, 3),
+                }
+            },
+        )
+        return trial
+
+    def left_s(self, used_s: float) -> float:
+        """Expected time to the end of the study, its verification included."""
+        expected_s = self.budget.left_s(len(self.trials), self.walls_s)
+        return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
+
+    def pause(self) -> None:
+        """Say that time until the next step is not this search's."""
+        self._last_end_s = None
+
+    def best_seen(self) -> Trial | None:
+        """The trial with the lowest objective so far."""
+        ok = [trial for trial in self.trials if trial.objective is not None]
+        return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+
+    def recommended(self) -> Configuration | None:
+        """The configuration with the best posterior mean; None while no trial was ok."""
+        found = recommendation.recommend(self.store.study, candidates=self.arena.candidates)
+        return None if found is None else Configuration({**self.arena.default, **found})
+
+    def _result(self, launch: Launch, wall_s: float) -> TrialResult:
+        outcome, measurement = launch.outcome, launch.measurement
+        if measurement is not None:
+            outcome = objectives.limit_outcome(measurement, self._slo_ms)
+        if outcome.status != "ok":
+            measurement = None
+        return TrialResult(
+            outcome=outcome,
+            measurement=measurement,
+            objective=None
+            if measurement is None
+            else objectives.to_minimise(measurement, self.objective),
+            launch_s=launch.launch_s,
+            overhead_s=wall_s - launch.loaded_s,
+            started_at=launch.started_at,
+        )
+
+    def _watch_gain(self) -> None:
+        gain = getattr(self.store.study.sampler, "largest_expected_improvement", None)
+        is_little = gain is not None and gain < self._stop_ei
+        self._little_to_gain = self._little_to_gain + 1 if is_little else 0
+
+    def _keep_records(self, number: int, launch: Launch) -> None:
+        if self._folder is not None and launch.records is not None:
+            self._folder.write_bytes(
+                f"{self._prefix}/{number}/requests.npz", records.encoded(launch.records)
+            )
+
+
+def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
+    """The sampler that the settings name.
+
+    Raises:
+        WrongUse: an unknown name, or an option that the sampler does not have.
+    """
+    options = {} if settings.epsilon is None else {"epsilon": settings.epsilon}
+    return registry.create(
+        settings.sampler,
+        seed=settings.seed,
+        initial=settings.initial,
+        candidates=arena.candidates,
+        **options,
+    )

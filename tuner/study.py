@@ -1,0 +1,397 @@
+"""One study, from the default configuration to the verdict. Read `tune` from top to bottom.
+
+    inputs -> engine started once -> folder and store -> search (trial after trial) -> verification
+    -> verdict -> files
+
+In: settings. Out: `Finished`: the record of the study and the files that were written. Nothing is
+written before the inputs were checked and the engine has served; a signal or a `kill -9` at any
+point loses at most the running trial, and `resume` goes on to the same budget. Blocking, for one
+thread; signals arrive as KeyboardInterrupt.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import pathlib
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import rich.console
+
+from serving.accelerator import clocks
+from serving.values import ModelCard
+from tuner import answers, inputs, probe, study_files, verification
+from tuner.bench import Bench, Launch, Served
+from tuner.budget import Budget
+from tuner.errors import Interrupted, StudyExists, TunerError
+from tuner.export import serving as serving_export
+from tuner.inputs import Arena
+from tuner.launching import machine
+from tuner.measurement import comparison
+from tuner.progress import Plan, Progress
+from tuner.report import files as report_files
+from tuner.sampling.gp import GpSampler
+from tuner.search import Search, sampler_of
+from tuner.settings import MeasurementSettings, StudySettings
+from tuner.store import records, study_store
+from tuner.store.event_log import EventLog
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.traffic.payloads import Payloads
+from tuner.values import Configuration, StudyRecord, Verdict
+
+FEWEST_PAIRS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """A study that came to its end."""
+
+    record: StudyRecord
+    stopped: str
+    """Why the search ended."""
+    files: Mapping[str, pathlib.Path]
+    """What was written, by what to call it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """Where a study speaks and logs."""
+
+    console: rich.console.Console
+    log: EventLog
+
+
+def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finished:
+    """Run a new study.
+
+    Args:
+        settings: what is asked for.
+        fresh: whether a study of the same name is deleted first.
+        terminal: where to speak and log.
+
+    Raises:
+        WrongUse: an input is wrong; nothing was written.
+        TunerError: the study could not be done.
+        Interrupted: a signal came; what was measured is kept.
+    """
+    card = inputs.card_of(settings.target.model)
+    settings = named(settings, card, now=dt.datetime.now().astimezone())
+    folder = folder_of(settings)
+    if folder.exists() and not fresh:
+        raise StudyExists(folder.name)
+    importing = import_early()
+    with resumable(None), bench_of(settings) as bench:
+        arena, payloads, served = prepared(bench, settings, card, terminal)
+        importing.join()
+        store = _created(folder, settings, arena, served, fresh=fresh)
+        with folder.locked():
+            terminal.log.write_to(folder.log)
+            for note in (*arena.notes, *notes_of(payloads, served)):
+                store.note(note)
+            return _conducted(settings, folder, store, arena, bench, payloads, terminal)
+
+
+def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Finished:
+    """Go on with a study to the budget it was given; a finished one is only reported again.
+
+    Raises:
+        TunerError, Interrupted: as for `tune`.
+    """
+    settings = study_files.settings_of(folder)
+    with folder.locked():
+        terminal.log.write_to(folder.log)
+        store = study_files.store_of(folder, settings, url=storage)
+        if study_files.is_finished(folder):
+            return _finished(folder, store, settings)
+        card = inputs.card_of(settings.target.model)
+        space_path = str(folder.path / "space.yaml")
+        target = dataclasses.replace(settings.target, space=space_path)
+        importing = import_early()
+        with resumable(folder), bench_of(settings) as bench:
+            kept = dataclasses.replace(settings, target=target)
+            arena, payloads, _ = prepared(bench, kept, card, terminal)
+            importing.join()
+            return _conducted(settings, folder, store, arena, bench, payloads, terminal)
+
+
+def prepared(
+    bench: Bench, settings: StudySettings, card: ModelCard, terminal: Terminal
+) -> tuple[Arena, Payloads, Served]:
+    """Check the inputs, start the engine, and bind the space to this machine.
+
+    Raises:
+        WrongUse: an input is wrong.
+        LaunchFailed: the engine does not start.
+    """
+    target = settings.target
+    environment = inputs.environment_of(target, machine.read())
+    text = inputs.space_text_of(target, card)
+    source = target.space or f"{card.name}.yaml"
+    if text is not None:
+        inputs.arena_of(
+            text, environment, source=source, limits="enforced"
+        )  # what is wrong is said before a start
+    served = bench.start()
+    payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
+    bench.send(payloads)
+    if text is None:
+        terminal.console.print(
+            f"no search space for {served.model}: probing the model to derive one"
+        )
+        text = probe.text(bench, environment, model=served.model)
+    arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
+    sampler_of(settings.search, arena)
+    return arena, payloads, served
+
+
+def named(
+    settings: StudySettings, card: ModelCard, *, now: dt.datetime, prefix: str = ""
+) -> StudySettings:
+    """The settings with a name for the study, and with paths that any working folder understands."""
+    target, store = settings.target, settings.store
+    name = store.study or f"{prefix}{card.name}-c{target.concurrency}-{now:%Y%m%d-%H%M%S}"
+    target = dataclasses.replace(
+        target,
+        model=inputs.absolute_model(target.model, card),
+        space=_absolute(target.space),
+        payload=_absolute(target.payload),
+    )
+    return dataclasses.replace(
+        settings, target=target, store=dataclasses.replace(store, study=name)
+    )
+
+
+def folder_of(settings: StudySettings) -> RunFolder:
+    """The folder of a named study."""
+    assert settings.store.study is not None
+    return RunFolder(pathlib.Path(settings.store.runs_dir), settings.store.study)
+
+
+def bench_of(settings: StudySettings) -> Bench:
+    """A bench for the study's target; nothing is started yet."""
+    return Bench(
+        model=settings.target.model,
+        concurrency=settings.target.concurrency,
+        settings=settings.measurement,
+    )
+
+
+def budget_of(settings: StudySettings) -> Budget:
+    """What the study may use."""
+    measurement = settings.measurement
+    return Budget(
+        trials=settings.search.trials,
+        initial=settings.search.initial,
+        max_time_s=settings.search.max_time_s,
+        load_s=measurement.warmup_s + measurement.seconds,
+        pairs=measurement.pairs,
+    )
+
+
+def environment_facts(served: Served) -> dict[str, Any]:
+    """What `environment.json` holds."""
+    found = clocks.supported_clocks_mhz()
+    return {
+        **machine.describe(machine.read()),
+        "limits": served.limits,
+        "gpu": found if isinstance(found, str) else {"clocks_mhz": list(found)},
+    }
+
+
+def import_early() -> threading.Thread:
+    """Import what the sampler's model needs (over a second) while the engine starts; join before measuring."""
+    thread = threading.Thread(target=GpSampler.warm_up, name="import GPy", daemon=True)
+    thread.start()
+    return thread
+
+
+@contextlib.contextmanager
+def resumable(folder: RunFolder | None) -> Iterator[None]:
+    """Turn a signal into `Interrupted`, with the command that goes on where there is a study."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept = "nothing was kept"
+        if folder is not None:
+            kept = f"everything measured is kept, go on with: {resume_command(folder)}"
+        raise Interrupted(kept) from None
+
+
+def resume_command(folder: RunFolder) -> str:
+    """The command that goes on with a study."""
+    where = "" if str(folder.runs_dir) == "runs" else f" --runs-dir {folder.runs_dir}"
+    return f"tune resume {folder.name}{where}"
+
+
+def _created(
+    folder: RunFolder, settings: StudySettings, arena: Arena, served: Served, *, fresh: bool
+) -> StudyStore:
+    """Make the folder and the store, both or none."""
+    url = settings.store.storage
+    if fresh:
+        if folder.exists():
+            with folder.locked():
+                folder.delete()
+        if url is not None:
+            study_store.delete(folder.name, url=url)
+    kept_url = None if url is None else study_store.without_password(url)
+    kept = dataclasses.replace(
+        settings, store=dataclasses.replace(settings.store, storage=kept_url)
+    )
+    folder.create(kept.nested(), environment_facts(served))
+    try:
+        folder.write_text("space.yaml", arena.text)
+        return StudyStore.create(
+            folder.name,
+            database=folder.database,
+            url=url,
+            facts=study_files.facts_of(settings, arena, served.model),
+        )
+    except BaseException:
+        folder.delete()
+        raise
+
+
+def _conducted(
+    settings: StudySettings,
+    folder: RunFolder,
+    store: StudyStore,
+    arena: Arena,
+    bench: Bench,
+    payloads: Payloads,
+    terminal: Terminal,
+) -> Finished:
+    """Search, verify, write: the study itself."""
+    begin_s = time.monotonic() - store.used_s()
+    search = Search(
+        store=store,
+        arena=arena,
+        bench=bench,
+        budget=budget_of(settings),
+        objective=settings.measurement.objective,
+        slo_ms=settings.measurement.slo_ms,
+        stop_ei=settings.search.stop_ei,
+        keep_in=folder,
+    )
+    progress = Progress(
+        terminal.console, default=arena.default, objective=settings.measurement.objective
+    )
+    with resumable(folder):
+        try:
+            search.prepare(settings.search)
+            progress.plan(_plan(settings, search, folder), now=dt.datetime.now().astimezone())
+            stopped = _searched(search, begin_s, progress, bench, payloads)
+            progress.say(stopped)
+            best, verdict = _verified(
+                search, settings.measurement, begin_s, bench, folder, progress
+            )
+        except KeyboardInterrupt:
+            store.give_up_running("interrupted by a signal")
+            raise
+    study_files.keep_end(folder, best=best, verdict=verdict, stopped=stopped)
+    return _finished(folder, store, settings)
+
+
+def _searched(
+    search: Search, begin_s: float, progress: Progress, bench: Bench, payloads: Payloads
+) -> str:
+    """Run trials until there is a reason to stop; returns it."""
+    while (reason := search.stop_reason(time.monotonic() - begin_s)) is None:
+        trial = search.step()
+        left_s = search.left_s(time.monotonic() - begin_s)
+        progress.trial(trial, best=search.best_seen(), left_s=left_s)
+        if trial.origin == "default" and trial.outcome.status == "ok" and bench.address is not None:
+            note = answers.checked(bench.address, payloads)
+            if note is not None:
+                search.store.note(note)
+                progress.say(note)
+            search.pause()
+    return reason
+
+
+def _verified(
+    search: Search,
+    settings: MeasurementSettings,
+    begin_s: float,
+    bench: Bench,
+    folder: RunFolder,
+    progress: Progress,
+) -> tuple[Configuration | None, Verdict | None]:
+    """The configuration to recommend, re-measured beside the default on fresh starts."""
+    best, default = search.recommended(), search.arena.default
+    if best is None:
+        return None, None
+    if search.arena.is_default(best):
+        progress.say(
+            "the default configuration is the best that was found: there is nothing to compare"
+        )
+        return default, None
+    pairs = search.budget.pairs_in(search.budget.max_time_s - (time.monotonic() - begin_s))
+
+    def report(number: int, role: str, launch: Launch) -> None:
+        progress.verification(number, 2 * pairs, role, launch.outcome, launch.measurement)
+        if launch.records is not None and number <= len(study_files.ROLES):
+            folder.write_bytes(f"verification/{role}.npz", records.encoded(launch.records))
+
+    rounds = verification.alternate(
+        bench, {"default": default, "best": best}, rounds=pairs, report=report
+    )
+    for failure in dict.fromkeys(rounds.failures):
+        search.store.note(f"a launch of the verification failed; {failure}")
+    if rounds.counted < FEWEST_PAIRS:
+        return best, None
+    return best, comparison.compare(
+        default=rounds.measurements["default"],
+        best=rounds.measurements["best"],
+        objective=settings.objective,
+    )
+
+
+def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Finished:
+    """Write what a finished study offers to its readers."""
+    record = study_files.read(folder, store, settings)
+    written: dict[str, pathlib.Path] = {}
+    if record.best is not None:
+        text = serving_export.settings_text(record)
+        written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
+    written["report"] = report_files.write_study(record, folder.path / "report.html")
+    written["study"] = folder.path
+    if record.best is None:
+        last = record.trials[-1].outcome.reason if record.trials else "no trial was run"
+        raise TunerError(
+            f"study {folder.name}: no configuration worked ({last}); see {written['report']}"
+        )
+    return Finished(record=record, stopped=study_files.stopped_of(folder), files=written)
+
+
+def _plan(settings: StudySettings, search: Search, folder: RunFolder) -> Plan:
+    return Plan(
+        name=folder.name,
+        model=settings.target.model,
+        concurrency=settings.target.concurrency,
+        sampler=settings.search.sampler,
+        cells=len(search.arena.candidates.cells),
+        trials=settings.search.trials,
+        initial=settings.search.initial,
+        done=len(search.trials),
+        pairs=settings.measurement.pairs,
+        expected_s=search.budget.left_s(len(search.trials), []),
+        max_time_s=settings.search.max_time_s - search.store.used_s(),
+    )
+
+
+def notes_of(payloads: Payloads, served: Served) -> Iterator[str]:
+    """What readers must know of the payloads and of the limits."""
+    if payloads.is_synthetic:
+        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+    if served.limits != "enforced":
+        yield f"limits: {served.limits}"
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(pathlib.Path(path).absolute())

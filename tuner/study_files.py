@@ -1,0 +1,148 @@
+"""A study read back whole from its folder: what reports, exports and `--json` work on.
+
+In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
+its best is then the lowest that was measured, and that is said. `verdict.json` is written once, at
+the end: {"best", "verdict", "stopped"}.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.inputs import Arena
+from tuner.settings import StudySettings
+from tuner.store import records
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.values import Configuration, KnobInfo, RequestRecords, StudyRecord, Trial, Verdict
+
+UNFINISHED = (
+    "the study is not finished: its best is the lowest measurement so far, which flatters it; "
+    "go on with `tune resume`"
+)
+VERDICT_FILE = "verdict.json"
+ROLES = ("default", "best")
+
+
+def settings_of(folder: RunFolder) -> StudySettings:
+    """The settings of a study.
+
+    Raises:
+        WrongUse: `settings.yaml` is missing or wrong.
+    """
+    return StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+
+
+def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = None) -> StudyStore:
+    """The store of a study.
+
+    Args:
+        folder: of the study.
+        settings: of the study.
+        url: storage URL to use instead of the kept one, whose password is not kept.
+
+    Raises:
+        UnknownStudy, StorageFailed: it is not there or cannot be reached.
+    """
+    return StudyStore.open_study(
+        folder.name, database=folder.database, url=url or settings.store.storage
+    )
+
+
+def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any]:
+    """What the store keeps with a study, so that it can be read without its model."""
+    return {
+        "model": model,
+        "concurrency": settings.target.concurrency,
+        "objective": settings.measurement.objective,
+        "sampler": settings.search.sampler,
+        "cells": len(arena.candidates.cells),
+        "default": dict(arena.default),
+        "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
+    }
+
+
+def keep_end(
+    folder: RunFolder, *, best: Configuration | None, verdict: Verdict | None, stopped: str
+) -> None:
+    """Write the end of a study."""
+    folder.write_json(
+        VERDICT_FILE,
+        {
+            "best": None if best is None else dict(best),
+            "verdict": None if verdict is None else verdict.as_json(),
+            "stopped": stopped,
+        },
+    )
+
+
+def stopped_of(folder: RunFolder) -> str:
+    """Why the search ended; what to do about it where it has not."""
+    end = folder.read_json(VERDICT_FILE)
+    return UNFINISHED if end is None else str(end["stopped"])
+
+
+def is_finished(folder: RunFolder) -> bool:
+    """Whether the study has come to its end."""
+    return folder.read_json(VERDICT_FILE) is not None
+
+
+def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> StudyRecord:
+    """The whole record of a study.
+
+    Raises:
+        WrongUse: a file of the folder is broken.
+    """
+    facts, trials = store.facts(), store.trials()
+    end = folder.read_json(VERDICT_FILE)
+    default = Configuration(facts["default"])
+    best = _best_so_far(trials) if end is None else _configuration(end["best"])
+    verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    return StudyRecord(
+        name=folder.name,
+        model=str(facts["model"]),
+        concurrency=int(facts["concurrency"]),
+        sampler=str(facts["sampler"]),
+        objective=str(facts["objective"]),
+        knobs=tuple(
+            KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
+        ),
+        trials=trials,
+        default=default,
+        best=best,
+        verdict=verdict,
+        notes=(*store.notes(), stopped_of(folder)),
+        environment=folder.read_json("environment.json") or {},
+        settings=settings.nested(),
+        records=_records(folder, trials, {"default": default, "best": best}),
+    )
+
+
+def _configuration(values: Mapping[str, Any] | None) -> Configuration | None:
+    return None if values is None else Configuration(values)
+
+
+def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:
+    ok = [trial for trial in trials if trial.objective is not None]
+    best = min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+    return None if best is None else best.configuration
+
+
+def _records(
+    folder: RunFolder, trials: tuple[Trial, ...], roles: Mapping[str, Configuration | None]
+) -> dict[str, RequestRecords]:
+    """The verification's first launch of each role, else the search's."""
+    found: dict[str, RequestRecords] = {}
+    for role, configuration in roles.items():
+        paths = [folder.path / "verification" / f"{role}.npz"]
+        paths += [
+            folder.path / "trials" / str(trial.number) / "requests.npz"
+            for trial in trials
+            if trial.configuration == configuration and trial.objective is not None
+        ]
+        kept = next((kept for path in paths if (kept := records.read(path)) is not None), None)
+        if kept is not None:
+            found[role] = kept
+    return found
