@@ -110,18 +110,6 @@ def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]
         raise WrongUse(f"payload file {path} cannot be read as npz: {error}") from error
 
 
-def raw_body(path: pathlib.Path) -> bytes:
-    """A whole file as one body, for servers that speak another protocol.
-
-    Raises:
-        WrongUse: it cannot be read.
-    """
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise WrongUse(f"payload file {path} cannot be read: {error}") from error
-
-
 def from_json_lines(
     path: pathlib.Path, signature: Signature, *, model: str, most: int = MOST_REQUESTS
 ) -> Payloads:

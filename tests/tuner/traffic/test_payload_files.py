@@ -223,12 +223,3 @@ def test_something_else_than_strings_for_texts_is_refused(lines):
     for data in ([1, 2], ["a", None]):
         with pytest.raises(WrongUse, match="expected strings"):
             payload_files.from_json_lines(lines({"text": data}), WORDS, model="m")
-
-
-def test_a_raw_body_is_the_file(tmp_path):
-    """Byte for byte; a missing file is named."""
-    path = tmp_path / "body.bin"
-    path.write_bytes(b"\0\xff")
-    assert payload_files.raw_body(path) == b"\0\xff"
-    with pytest.raises(WrongUse, match=r"other\.bin"):
-        payload_files.raw_body(tmp_path / "other.bin")
