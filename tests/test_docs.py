@@ -13,7 +13,7 @@ import pytest
 
 from serving.__main__ import parser as serving_parser
 from serving.settings import ENVIRONMENT_PREFIX, KNOBS
-from tuner.cli import parser as tune_parser
+from tuner import cli
 
 ROOT = pathlib.Path(__file__).parent.parent
 FOLDERS = ("docs", "runs", "docker", "benchmarks", "examples", "search_spaces")
@@ -63,14 +63,9 @@ def commands(text: str) -> Iterator[str]:
     yield from re.findall(r"`([^`\n]+)`", outside)
 
 
-def options_of(parser: argparse.ArgumentParser) -> dict[str, set[str]]:
-    """Option strings by sub-command; the empty name is the command itself."""
-    found = {"": {text for action in parser._actions for text in action.option_strings}}
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for sub_name, sub_parser in action.choices.items():
-                found[sub_name] = options_of(sub_parser)[""]
-    return found
+def options_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Every option string of a parser."""
+    return {text for action in parser._actions for text in action.option_strings}
 
 
 def mentioned(command: str, program: str) -> tuple[str, set[str]] | None:
@@ -104,7 +99,8 @@ def test_every_relative_link_leads_somewhere(page: pathlib.Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_option_of_tune_in_the_pages_exists(page: pathlib.Path) -> None:
     """A `tune` line shows sub-commands and options that its parser knows."""
-    known = options_of(tune_parser())
+    known = {name: options_of(cli.parser_of(name)) for name in cli.COMMANDS}
+    known[""] = options_of(cli.parser_of(None))
     for command in commands(page.read_text(encoding="utf-8")):
         if found := mentioned(command, "tune"):
             first, options = found
@@ -115,7 +111,7 @@ def test_every_option_of_tune_in_the_pages_exists(page: pathlib.Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_option_of_the_server_in_the_pages_exists(page: pathlib.Path) -> None:
     """A `python -m serving` line shows options that its parser knows."""
-    known = options_of(serving_parser())[""]
+    known = options_of(serving_parser())
     for command in commands(page.read_text(encoding="utf-8")):
         if found := mentioned(command, "python -m serving"):
             assert found[1] <= known, command
