@@ -115,10 +115,10 @@ class Replica:
         name = f"signal {number} ({signal.Signals(number).name})"
         if number != signal.SIGKILL:
             return Ended(reason="crash", text=f"ended by {name}")
+        if self.group is not None and self.group.oom_kills():  # also when we killed what was dead
+            return Ended(reason="oom", text=self._oom_text(self.group))
         if self._was_killed:
             return Ended(reason="killed", text=f"killed by {name}, as asked")
-        if self.group is not None and self.group.oom_kills():
-            return Ended(reason="oom", text=self._oom_text(self.group))
         return Ended(reason="killed", text=f"killed by {name}, not for its memory")
 
     def _oom_text(self, group: Group) -> str:

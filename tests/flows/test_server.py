@@ -1,0 +1,286 @@
+"""`python -m serving` as a process: start, answer, change, lose replicas, stop; nothing is left behind."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from serving import zoo
+from serving.replica import limits
+
+CARD = zoo.find("resnet")
+
+
+class Server:
+    """One server process, and where it listens."""
+
+    def __init__(self, process, facts):
+        self.process = process
+        self.port = facts["port"]
+        self.admin_port = facts["admin_port"]
+        self.facts = facts
+
+    def request(self, method, path, body=None, headers=None, *, admin=False):
+        port = self.admin_port if admin else self.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read()
+
+    def json(self, method, path, data=None, *, admin=False):
+        status, body = self.request(method, path, json.dumps(data) if data else None, admin=admin)
+        return status, json.loads(body)
+
+    def replicas(self):
+        return self.json("GET", "/admin/replicas", admin=True)[1]
+
+
+def command(*arguments):
+    return [sys.executable, "-m", "serving", "--port", "0", "--admin-port", "0", *arguments]
+
+
+@contextlib.contextmanager
+def server(*arguments):
+    with subprocess.Popen(
+        command("--log-level", "warning", *arguments),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            yield Server(process, json.loads(line))
+        finally:
+            process.kill()
+
+
+def until(condition, seconds=10.0):
+    end_s = time.monotonic() + seconds
+    while time.monotonic() < end_s:
+        if condition():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def alive(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def image_body(array):
+    header = {
+        "inputs": [
+            {
+                "name": "image",
+                "shape": list(array.shape),
+                "datatype": "UINT8",
+                "parameters": {"binary_data_size": array.nbytes},
+            }
+        ]
+    }
+    text = json.dumps(header).encode()
+    return text + array.tobytes(), {"Inference-Header-Content-Length": str(len(text))}
+
+
+def family(pid):
+    """A process and its descendants."""
+    children = {}
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found, open_ = [], [pid]
+    while open_:
+        one = open_.pop()
+        found.append(one)
+        open_ += children.get(one, [])
+    return found
+
+
+def test_real_images_are_classified():
+    """The bundled resnet answers its own test images, batched or not, as its card promises."""
+    sample = np.load(CARD.sample)
+    with server("--model", "resnet", "--set", "replica.count=2") as running:
+        body, headers = image_body(sample["image"][:64])
+        status, answer = running.request("POST", "/v2/models/resnet/infer", body, headers)
+        assert status == 200
+        output = json.loads(answer)["outputs"][0]
+        scores = np.array(output["data"]).reshape(output["shape"])
+        assert (scores.argmax(1) == sample["labels"][:64]).mean() > 0.8
+        one, headers = image_body(sample["image"][:1])
+        single = json.loads(running.request("POST", "/v2/models/resnet/infer", one, headers)[1])
+        np.testing.assert_allclose(single["outputs"][0]["data"], scores[0], rtol=1e-4, atol=1e-6)
+
+
+def test_large_json_is_decoded_in_the_replica():
+    """A JSON body over 64 KiB gives the same answer as its binary form."""
+    sample = np.load(CARD.sample)["image"][:16]
+    with server("--model", "resnet", "--set", "batching.max_size=4") as running:
+        body, headers = image_body(sample)
+        binary = json.loads(running.request("POST", "/v2/models/resnet/infer", body, headers)[1])
+        item = {"name": "image", "datatype": "UINT8", "shape": list(sample.shape)}
+        text = {"inputs": [item | {"data": sample.tolist()}]}
+        assert len(json.dumps(text)) > 65536
+        status, answer = running.json("POST", "/v2/models/resnet/infer", text)
+        assert status == 200
+        np.testing.assert_allclose(
+            answer["outputs"][0]["data"], binary["outputs"][0]["data"], rtol=1e-4, atol=1e-6
+        )
+
+
+def test_a_killed_replica_is_replaced_under_load():
+    """kill -9 of a replica costs no request: its work is given to the other, and a new one comes."""
+    statuses = []
+    stop = threading.Event()
+    body, headers = image_body(np.load(CARD.sample)["image"][:1])
+
+    def client(running):
+        while not stop.is_set():
+            statuses.append(running.request("POST", "/v2/models/resnet/infer", body, headers)[0])
+
+    with server("--model", "resnet", "--set", "replica.count=2") as running:
+        threads = [threading.Thread(target=client, args=(running,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            victim = running.replicas()["replicas"][0]["pid"]
+            os.kill(victim, signal.SIGKILL)
+            assert until(
+                lambda victim=victim: [
+                    (r["state"], r["pid"] != victim) for r in running.replicas()["replicas"]
+                ]
+                == [("ready", True)] * 2
+            )
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+        assert [d["reason"] for d in running.replicas()["deaths"]] == ["killed"] * 3
+    assert set(statuses) == {200}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_in_order(number):
+    """SIGTERM and SIGINT: not ready at once, exit 0, no process and no cgroup left."""
+    with server("--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5") as running:
+        members = family(running.process.pid)
+        assert len(members) >= 4
+        running.process.send_signal(number)
+        assert running.process.wait(10) == 0
+        assert until(lambda: not any(alive(pid) for pid in members))
+        assert leftovers(running.process.pid) == []
+
+
+def test_kill_9_leaves_nothing():
+    """After kill -9 of the gateway its replicas, template and cgroups are gone by themselves."""
+    with server("--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5") as running:
+        members = family(running.process.pid)
+        running.process.kill()
+        running.process.wait(10)
+        assert until(lambda: not any(alive(pid) for pid in members))
+        assert until(lambda: leftovers(running.process.pid) == [])
+
+
+def leftovers(pid):
+    """Cgroups that carry the gateway's pid."""
+    return [str(path) for path in pathlib.Path("/sys/fs/cgroup").glob(f"**/luthier-{pid}-*")]
+
+
+def test_drain_answers_what_was_taken():
+    """A request in flight at SIGTERM is answered before the end."""
+    body, headers = image_body(np.load(CARD.sample)["image"][:256])
+    answers = []
+    with server("--model", "resnet", "--set", "batching.max_size=1") as running:
+        thread = threading.Thread(
+            target=lambda: answers.append(
+                running.request("POST", "/v2/models/resnet/infer", body, headers)[0]
+            )
+        )
+        thread.start()
+        metrics = lambda: running.request("GET", "/metrics", admin=True)[1].decode()  # noqa: E731
+        assert until(lambda: 'unfinished_requests{model="resnet"} 1.0' in metrics())
+        running.process.send_signal(signal.SIGTERM)
+        thread.join(20)
+        assert running.process.wait(20) == 0
+    assert answers == [200]
+
+
+@pytest.mark.limits
+@pytest.mark.skipif(limits.probe().kind is None, reason=str(limits.probe().reason))
+def test_out_of_memory_is_told_as_such():
+    """A replica over its memory limit is out of memory, at start or at work, never just a crash."""
+    with server("--model", "resnet") as running:
+        status, answer = running.json(
+            "PATCH", "/admin/settings", {"settings": {"replica.memory_mb": 8}}, admin=True
+        )
+        assert status == 409
+        assert answer["reason"] == "oom"
+        assert "memory" in answer["error"]
+        assert running.json("GET", "/v2/health/ready")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("code", "phrase", "arguments"),
+    [
+        (2, "did you mean 'resnet'", ["--model", "resnett"]),
+        (2, "did you mean 'batching.max_size'", ["--model", "echo", "--set", "batching.max_sise=1"]),
+        (2, "expected NAME=VALUE", ["--model", "echo", "--set", "batching.max_size"]),
+        (2, "No such file", ["--model", "echo", "--settings", "/nowhere.yaml"]),
+        (1, "no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
+    ],
+)
+def test_wrong_use_is_one_clear_line(code, phrase, arguments):
+    """What was given, what was expected and what to try, on one line; exit 2 for wrong use, 1 for what cannot be done."""
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30)
+    assert done.returncode == code
+    assert done.stdout == ""
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert phrase in done.stderr
+
+
+def test_a_broken_model_file_is_one_clear_line(tmp_path):
+    """A file that is no ONNX model ends the start with the reason, and leaves nothing running."""
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"this is no model")
+    done = subprocess.run(
+        command("--model", str(broken), "--log-level", "error"),
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert done.returncode == 1
+    assert "broken" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_taken_port_is_one_clear_line():
+    """A port in use is named, with what to do, before the model is loaded."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-m", "serving", "--model", "echo", "--port", port],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+    assert done.returncode == 1
+    assert f"port {port}" in done.stderr
+    assert "--port" in done.stderr
