@@ -1,0 +1,165 @@
+"""Messages of the replica wire: round trips, and what is refused."""
+
+import contextlib
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.replica import wire
+
+u16 = st.integers(0, 2**16 - 1)
+u32 = st.integers(0, 2**32 - 1)
+u64 = st.integers(0, 2**64 - 1)
+i64 = st.integers(-(2**63), 2**63 - 1)
+texts = st.text(max_size=10)
+frames = st.lists(st.binary(max_size=20), max_size=5)
+
+
+def body_of(message, kind):
+    """The body of one whole message."""
+    ((given_kind, body),) = wire.Parser().feed(message)
+    assert given_kind is kind
+    return body
+
+
+@given(u32, i64, st.lists(texts))
+def test_hello_round_trips(pid, now_ns, features):
+    """HELLO reads as it was written."""
+    body = body_of(
+        wire.encode_hello(pid=pid, monotonic_ns=now_ns, features=features), wire.MessageType.HELLO
+    )
+    assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns)
+
+
+@given(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64))
+def test_load_round_trips(
+    action, earliest_ns, latest_ns, model, name, version, kind, path, threads
+):
+    """LOAD reads as it was written."""
+    message = wire.encode_load(
+        action,
+        model=model,
+        name=name,
+        version=version,
+        kind=kind,
+        path=path,
+        threads=threads,
+        earliest_ns=earliest_ns,
+        latest_ns=latest_ns,
+    )
+    assert wire.parse_load(body_of(message, wire.MessageType.LOAD)) == (
+        *(action, earliest_ns, latest_ns),
+        *(model, name, version, kind, path, threads),
+    )
+
+
+@given(u64, u16, st.dictionaries(texts, texts))
+def test_answers_round_trip(action, status, detail):
+    """LOADED and UNLOADED read as they were written."""
+    loaded = body_of(wire.encode_loaded(action, status, detail), wire.MessageType.LOADED)
+    unloaded = body_of(wire.encode_unloaded(action, status, detail), wire.MessageType.UNLOADED)
+    assert wire.parse_loaded(loaded) == (action, status, detail)
+    assert wire.parse_unloaded(unloaded) == (action, status, detail)
+
+
+@given(u64, i64, i64, u32)
+def test_unload_round_trips(action, earliest_ns, latest_ns, model):
+    """UNLOAD reads as it was written."""
+    message = wire.encode_unload(action, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
+    body = body_of(message, wire.MessageType.UNLOAD)
+    assert wire.parse_unload(body) == (action, earliest_ns, latest_ns, model)
+
+
+@given(u64, u32, i64, i64, st.lists(st.tuples(st.binary(max_size=20), u16, u32, u32), max_size=5))
+def test_infer_round_trips(action, model, earliest_ns, latest_ns, requests):
+    """INFER reads as its head and its frames were written."""
+    entries = [(len(frame), encoding, start, stop) for frame, encoding, start, stop in requests]
+    head = wire.infer_head(action, model, earliest_ns, latest_ns, entries)
+    message = head + b"".join(request[0] for request in requests)
+    parsed = wire.parse_infer(body_of(message, wire.MessageType.INFER))
+    assert parsed[:4] == (action, model, earliest_ns, latest_ns)
+    assert parsed.entries == [
+        (encoding, start, stop, frame) for frame, encoding, start, stop in requests
+    ]
+
+
+@given(u64, u16, i64, u64, u64, u64, st.lists(st.tuples(st.binary(max_size=20), u16), max_size=5))
+def test_result_round_trips(action, status, started, in_ns, exec_ns, out_ns, answers):
+    """RESULT reads as its head and its frames were written."""
+    times = wire.ReplicaTimes(started, in_ns, exec_ns, out_ns)
+    head = wire.result_head(action, status, times, [(len(frame), code) for frame, code in answers])
+    message = head + b"".join(frame for frame, _ in answers)
+    parsed = wire.parse_result(body_of(message, wire.MessageType.RESULT))
+    assert parsed == (action, status, times, [(code, frame) for frame, code in answers])
+
+
+PARSERS = [
+    wire.parse_hello,
+    wire.parse_load,
+    wire.parse_loaded,
+    wire.parse_unload,
+    wire.parse_unloaded,
+    wire.parse_infer,
+    wire.parse_result,
+]
+
+
+@pytest.mark.parametrize("parse", PARSERS, ids=lambda parse: parse.__name__)
+@given(garbage=st.binary(max_size=200))
+def test_garbage_is_read_or_refused(parse, garbage):
+    """A body of any bytes is a message or a WireError; nothing else happens."""
+    with contextlib.suppress(wire.WireError):
+        parse(memoryview(garbage))
+
+
+@given(u32, st.binary(max_size=64))
+def test_counts_are_checked_before_they_are_believed(count, rest):
+    """A batch that claims more entries than its body can hold is refused."""
+    body = bytearray(wire.infer_head(1, 1, 0, 0, [])[8:] + rest)
+    body[28:32] = count.to_bytes(4, "little")
+    if count * 16 > len(rest):
+        with pytest.raises(wire.WireError, match="entries alone"):
+            wire.parse_infer(memoryview(body))
+
+
+@pytest.mark.parametrize(
+    ("phrase", "hello", "text"),
+    [
+        (
+            "another version",
+            b'{"wire": 2, "pid": 1, "features": [], "monotonic_ns": 0}',
+            "version 2",
+        ),
+        ("no pid", b'{"wire": 1, "features": [], "monotonic_ns": 0}', "pid = None"),
+        ("a pid that is a truth", b'{"wire": 1, "pid": true, "features": []}', "pid = True"),
+        ("no object", b"[]", "list"),
+        ("no JSON", b"{", "JSON"),
+        ("nested too deep", b"[" * 200_000, "JSON"),
+    ],
+)
+def test_other_hellos_are_refused(phrase, hello, text):
+    """A HELLO that this side cannot work with is refused with the fact that is wrong."""
+    with pytest.raises(wire.WireError, match=text):
+        wire.parse_hello(memoryview(hello))
+
+
+def test_unknown_json_keys_are_ignored():
+    """A later version may add keys."""
+    body = b'{"wire": 1, "pid": 1, "features": ["x"], "monotonic_ns": 0, "new": {}}'
+    assert wire.parse_hello(memoryview(body)).features == ("x",)
+
+
+def test_a_batch_above_a_message_is_refused():
+    """Frames that do not fit the head's length field are refused where they are written."""
+    with pytest.raises(wire.WireError, match="INFER would have"):
+        wire.infer_head(1, 1, 0, 0, [(2**31, 0, 0, 0)] * 2)
+    with pytest.raises(wire.WireError, match="RESULT would have"):
+        wire.result_head(1, 0, wire.ReplicaTimes(0, 0, 0, 0), [(2**32 - 1, 0)])
+
+
+def test_errors_pickle():
+    """A WireError crosses a process boundary."""
+    error = wire.WireError("text")
+    assert str(pickle.loads(pickle.dumps(error))) == "text"
