@@ -1,0 +1,249 @@
+"""Optuna distributions as axes of the unit cube: value -> numbers in [0, 1] and back, both ways legal-checked.
+
+In: distributions by parameter name. Out: vectors (d,) and configurations. A parameter is one
+number, in its own scale (linear, logarithmic, rank for ascending numeric choices), except choices
+without an order: those are one-hot, so that any two of them are equally far apart. Nothing here
+knows of trials, models or samplers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from tuner.errors import WrongUse
+from tuner.values import Configuration
+
+Array = NDArray[np.float64]
+
+_ONE_HOT = math.sqrt(0.5)
+"""Height of a one-hot entry: two different choices are then at distance 1, as the two ends of a number."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChoiceAxis:
+    """Categorical parameter: ascending numbers by rank, two choices as 0 and 1, anything else one-hot."""
+
+    choices: tuple[Any, ...]
+
+    @property
+    def is_ordered(self) -> bool:
+        """Two choices, or numbers in ascending order (a grid that was given as choices)."""
+        if len(self.choices) <= 2:
+            return True
+        are_numbers = all(
+            isinstance(c, int | float) and not isinstance(c, bool) for c in self.choices
+        )
+        return are_numbers and all(
+            a < b for a, b in zip(self.choices, self.choices[1:], strict=False)
+        )
+
+    @property
+    def width(self) -> int:
+        """Entries of the vector."""
+        return 1 if self.is_ordered else len(self.choices)
+
+    @property
+    def size(self) -> int:
+        """Number of values."""
+        return len(self.choices)
+
+    def values(self) -> list[Any]:
+        """All values."""
+        return list(self.choices)
+
+    def contains(self, value: Any) -> bool:
+        """Whether the parameter may hold the value."""
+        return value in self.choices
+
+    def encode(self, value: Any) -> Array:
+        """Vector (width,) of a value."""
+        position = self.choices.index(value)
+        if self.is_ordered:
+            return np.array([position / max(1, self.size - 1)])
+        block = np.zeros(self.size)
+        block[position] = _ONE_HOT
+        return block
+
+    def decode(self, block: Array) -> Any:
+        """The value nearest to a vector (width,)."""
+        position = (
+            round(float(block[0]) * (self.size - 1)) if self.is_ordered else int(np.argmax(block))
+        )
+        return self.choices[position]
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value by the distribution's own law: all equally likely."""
+        return self.choices[int(rng.integers(self.size))]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class NumberAxis:
+    """Float or integer parameter, linear or logarithmic, with or without a step; low < high."""
+
+    low: float
+    high: float
+    log: bool
+    step: float | None
+    is_integer: bool
+    width: int = 1
+
+    @property
+    def size(self) -> int | None:
+        """Number of values, None where there is no end of them."""
+        return None if self.step is None else round((self.high - self.low) / self.step) + 1
+
+    def values(self) -> list[Any]:
+        """All values, ascending; only where `size` is a number."""
+        assert self.size is not None
+        return [self._legal(self.low + index * (self.step or 0.0)) for index in range(self.size)]
+
+    def contains(self, value: Any) -> bool:
+        """Whether the parameter may hold the value."""
+        if isinstance(value, str | bool) or value is None or not self.low <= value <= self.high:
+            return False
+        if self.step is None:
+            return True
+        steps = (value - self.low) / self.step
+        return bool(abs(steps - round(steps)) < 1e-8)
+
+    def encode(self, value: Any) -> Array:
+        """Vector (1,) of a value."""
+        if self.log:
+            return np.array([math.log(value / self.low) / math.log(self.high / self.low)])
+        return np.array([(value - self.low) / (self.high - self.low)])
+
+    def decode(self, block: Array) -> Any:
+        """The value nearest to a vector (1,)."""
+        share = min(1.0, max(0.0, float(block[0])))
+        if self.log:
+            return self._legal(self.low * (self.high / self.low) ** share)
+        return self._legal(self.low + share * (self.high - self.low))
+
+    def draw(self, rng: np.random.Generator) -> Any:
+        """A value by the distribution's own law; the ends of a grid are as likely as its middle."""
+        margin = 0.0 if self.step is None else self.step / 2
+        if self.log:
+            low, high = math.log(self.low - margin), math.log(self.high + margin)
+            return self._legal(math.exp(rng.uniform(low, high)))
+        return self._legal(rng.uniform(self.low - margin, self.high + margin))
+
+    def _legal(self, value: float) -> int | float:
+        if self.step is not None:
+            value = self.low + round((value - self.low) / self.step) * self.step
+        value = min(self.high, max(self.low, value))
+        return round(value) if self.is_integer else value
+
+
+Axis = ChoiceAxis | NumberAxis
+
+
+def axis_of(distribution: BaseDistribution) -> Axis:
+    """The axis of one distribution.
+
+    Raises:
+        WrongUse: a distribution of a kind that Optuna did not have when this was written.
+    """
+    if isinstance(distribution, CategoricalDistribution):
+        return ChoiceAxis(distribution.choices)
+    if isinstance(distribution, IntDistribution):
+        step = float(distribution.step)
+        return NumberAxis(
+            float(distribution.low),
+            float(distribution.high),
+            distribution.log,
+            step,
+            is_integer=True,
+        )
+    if isinstance(distribution, FloatDistribution):
+        return NumberAxis(
+            distribution.low,
+            distribution.high,
+            distribution.log,
+            distribution.step,
+            is_integer=False,
+        )
+    raise WrongUse(
+        f"a distribution of type {type(distribution).__name__} is not known; "
+        "expected a float, int or categorical distribution of Optuna"
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Cube:
+    """All axes of a space, in the order of their names; single-valued parameters have none."""
+
+    axes: Mapping[str, Axis]
+
+    @classmethod
+    def of(cls, distributions: Mapping[str, BaseDistribution]) -> Cube:
+        """Axes of every distribution that leaves a choice."""
+        return cls(
+            {
+                name: axis_of(dist)
+                for name, dist in sorted(distributions.items())
+                if not dist.single()
+            }
+        )
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Parameters that have an axis."""
+        return frozenset(self.axes)
+
+    @property
+    def width(self) -> int:
+        """Entries d of a vector."""
+        return sum(axis.width for axis in self.axes.values())
+
+    @property
+    def size(self) -> int | None:
+        """Number of cells, None where there is no end of them."""
+        sizes = [axis.size for axis in self.axes.values()]
+        return None if None in sizes else math.prod(size for size in sizes if size is not None)
+
+    def encode(self, configuration: Mapping[str, Any]) -> Array:
+        """Vector (d,) of a configuration; raises KeyError or ValueError where a value is missing or not legal."""
+        return np.concatenate(
+            [axis.encode(configuration[name]) for name, axis in self.axes.items()]
+        )
+
+    def vector_of(self, values: Mapping[str, Any]) -> Array | None:
+        """Vector (d,) of a configuration (other parameters are ignored), None where it has no place."""
+        return place(values, self.names, self.encode)
+
+    def decode(self, vector: Array) -> Configuration:
+        """The legal configuration nearest to a vector (d,)."""
+        values, start = {}, 0
+        for name, axis in self.axes.items():
+            values[name] = axis.decode(vector[start : start + axis.width])
+            start += axis.width
+        return Configuration(values)
+
+
+def place(
+    values: Mapping[str, Any], names: AbstractSet[str], encode: Callable[[Configuration], Array]
+) -> Array | None:
+    """Vector (d,) of the named values, None where one is missing or lies outside the space.
+
+    A study may hold trials of an older, wider space: they have no place in this one.
+    """
+    if not names <= values.keys():
+        return None
+    try:
+        vector = encode(Configuration({name: values[name] for name in names}))
+    except (KeyError, TypeError, ValueError, ArithmeticError):
+        return None
+    return vector if bool(np.all((vector >= 0) & (vector <= 1))) else None

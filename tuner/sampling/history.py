@@ -1,0 +1,194 @@
+"""What a study has taught so far, as a sampler sees it: columns of plain values, read from Optuna trials.
+
+In: the trials of a study before one is proposed, and the candidates that give configurations
+their place in the unit cube. Out: `History`. Objectives come in the study's unit (ms for
+latencies) and leave as targets that are always minimised: the logarithm where all values are
+positive (latencies differ by factors, and noise grows with them), else the value itself, with a
+reason.
+
+How a trial is read:
+
+    COMPLETE, finite value                       observed
+    PRUNED or FAIL with an outcome               lost: infeasible or failed (a wall, not a bad score)
+    PRUNED without outcome, with reports         stopped early by a pruner: seen, teaches nothing
+    PRUNED without outcome or reports            lost: an objective that refuses its parameters
+    FAIL without outcome, in a study of ours     interrupted (a kill, a power cut): as if it had not been
+    FAIL without outcome, in any other study     lost: the objective raised, or returned NaN
+    COMPLETE, infinite value                     lost
+    RUNNING, WAITING                             pending
+
+A study of ours is one whose trials carry `origin`. No model, no randomness and no clock here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.values import Configuration
+
+Array = NDArray[np.float64]
+Reading = Literal["observed", "lost", "stopped", "interrupted", "pending"]
+
+PROPOSAL = "sampler:proposal"
+"""User attribute of a trial in which its sampler keeps what it proposed, why, and what it expects."""
+
+
+class Place(Protocol):
+    """What gives a configuration its vector: candidates, or the axes of a cube."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Knobs that make a configuration."""
+
+    @property
+    def width(self) -> int:
+        """Entries d of a vector."""
+
+    def vector_of(self, configuration: Mapping[str, Any], /) -> Array | None:
+        """Vector (d,) of these values, None where they have no place."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """Columns over the trials that can be placed: n observed, k lost, p pending."""
+
+    configurations: tuple[Configuration, ...]  # (n,) of observed trials, repeats included
+    vectors: Array  # (n, d)
+    targets: Array  # (n,) minimised
+    scale: Literal["log", "raw"]
+    """Scale of the targets."""
+    scale_reason: str
+    """Why the scale is raw; empty when it is log."""
+    sign: float
+    """1 when the study minimises, -1 when it maximises."""
+    lost_configurations: tuple[Configuration, ...]  # (k,)
+    lost_vectors: Array  # (k, d)
+    pending_vectors: Array  # (p, d)
+    seen: frozenset[Configuration]
+    """Every configuration that was proposed, measured or is waiting, except interrupted ones."""
+    earlier: int
+    """Trials before this one, except waiting and interrupted ones."""
+    hyperparameters: tuple[float, ...]
+    """Those of the last model of this study, as its proposal kept them; empty where there is none."""
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing has been learnt: no trial has ended in a way that teaches."""
+        return not len(self.targets) and not len(self.lost_vectors)
+
+    def value_of(self, target: float) -> float:
+        """The objective in the study's own unit and direction; the median where the scale is log."""
+        if self.scale == "raw":
+            return self.sign * target
+        return math.exp(self.sign * target)
+
+
+def read(trial: FrozenTrial) -> Reading:
+    """What a trial says; the table is at the top of this file."""
+    if trial.state in {TrialState.RUNNING, TrialState.WAITING}:
+        return "pending"
+    if trial.state is TrialState.COMPLETE:
+        return "observed" if trial.value is not None and math.isfinite(trial.value) else "lost"
+    if "outcome" in trial.user_attrs:
+        return "lost"
+    if trial.state is TrialState.PRUNED:
+        return "stopped" if trial.intermediate_values else "lost"
+    return "interrupted" if "origin" in trial.user_attrs else "lost"
+
+
+def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:
+    """The values of a trial: what ran, else what was suggested, else what is going to be."""
+    stated = trial.user_attrs.get("configuration")
+    proposed = trial.user_attrs.get(PROPOSAL, {}).get("configuration", {})
+    fixed = trial.system_attrs.get("fixed_params", {}) if not trial.state.is_finished() else {}
+    return {**proposed, **fixed, **trial.params, **(stated or {})}
+
+
+def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistribution]:
+    """Parameters that every ended trial has, with equal distributions.
+
+    Trials whose objective raised may lack parameters, so they count only when there are no others.
+    """
+    ended = [trial for trial in trials if trial.state.is_finished() and trial.distributions]
+    whole = [trial for trial in ended if trial.state is not TrialState.FAIL] or ended
+    if not whole:
+        return {}
+    shared = dict(whole[-1].distributions)
+    for trial in whole:
+        shared = {
+            name: dist for name, dist in shared.items() if trial.distributions.get(name) == dist
+        }
+    return dict(sorted(shared.items()))
+
+
+def gather(
+    trials: Iterable[FrozenTrial], place: Place, *, number: int | None, maximise: bool
+) -> History:
+    """Read a study's trials.
+
+    Args:
+        trials: all trials of the study; that of `number` itself is left out.
+        place: gives a configuration its vector; trials that have no place are only counted.
+        number: the trial to propose for, None to read all of them.
+        maximise: direction of the study.
+    """
+    observed: list[tuple[Configuration, Array, float]] = []
+    lost: list[tuple[Configuration, Array]] = []
+    pending: list[Array] = []
+    seen: set[Configuration] = set()
+    earlier, hyperparameters = 0, ()
+    for trial in trials:
+        reading = read(trial)
+        if trial.number == number or reading == "interrupted":
+            continue
+        earlier += (
+            number is None or trial.number < number
+        ) and trial.state is not TrialState.WAITING
+        hyperparameters = (
+            trial.user_attrs.get(PROPOSAL, {}).get("hyperparameters") or hyperparameters
+        )
+        values = parameters_of(trial)
+        vector = place.vector_of(values)
+        if vector is None:
+            continue
+        configuration = Configuration({name: values[name] for name in place.names})
+        seen.add(configuration)
+        if reading == "observed" and trial.value is not None:
+            observed.append((configuration, vector, trial.value))
+        elif reading == "lost":
+            lost.append((configuration, vector))
+        elif reading == "pending":
+            pending.append(vector)
+    sign = -1.0 if maximise else 1.0
+    targets, reason = to_targets(np.array([value for *_, value in observed], dtype=float), sign)
+    return History(
+        configurations=tuple(configuration for configuration, *_ in observed),
+        vectors=np.array([vector for _, vector, _ in observed], dtype=float).reshape(
+            -1, place.width
+        ),
+        targets=targets,
+        scale="raw" if reason else "log",
+        scale_reason=reason,
+        sign=sign,
+        lost_configurations=tuple(configuration for configuration, _ in lost),
+        lost_vectors=np.array([vector for _, vector in lost], dtype=float).reshape(-1, place.width),
+        pending_vectors=np.array(pending, dtype=float).reshape(-1, place.width),
+        seen=frozenset(seen),
+        earlier=earlier,
+        hyperparameters=tuple(hyperparameters),
+    )
+
+
+def to_targets(values: Array, sign: float) -> tuple[Array, str]:
+    """Objectives (n,) as targets to minimise, and the reason where they are not logarithms."""
+    if bool(np.all(values > 0)):
+        return sign * np.log(values), ""
+    return sign * values, f"{int(np.sum(values <= 0))} of {len(values)} objectives are not positive"

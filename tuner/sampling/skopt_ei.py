@@ -1,0 +1,75 @@
+"""scikit-optimize's Gaussian process with expected improvement, asked and told through its `Optimizer`.
+
+The space is told to it as the unit cube; what it asks for becomes the nearest cell that was not
+run. It sees logarithms of the objective (where all are positive), as our own process does, so
+that a comparison is of methods and not of scales. It knows no feasibility: a lost trial is told
+as the worst value that was seen.
+
+A new optimizer is built from the study's history for each proposal and fitted once, so nothing is
+lost on resume. This is the only file that knows skopt, an extra: `pip install luthier[skopt]`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.errors import WrongUse
+from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+
+Array = NDArray[np.float64]
+
+
+class SkoptSampler(CellSampler):
+    """skopt's GP, Matern-5/2, and its EI."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 10,
+        candidates: Candidates | None = None,
+        limit: int = LIMIT,
+    ) -> None:
+        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+        if importlib.util.find_spec("skopt") is None:
+            raise WrongUse("the sampler 'skopt' needs scikit-optimize: pip install luthier[skopt]")
+
+    def propose(self, situation: Situation) -> Proposal:
+        """A random cell at first, then the cell nearest to the point that skopt asks for."""
+        history = situation.history
+        is_initial = history.earlier < situation.initial
+        if is_initial or not len(history.targets) or not len(situation.unseen):
+            return situation.at_random()
+        vectors = np.vstack([history.vectors, history.lost_vectors])
+        worst = np.full(len(history.lost_vectors), np.max(history.targets))
+        point = asked(vectors, np.concatenate([history.targets, worst]), situation.rng)
+        return Proposal(
+            configuration=situation.candidates.realise(point, situation.unseen), origin="guided"
+        )
+
+
+def asked(vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
+    """The point (d,) that a new optimizer asks for after it was told these (n, d) and (n,)."""
+    import skopt  # noqa: PLC0415 - an extra, and slow to import
+
+    optimizer: Any = skopt.Optimizer(
+        [(0.0, 1.0)] * vectors.shape[1],
+        base_estimator="GP",
+        acq_func="EI",
+        n_initial_points=1,
+        random_state=int(rng.integers(2**31 - 1)),
+    )
+    with warnings.catch_warnings():
+        # A fit that stops at a bound, and a point that was asked before: both are in order here.
+        warnings.filterwarnings("ignore", module=r"sklearn\.gaussian_process")
+        warnings.filterwarnings("ignore", message="The objective has been evaluated")
+        optimizer.tell(
+            [list(map(float, row)) for row in vectors], [float(target) for target in targets]
+        )
+        return np.asarray(optimizer.ask(), dtype=float)

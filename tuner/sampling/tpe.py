@@ -1,0 +1,92 @@
+"""Optuna's own tree-structured Parzen estimator, in this room's frame.
+
+What is proposed is what `optuna.samplers.TPESampler` says, with its defaults; lost trials reach
+it as PRUNED, which it learns from as the worst. Two things are added. Each trial has a TPE seeded
+by (seed, trial number), so that a resumed study goes on alike. With candidates, the first
+`initial` trials are random feasible cells, and later ones the cell nearest to what TPE says,
+which may have been run before (TPE repeats itself; such a trial is marked as a replicate).
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+from optuna.distributions import BaseDistribution
+from optuna.samplers import TPESampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+
+from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation, stream
+from tuner.values import Configuration
+
+_TPE_STREAM = 3
+
+
+class TpeSampler(CellSampler):
+    """`optuna.samplers.TPESampler`, restricted to candidates where there are any."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 10,
+        candidates: Candidates | None = None,
+        limit: int = LIMIT,
+        multivariate: bool = False,
+    ) -> None:
+        """Keep what is given; see `CellSampler`. `multivariate` is TPE's own option."""
+        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+        self._multivariate = multivariate
+
+    def propose(self, situation: Situation) -> Proposal:
+        """What TPE says, or the cell nearest to it."""
+        ended = sum(
+            trial.state in {TrialState.COMPLETE, TrialState.PRUNED}
+            for trial in situation.study.get_trials(deepcopy=False)
+        )
+        names = situation.candidates.names
+        if ended < situation.initial or not names <= situation.distributions.keys():
+            return situation.at_random()
+        said = self._say(situation)
+        index = situation.candidates.index_of(said)
+        vector = situation.candidates.vector_of(said)
+        if index is None and situation.candidates.is_complete:
+            if vector is None:
+                return situation.at_random()
+            index = situation.candidates.nearest(vector, np.arange(len(situation.candidates.cells)))
+        chosen = said if index is None else situation.candidates.cells[index]
+        return Proposal(
+            configuration=chosen,
+            origin="replicate" if chosen in situation.history.seen else "guided",
+        )
+
+    def draw(
+        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
+    ) -> Any:
+        """A parameter that only some trials have, by TPE."""
+        return self._tpe(trial, zlib.crc32(name.encode())).sample_independent(
+            study, trial, name, distribution
+        )
+
+    def _say(self, situation: Situation) -> Configuration:
+        tpe, study, trial = self._tpe(situation.trial), situation.study, situation.trial
+        space = {
+            name: dist
+            for name, dist in tpe.infer_relative_search_space(study, trial).items()
+            if name in situation.candidates.names
+        }
+        said = tpe.sample_relative(study, trial, space) if space else {}
+        for name in sorted(situation.candidates.names - said.keys()):
+            said[name] = tpe.sample_independent(study, trial, name, situation.distributions[name])
+        return Configuration(said)
+
+    def _tpe(self, trial: FrozenTrial, *path: int) -> TPESampler:
+        seed = int(stream(self._seed, _TPE_STREAM, trial.number, *path).integers(2**31 - 1))
+        return TPESampler(
+            seed=seed,
+            n_startup_trials=self._initial,
+            multivariate=self._multivariate,
+        )
