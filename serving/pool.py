@@ -338,8 +338,6 @@ class Pool:
             if self._failures:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
                 await asyncio.sleep(min(LONGEST_BACKOFF_S, delay_s))
-                if self._applying:
-                    return
             try:
                 await self._start_many(1, self._settings.replica)
             except ServingError as error:

@@ -17,7 +17,7 @@ import pathlib
 import types
 import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import yaml
 
@@ -307,7 +307,7 @@ def _table() -> dict[str, Knob]:
                 kinds=tuple(m for m in members if isinstance(m, type) and m is not types.NoneType),
                 choices=choices,
                 optional=types.NoneType in members,
-                default=field.default,
+                default=cast("Value", field.default),
                 limits=field.metadata["limits"],
             )
     return table

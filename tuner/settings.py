@@ -218,11 +218,11 @@ class MeasurementSettings:
         parse=float,
     )
     pairs: int = _option(
-        6,
+        10,
         "--pairs",
         "COUNT",
         "fresh starts each of the default and the best configuration, alternating, that decide "
-        "the verdict; default 6",
+        "the verdict; default 10",
         parse=int,
     )
 

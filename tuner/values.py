@@ -43,7 +43,11 @@ class Configuration(Mapping[str, Value]):
         return isinstance(other, Configuration) and self._items == other._items
 
     def __repr__(self) -> str:
-        return "Configuration(" + ", ".join(f"{name}={value!r}" for name, value in self._items.items()) + ")"
+        return (
+            "Configuration("
+            + ", ".join(f"{name}={value!r}" for name, value in self._items.items())
+            + ")"
+        )
 
     def __reduce__(self) -> tuple[type[Configuration], tuple[dict[str, Value]]]:
         return Configuration, (self._items,)
@@ -56,7 +60,7 @@ class RequestRecords:
     Times are seconds on the client's monotonic clock, from the start of the phase.
     """
 
-    intended_s: NDArray[np.float64]  # (n,) when it should have been sent; closed loop: equal to started_s
+    intended_s: NDArray[np.float64]  # (n,) when it was due; closed loop: equal to started_s
     started_s: NDArray[np.float64]  # (n,) first byte sent
     finished_s: NDArray[np.float64]  # (n,) last byte received
     status: NDArray[np.int16]  # (n,) HTTP status; 0: no answer (connection lost, timeout)

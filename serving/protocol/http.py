@@ -181,6 +181,9 @@ class Connection(asyncio.Protocol):
         self._parser: httptools.HttpRequestParser | None = None
         """At work on a request that has not arrived whole; None between requests."""
         self._partial = False
+        self._head_open = False
+        self._head_began = False
+        self._head_fed = 0
         self._overfull = False
 
     # Transport

@@ -176,7 +176,7 @@ class Host:
             execution = Execution(models.load(message.kind, path, threads=message.threads))
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
-            log.warning("a model was not loaded", extra={"model": message.name, "error": text})
+            log.info("a model was not loaded", extra={"model": message.name, "error": text})
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, {"error": text})
         self._executions[message.model] = execution
         gc.collect()

@@ -99,9 +99,9 @@ class FakeReplica:
             time.sleep(home.exec_s)
         now_ns = time.monotonic_ns()
         times = wire.ReplicaTimes(now_ns, 0, int(home.exec_s * 1e9), 0)
-        entries = [(len(entry.frame), home.entry_status) for entry in message.entries]
+        entries = [(len(frame), home.entry_status) for *_, frame in message.entries]
         head = wire.result_head(message.action_id, 0, times, entries)
-        self._peer.sendall(b"".join([head, *(entry.frame for entry in message.entries)]))
+        self._peer.sendall(b"".join([head, *(frame for *_, frame in message.entries)]))
 
 
 class FakeHome:

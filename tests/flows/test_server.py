@@ -162,10 +162,10 @@ def test_a_killed_replica_is_replaced_under_load():
             victim = running.replicas()["replicas"][0]["pid"]
             os.kill(victim, signal.SIGKILL)
             assert until(
-                lambda victim=victim: [
-                    (r["state"], r["pid"] != victim) for r in running.replicas()["replicas"]
-                ]
-                == [("ready", True)] * 2
+                lambda victim=victim: (
+                    [(r["state"], r["pid"] != victim) for r in running.replicas()["replicas"]]
+                    == [("ready", True)] * 2
+                )
             )
         stop.set()
         for thread in threads:
@@ -177,7 +177,9 @@ def test_a_killed_replica_is_replaced_under_load():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_in_order(number):
     """SIGTERM and SIGINT: not ready at once, exit 0, no process and no cgroup left."""
-    with server("--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5") as running:
+    with server(
+        "--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5"
+    ) as running:
         members = family(running.process.pid)
         assert len(members) >= 4
         running.process.send_signal(number)
@@ -188,7 +190,9 @@ def test_signals_end_in_order(number):
 
 def test_kill_9_leaves_nothing():
     """After kill -9 of the gateway its replicas, template and cgroups are gone by themselves."""
-    with server("--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5") as running:
+    with server(
+        "--model", "echo", "--set", "replica.count=2", "--set", "replica.cpu=0.5"
+    ) as running:
         members = family(running.process.pid)
         running.process.kill()
         running.process.wait(10)
@@ -212,8 +216,12 @@ def test_drain_answers_what_was_taken():
             )
         )
         thread.start()
-        metrics = lambda: running.request("GET", "/metrics", admin=True)[1].decode()  # noqa: E731
-        assert until(lambda: 'unfinished_requests{model="resnet"} 1.0' in metrics())
+        assert until(
+            lambda: (
+                b'unfinished_requests{model="resnet"} 1.0'
+                in running.request("GET", "/metrics", admin=True)[1]
+            )
+        )
         running.process.send_signal(signal.SIGTERM)
         thread.join(20)
         assert running.process.wait(20) == 0
@@ -238,15 +246,21 @@ def test_out_of_memory_is_told_as_such():
     ("code", "phrase", "arguments"),
     [
         (2, "did you mean 'resnet'", ["--model", "resnett"]),
-        (2, "did you mean 'batching.max_size'", ["--model", "echo", "--set", "batching.max_sise=1"]),
+        (
+            2,
+            "did you mean 'batching.max_size'",
+            ["--model", "echo", "--set", "batching.max_sise=1"],
+        ),
         (2, "expected NAME=VALUE", ["--model", "echo", "--set", "batching.max_size"]),
         (2, "No such file", ["--model", "echo", "--settings", "/nowhere.yaml"]),
         (1, "no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
     ],
 )
 def test_wrong_use_is_one_clear_line(code, phrase, arguments):
-    """What was given, what was expected and what to try, on one line; exit 2 for wrong use, 1 for what cannot be done."""
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=30)
+    """What was given, what was expected and what to try, on one line; exit 2 for wrong use, else 1."""
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, timeout=30, check=False
+    )
     assert done.returncode == code
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
@@ -262,6 +276,7 @@ def test_a_broken_model_file_is_one_clear_line(tmp_path):
         capture_output=True,
         text=True,
         timeout=30,
+        check=False,
     )
     assert done.returncode == 1
     assert "broken" in done.stderr
@@ -280,6 +295,7 @@ def test_a_taken_port_is_one_clear_line():
             capture_output=True,
             text=True,
             timeout=30,
+            check=False,
         )
     assert done.returncode == 1
     assert f"port {port}" in done.stderr

@@ -40,6 +40,8 @@ APPLY_TIMEOUT_S = 60.0
 STOP_GRACE_S = 1.5
 """Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
 KEPT_LINES = 20
+SPEAKER = "python -m serving: "
+"""What the server's own error lines begin with."""
 _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
@@ -252,7 +254,7 @@ def _ended_early(
         process.wait(timeout=STOP_GRACE_S)
     errors.join()
     text = (
-        errors.last_line()
+        errors.last_line().removeprefix(SPEAKER)
         or f"the server ended with status {process.returncode} before it was ready"
     )
     return (

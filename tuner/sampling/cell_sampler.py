@@ -34,6 +34,7 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tuner.errors import WrongUse
+from tuner.sampling import blas
 from tuner.sampling.candidates import LIMIT, Candidates, sobol
 from tuner.sampling.encoding import Cube, axis_of
 from tuner.sampling.history import PROPOSAL, History, gather, shared_distributions
@@ -251,7 +252,8 @@ class CellSampler(BaseSampler, abc.ABC):
         key = (study.study_name, trial.number)
         with self._lock:
             if key not in self._proposals:
-                proposal = self.propose(self.situation(study, trial, search_space))
+                with blas.single_threaded():
+                    proposal = self.propose(self.situation(study, trial, search_space))
                 record = {
                     "configuration": dict(proposal.configuration),
                     "origin": proposal.origin,

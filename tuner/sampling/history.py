@@ -17,7 +17,8 @@ How a trial is read:
     COMPLETE, infinite value                     lost
     RUNNING, WAITING                             pending
 
-A study of ours is one whose trials carry `origin`. No model, no randomness and no clock here.
+A study of ours is one whose trials carry `origin`, or `interrupted` where it did not come to
+that. No model, no randomness and no clock here.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def read(trial: FrozenTrial) -> Reading:
         return "lost"
     if trial.state is TrialState.PRUNED:
         return "stopped" if trial.intermediate_values else "lost"
-    return "interrupted" if "origin" in trial.user_attrs else "lost"
+    return "interrupted" if {"origin", "interrupted"} & trial.user_attrs.keys() else "lost"
 
 
 def parameters_of(trial: FrozenTrial) -> Mapping[str, Any]:

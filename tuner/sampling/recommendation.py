@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import gp_model
+from tuner.sampling import blas, gp_model
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
@@ -38,7 +38,8 @@ def recommend(study: Study, *, candidates: Candidates | None = None) -> Configur
     )
     if not len(history.targets):
         return None
-    mean, _ = surrogate_of(history).predict(history.vectors)
+    with blas.single_threaded():
+        mean, _ = surrogate_of(history).predict(history.vectors)
     has_failed = np.array(
         [configuration in history.lost_configurations for configuration in history.configurations]
     )

@@ -369,19 +369,19 @@ def test_full_queue_answers_429_with_retry_after():
     home = FakeHome()
     home.hold.set()
     body = json.dumps(request_json([1], shape=(1, 1)))
-    with gateway({"scheduling.queue_capacity": 1, "batching.max_size": 1}, home) as running:
-        with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            waiting = []
-            for _ in range(3):
-                waiting.append(pool.submit(running.request, "POST", INFER, body))
-                time.sleep(0.1)
-            status, head, answer = running.request("POST", INFER, body)
-            assert status == 429
-            assert int(head["Retry-After"]) >= 1
-            assert "queue" in json.loads(answer)["error"]
-            home.hold.clear()
-            home.release.set()
-            assert [w.result(10)[0] for w in waiting] == [200, 200, 200]
+    settings = {"scheduling.queue_capacity": 1, "batching.max_size": 1}
+    with gateway(settings, home) as running, concurrent.futures.ThreadPoolExecutor(8) as pool:
+        waiting = []
+        for _ in range(3):
+            waiting.append(pool.submit(running.request, "POST", INFER, body))
+            time.sleep(0.1)
+        status, head, answer = running.request("POST", INFER, body)
+        assert status == 429
+        assert int(head["Retry-After"]) >= 1
+        assert "queue" in json.loads(answer)["error"]
+        home.hold.clear()
+        home.release.set()
+        assert [w.result(10)[0] for w in waiting] == [200, 200, 200]
 
 
 def test_deadline_is_answered_504():

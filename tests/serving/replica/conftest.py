@@ -107,7 +107,7 @@ def frame_fixture():
     return frame
 
 
-@pytest.fixture(name="Talk")
+@pytest.fixture(name="converse")
 def talk_fixture():
-    """The class of conversations."""
+    """Begin a conversation over a socket."""
     return Talk

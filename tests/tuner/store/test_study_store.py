@@ -27,9 +27,7 @@ DEFAULT = Configuration({"replica.count": 1, "routing.policy": "least-loaded"})
 
 
 def created(path: pathlib.Path, url: str | None = None) -> StudyStore:
-    store = StudyStore.create(
-        "s", database=path / "study.db", url=url, facts={"model": "echo"}
-    )
+    store = StudyStore.create("s", database=path / "study.db", url=url, facts={"model": "echo"})
     store.use_sampler(optuna.samplers.RandomSampler(seed=1))
     return store
 
