@@ -15,20 +15,26 @@ CONTAINER_V2 = (
     "0::/\n",
 )
 SEPARATE_V1 = (
-    "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
-    "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-    "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n"
-    "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
+    (
+        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
+        "32 31 0:29 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "33 31 0:30 / /sys/fs/cgroup/cpuacct rw - cgroup cgroup rw,cpuacct\n"
+        "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+    ),
     "4:memory:/jobs/17\n2:cpuacct:/\n1:cpu:/\n0::/\n",
 )
 CONTAINER_V1 = (
-    "5 1 0:9 /docker/ab /sys/fs/cgroup/cpu,cpuacct ro master:11 - cgroup cgroup rw,cpu,cpuacct\n"
-    "6 1 0:8 /docker/ab /sys/fs/cgroup/memory ro master:12 - cgroup cgroup rw,memory\n",
+    (
+        "5 1 0:9 /docker/ab /sys/fs/cgroup/cpu,cpuacct ro master:11 - cgroup cgroup rw,cpu,cpuacct\n"
+        "6 1 0:8 /docker/ab /sys/fs/cgroup/memory ro master:12 - cgroup cgroup rw,memory\n"
+    ),
     "3:cpu,cpuacct:/docker/ab\n2:memory:/docker/ab\n",
 )
 STRANGE_V1 = (
-    "5 1 0:9 /docker/ab /mnt/my\\040groups/cpu ro - cgroup cgroup rw,cpu,cpuacct\n"
-    "6 1 0:8 /docker/ab /mnt/my\\040groups/memory ro - cgroup cgroup rw,memory\n",
+    (
+        "5 1 0:9 /docker/ab /mnt/my\\040groups/cpu ro - cgroup cgroup rw,cpu,cpuacct\n"
+        "6 1 0:8 /docker/ab /mnt/my\\040groups/memory ro - cgroup cgroup rw,memory\n"
+    ),
     "3:cpu,cpuacct:/other\n2:memory:/other\n",
 )
 
