@@ -42,7 +42,7 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 	$(BIN)/pytest $(PYTEST)
 
 bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
-	@failed=0; for script in serving_core apache_bench tune_default; do \
+	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
 
 docs: $(DEV)  ## write the pages that are made from the code
