@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import resource
@@ -31,20 +32,24 @@ def test_a_created_folder_is_a_study_and_gives_back_its_settings(folder: RunFold
     assert run_folder.known_studies(folder.runs_dir) == ("one",)
 
 
-@pytest.fixture
+@contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may grow beyond 100 bytes: the kernel refuses as it does on a full disk."""
+    """No file may grow beyond 100 bytes: the kernel refuses as it does on a full disk.
+
+    Only around what is tested: the limit holds for the test runner's own output, too.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.usefixtures("full_disk")
 def test_a_failed_write_leaves_the_old_file_and_no_rest(folder: RunFolder) -> None:
     """Where a file cannot be written whole, the error is one line and the old file stands."""
     folder.write_json("verdict.json", {"ratio": 1})
-    with pytest.raises(StorageFailed, match="cannot be written: File too large"):
+    with full_disk(), pytest.raises(StorageFailed, match="cannot be written: File too large"):
         folder.write_json("verdict.json", {"ratio": list(range(1000))})
     assert folder.read_json("verdict.json") == {"ratio": 1}
     assert [path for path in folder.path.iterdir() if path.suffix == ".partial"] == []
