@@ -195,13 +195,13 @@ class Bench:
             before = _Readings.of(engine)
             load = self._generator.run(self._plan(engine))
             after = _Readings.of(engine)
-            outcome, measurement = self._judged(load, before, after, configuration)
+            outcome, measurement = self._judged(load, before, after)
         except LaunchFailed as error:
             is_ended = not engine.is_running()
             outcome = outcomes.engine_gone(engine.last_words() if is_ended else error.text)
             self.stop_engine()
         except LoadFailed as error:
-            outcome = self._without_load(engine, configuration, error)
+            outcome = self._without_load(engine, error)
         return Launch(
             configuration=configuration,
             outcome=outcome,
@@ -229,9 +229,8 @@ class Bench:
         load: LoadResult,
         before: _Readings,
         after: _Readings,
-        configuration: Configuration,
     ) -> tuple[Outcome, Measurement | None]:
-        died = outcomes.of_deaths(after.replicas, configuration)
+        died = outcomes.of_deaths(after.replicas)
         if died is not None:
             return died, None
         noise = host.noise_between(
@@ -250,15 +249,13 @@ class Bench:
             noise=noise,
         )
 
-    def _without_load(
-        self, engine: EngineProcess, configuration: Configuration, error: LoadFailed
-    ) -> Outcome:
+    def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:
         if not engine.is_running():
             outcome = outcomes.engine_gone(engine.last_words())
             self.stop_engine()
             return outcome
         try:
-            deaths = outcomes.of_deaths(engine.replica_facts(), configuration)
+            deaths = outcomes.of_deaths(engine.replica_facts())
         except LaunchFailed as gone:
             self.stop_engine()
             return outcomes.engine_gone(gone.text)

@@ -34,7 +34,7 @@ from tuner.errors import Interrupted, TunerError, WrongUse
 from tuner.store.event_log import EventLog
 from tuner.study import Terminal
 
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("tuner.cli")  # also when it runs as __main__
 
 
 class Command(Protocol):

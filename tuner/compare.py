@@ -78,12 +78,10 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
     folder = study.folder_of(settings)
     if folder.exists():
         raise StudyExists(folder.name)
-    importing = study.import_early()
     with study.resumable(None), study.bench_of(settings) as bench:
         arena, payloads, served = study.prepared(bench, settings, card, terminal)
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
-        importing.join()
         environment = study.environment_facts(served)
         asked = {**settings.nested(), "samplers": list(order.samplers), "repeats": order.repeats}
         folder.create(asked, environment, settings_file=SETTINGS_FILE)

@@ -8,11 +8,9 @@ comes before it, because it explains the errors. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import Cause, Outcome, Value
+from tuner.values import Cause, Outcome
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
 """Causes of a failed launch that are not the configuration's own."""
@@ -27,18 +25,16 @@ def of_refusal(error: LaunchFailed) -> Outcome:
     )
 
 
-def of_deaths(facts: ReplicaFacts, configuration: Mapping[str, Value]) -> Outcome | None:
-    """Replicas that ended under load; None where none did."""
-    death = facts.died_of("oom")
-    if death is not None:
-        return Outcome(status="infeasible", cause="oom", reason=_memory_text(facts, configuration))
-    if facts.deaths:
-        return Outcome(
-            status="failed",
-            cause="crash",
-            reason=f"a replica ended under load: {facts.deaths[-1].text}",
-        )
-    return None
+def of_deaths(facts: ReplicaFacts) -> Outcome | None:
+    """Replicas that ended under load; None where none did. The engine's text has limit and peak."""
+    if not facts.deaths:
+        return None
+    oom = facts.died_of("oom")
+    if oom is not None:
+        reason = f"a replica ended under load: {oom.text}"
+        return Outcome(status="infeasible", cause="oom", reason=reason)
+    reason = f"a replica ended under load: {facts.deaths[-1].text}"
+    return Outcome(status="failed", cause="crash", reason=reason)
 
 
 def engine_gone(text: str) -> Outcome:
@@ -49,13 +45,3 @@ def engine_gone(text: str) -> Outcome:
 def lost_load(text: str) -> Outcome:
     """The load could not be driven."""
     return Outcome(status="failed", cause="errors", reason=text)
-
-
-def _memory_text(facts: ReplicaFacts, configuration: Mapping[str, Value]) -> str:
-    limit = configuration.get("replica.memory_mb")
-    text = "a replica was ended for its memory under load"
-    if limit is not None:
-        text += f", limit {limit} MiB"
-    if facts.peak_memory_mb is not None:
-        text += f", peak {facts.peak_memory_mb:.0f} MiB"
-    return text

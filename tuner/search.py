@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Protocol
 
-from tuner.bench import Bench, Launch
+from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
 from tuner.measurement import objective as objectives
@@ -30,6 +31,14 @@ MOST_REFUSED = 8
 _log = logging.getLogger(__name__)
 
 
+class LaunchesConfigurations(Protocol):
+    """What a search needs of a bench."""
+
+    def launch(self, configuration: Configuration) -> Launch:
+        """Launch a configuration and measure it, whatever happens."""
+        ...
+
+
 class Search:
     """One sampler, one store, one budget."""
 
@@ -38,7 +47,7 @@ class Search:
         *,
         store: StudyStore,
         arena: Arena,
-        bench: Bench,
+        bench: LaunchesConfigurations,
         budget: Budget,
         objective: str,
         slo_ms: float | None,

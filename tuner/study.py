@@ -37,6 +37,7 @@ from tuner.report import files as report_files
 from tuner.sampling.gp import GpSampler
 from tuner.search import Search, sampler_of
 from tuner.settings import MeasurementSettings, StudySettings
+from tuner.space.environment import Environment
 from tuner.store import records, study_store
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
@@ -84,10 +85,8 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     folder = folder_of(settings)
     if folder.exists() and not fresh:
         raise StudyExists(folder.name)
-    importing = import_early()
     with resumable(None), bench_of(settings) as bench:
         arena, payloads, served = prepared(bench, settings, card, terminal)
-        importing.join()
         store = _created(folder, settings, arena, served, fresh=fresh)
         with folder.locked():
             terminal.log.write_to(folder.log)
@@ -111,11 +110,9 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         card = inputs.card_of(settings.target.model)
         space_path = str(folder.path / "space.yaml")
         target = dataclasses.replace(settings.target, space=space_path)
-        importing = import_early()
         with resumable(folder), bench_of(settings) as bench:
             kept = dataclasses.replace(settings, target=target)
             arena, payloads, _ = prepared(bench, kept, card, terminal)
-            importing.join()
             return _conducted(settings, folder, store, arena, bench, payloads, terminal)
 
 
@@ -132,21 +129,23 @@ def prepared(
     environment = inputs.environment_of(target, machine.read())
     text = inputs.space_text_of(target, card)
     source = target.space or f"{card.name}.yaml"
-    if text is not None:
-        inputs.arena_of(
-            text, environment, source=source, limits="enforced"
-        )  # what is wrong is said before a start
-    served = bench.start()
-    payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
-    bench.send(payloads)
+    if text is not None:  # what is wrong is said before anything starts
+        expected = inputs.arena_of(text, environment, source=source, limits="enforced")
+        sampler_of(settings.search, expected)
+    with importing_early():
+        served = bench.start()
+        payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
+        bench.send(payloads)
     if text is None:
-        terminal.console.print(
-            f"no search space for {served.model}: probing the model to derive one"
-        )
-        text = probe.text(bench, environment, model=served.model)
+        text = _derived(bench, environment, served, terminal)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
     sampler_of(settings.search, arena)
     return arena, payloads, served
+
+
+def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
+    terminal.console.print(f"no search space for {served.model}: probing the model to derive one")
+    return probe.text(bench, environment, model=served.model)
 
 
 def named(
@@ -203,11 +202,20 @@ def environment_facts(served: Served) -> dict[str, Any]:
     }
 
 
-def import_early() -> threading.Thread:
-    """Import what the sampler's model needs (over a second) while the engine starts; join before measuring."""
-    thread = threading.Thread(target=GpSampler.warm_up, name="import GPy", daemon=True)
+@contextlib.contextmanager
+def importing_early() -> Iterator[None]:
+    """Import what the sampler's model needs (over a second) while the engine starts, not while it is measured."""
+    thread = threading.Thread(target=_import_quietly, name="import GPy")
     thread.start()
-    return thread
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _import_quietly() -> None:
+    with contextlib.suppress(Exception):  # the sampler imports it again, and says what is wrong
+        GpSampler.warm_up()
 
 
 @contextlib.contextmanager

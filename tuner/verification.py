@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
-from tuner.bench import Bench, Launch
+from tuner.bench import Launch
 from tuner.values import Configuration, Measurement
 
 Report = Callable[[int, str, Launch], None]
 """Called after each launch with its number from 1, the role and what it gave."""
+
+
+class StartsFresh(Protocol):
+    """What a verification needs of a bench."""
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        """Launch a configuration on a server of its own and measure it, whatever happens."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +43,7 @@ class Rounds:
 
 
 def alternate(
-    bench: Bench, configurations: Mapping[str, Configuration], *, rounds: int, report: Report
+    bench: StartsFresh, configurations: Mapping[str, Configuration], *, rounds: int, report: Report
 ) -> Rounds:
     """Launch all configurations in every round, each on a server of its own."""
     found: dict[str, list[Measurement]] = {role: [] for role in configurations}

@@ -139,8 +139,13 @@ class EngineProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """The last line that the server wrote for people, or how it ended."""
-        return self._errors.last_line() or f"exit status {self._process.poll()}"
+        """How the server ended, and the last line that it wrote."""
+        status = self._process.poll()
+        how = "still running" if status is None else f"exit status {status}"
+        if status is not None and status < 0:
+            how = f"ended by {signal.Signals(-status).name}"
+        last = self._errors.last_line().removeprefix(SPEAKER)
+        return f"{how}; it said last: {last}" if last else how
 
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """End the server: SIGTERM, then SIGKILL after `grace_s`; harmless when it has ended."""

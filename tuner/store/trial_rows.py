@@ -39,9 +39,9 @@ def attributes(result: TrialResult) -> dict[str, Any]:
     values: dict[str, Any] = {
         "outcome": dataclasses.asdict(result.outcome),
         "facts": {
-            "launch_s": round(result.launch_s, 4),
-            "overhead_s": round(result.overhead_s, 4),
-            "started_at": round(result.started_at, 3),
+            "launch_s": result.launch_s,
+            "overhead_s": result.overhead_s,
+            "started_at": result.started_at,
         },
     }
     if result.measurement is not None:

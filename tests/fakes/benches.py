@@ -1,0 +1,85 @@
+"""A bench without processes: launches answered by the toy server of `studies`, at once."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from tests.fakes import studies
+from tuner.bench import Launch
+from tuner.inputs import Arena
+from tuner.launching import apply
+from tuner.sampling.candidates import Candidates
+from tuner.space.distributions import distributions
+from tuner.space.environment import Environment, Machine
+from tuner.space.files import parse
+from tuner.values import OK, Configuration, Outcome
+
+SPACE = """
+name: toy
+knobs:
+  replica.count: {type: int, choices: [1, 2, 3, 4], default: 1, unit: replicas}
+  replica.cpu: {type: float, choices: [0.25, 0.5, 1.0, 2.0], scale: log, default: 1.0, unit: cores}
+  replica.memory_mb: {type: int, choices: [128, 256, 512], scale: log, default: 512, unit: MiB}
+  replica.threads: {type: int, choices: [1, 2, 4], scale: log, default: 1, unit: threads}
+  batching.max_size: {type: int, choices: [1, 2, 4, 8, 16], scale: log, default: 8, unit: items}
+"""
+CONCURRENCY = 20
+
+
+@dataclasses.dataclass
+class ToyBench:
+    """Answers every launch from the toy, with the noise of launches; keeps what it was asked for."""
+
+    seed: int = 0
+    failure: Outcome | None = None
+    """What every launch gives, where it is set."""
+    interrupt_at: int | None = None
+    """Number of the launch, from 0, in which a signal comes."""
+
+    def __post_init__(self) -> None:
+        self.launched: list[Configuration] = []
+        self._rng = np.random.default_rng(self.seed)
+
+    def launch(self, configuration: Configuration) -> Launch:
+        """One launch."""
+        if len(self.launched) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.launched.append(configuration)
+        apply.to_settings(configuration)
+        whole = Configuration({**studies.default(), **configuration})
+        failure = self.failure
+        if failure is None and (found := studies.failure(whole)) is not None:
+            failure = Outcome(status="infeasible", cause=found[0], reason=found[1])
+        measurement = None
+        if failure is None:
+            mean = studies.mean_ms(whole, CONCURRENCY)
+            measurement = studies.measurement(mean, self._rng, concurrency=CONCURRENCY)
+        return Launch(
+            configuration=configuration,
+            outcome=failure or OK,
+            measurement=measurement,
+            records=None,
+            launch_s=0.03,
+            loaded_s=0.0,
+            started_at=studies.STARTED_AT,
+        )
+
+    launch_fresh = launch
+
+
+def arena(text: str = SPACE) -> Arena:
+    """The toy's space on a machine of four cores."""
+    environment = Environment(concurrency=CONCURRENCY, machine=Machine(cores=4, memory_mb=16_384))
+    space = parse(text, file="toy.yaml").narrowed(environment)
+    return Arena(
+        text=text,
+        space=space,
+        environment=environment,
+        default=space.default(),
+        candidates=Candidates.of(space.cells(environment), space.encode),
+        distributions=distributions(space),
+        knobs=tuple(knob.info() for knob in space.searched),
+        notes=(),
+    )

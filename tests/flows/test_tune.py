@@ -1,0 +1,343 @@
+"""`tune` as a user runs it, with real parts: a study, its end, its interruption, and what is left."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import optuna
+import pytest
+
+from serving import settings as serving_settings
+from tuner import cli
+from tuner.store.study_store import StudyStore
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TUNE = (sys.executable, "-m", "tuner.cli")
+SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
+SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
+ECHO = ("--model", "echo", "--concurrency", "4")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def tune(folder: pathlib.Path, *arguments: str) -> Done:
+    """Run a command to its end, in this process: what starts a study is paid once."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = cli.main(arguments)
+    return Done(code, out.getvalue(), err.getvalue())
+
+
+def started(folder: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command in a process of its own, whose end is decided elsewhere."""
+    return subprocess.Popen(
+        [*TUNE, *arguments],
+        cwd=folder,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def children(pid: int) -> set[int]:
+    """All living descendants of a process."""
+    parents: dict[int, int] = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(path.parent.name)] = int(fields[1])
+    found: set[int] = set()
+    wave = {pid}
+    while wave := {child for child, parent in parents.items() if parent in wave} - found:
+        found |= wave
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and is no zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def all_gone(pids: set[int], *, within_s: float) -> bool:
+    """Whether all of these end in time."""
+    until_s = time.monotonic() + within_s
+    while any(map(is_alive, pids)) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return not any(map(is_alive, pids))
+
+
+def wait_for_trials(process: subprocess.Popen[str], count: int) -> list[str]:
+    """Lines of progress until so many trials have been told."""
+    assert process.stderr is not None
+    lines = []
+    trials = 0
+    for line in process.stderr:
+        lines.append(line)
+        trials += line[:3].strip().isdigit() and "left" in line
+        if trials == count:
+            return lines
+    pytest.fail(f"ended early: {lines}")
+
+
+def states(folder: pathlib.Path, name: str) -> list[str]:
+    """States of all trials that the storage holds."""
+    store = StudyStore.open_study(name, database=folder / "runs" / name / "study.db", url=None)
+    return [trial.state.name for trial in store.study.get_trials(deepcopy=False)]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Done]:
+    """A folder with one finished study of four trials, and what the command said."""
+    folder = tmp_path_factory.mktemp("finished")
+    budget = ("--trials", "4", "--initial", "2", "--stop-ei", "0")
+    return folder, tune(folder, *ECHO, *SHORT, *budget, "--study", "one", "--json")
+
+
+def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, Done]) -> None:
+    """Exit code 0, one JSON object, the default first, all files there, nothing else printed."""
+    folder, done = finished
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["trials"] == 4
+    assert answer["stopped"] == "all 4 trials were launched"
+    assert answer["verdict"] is not None or answer["best"] == answer["default"]
+    assert answer["median_overhead_s"] > 0
+    assert any("synthetic" in note for note in answer["notes"])
+    left = {path.name for path in (folder / "runs" / "one").iterdir()}
+    wanted = {"study.db", "settings.yaml", "environment.json", "space.yaml", "trials", "best.yaml"}
+    assert wanted | {"report.html", "log.jsonl", "verdict.json"} <= left
+    lines = done.err.splitlines()
+    assert "echo at concurrency 4" in lines[0]
+    assert "until about" in lines[2]
+    assert lines[3].split()[:2] == ["0", "default"]
+
+
+def test_the_store_is_an_optuna_study(finished: tuple[pathlib.Path, Done]) -> None:
+    """Optuna opens it by itself; each trial has its origin, and a launch of its own."""
+    folder, _ = finished
+    study = optuna.load_study(
+        study_name="one", storage=f"sqlite:///{folder / 'runs' / 'one' / 'study.db'}"
+    )
+    assert [trial.user_attrs["origin"] for trial in study.trials][:2] == ["default", "initial"]
+    assert all((folder / f"runs/one/trials/{n}/requests.npz").exists() for n in range(4))
+
+
+def test_the_log_has_an_event_for_each_trial(finished: tuple[pathlib.Path, Done]) -> None:
+    """Every line is JSON; each trial's end is an event with its cost beside measuring."""
+    folder, _ = finished
+    text = (folder / "runs" / "one" / "log.jsonl").read_text(encoding="utf-8")
+    events = [json.loads(line) for line in text.splitlines()]
+    ends = [event for event in events if event["event"] == "trial ended"]
+    assert [event["trial"] for event in ends] == [0, 1, 2, 3]
+    assert {event["event"] for event in events} >= {"engine started", "engine said"}
+
+
+def test_best_yaml_is_what_the_server_reads(
+    finished: tuple[pathlib.Path, Done], tmp_path: pathlib.Path
+) -> None:
+    """The export and best.yaml are settings as they stand, with the best configuration's values."""
+    folder, done = finished
+    best = json.loads(done.out)["best"]
+    exported = tune(folder, "export", "one", "--to", "serving", "--out", str(tmp_path))
+    assert exported.code == 0, exported.err
+    for path in (tmp_path / "best.yaml", folder / "runs" / "one" / "best.yaml"):
+        flat = serving_settings.resolve(file=path, environment={}).flat()
+        assert {name: flat[name] for name in best} == best
+    again = tune(folder, "export", "one", "--to", "serving", "--out", str(tmp_path))
+    assert (again.code, again.err.count("\n")) == (2, 1)
+
+
+def test_best_yaml_starts_a_server(finished: tuple[pathlib.Path, Done]) -> None:
+    """`python -m serving --settings best.yaml` is ready with it."""
+    folder, _ = finished
+    server = subprocess.Popen(
+        [*SERVE, "--settings", str(folder / "runs" / "one" / "best.yaml")],
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with server:
+        assert server.stdout is not None
+        ready = json.loads(server.stdout.readline())
+        assert ready["event"] == "ready"
+        loaded = tune(
+            folder,
+            *("load", f"http://127.0.0.1:{ready['port']}", "--model", "echo"),
+            *("--concurrency", "2", "--seconds", "0.4", "--warmup", "0", "--json"),
+        )
+        server.terminate()
+    assert loaded.code == 0, loaded.err
+    assert json.loads(loaded.out)["throughput_per_s"] > 0
+
+
+def test_an_existing_study_is_not_touched(finished: tuple[pathlib.Path, Done]) -> None:
+    """The same name again is one line and code 2, and the study stays as it was."""
+    folder, _ = finished
+    before = states(folder, "one")
+    again = tune(folder, *ECHO, *SHORT, "--study", "one")
+    assert (again.code, again.out) == (2, "")
+    assert "tune resume one" in again.err
+    assert again.err.count("\n") == 1
+    assert states(folder, "one") == before
+
+
+def test_a_finished_study_is_reported_again(finished: tuple[pathlib.Path, Done]) -> None:
+    """Resume and report of a finished study say the same verdict and launch nothing."""
+    folder, done = finished
+    resumed = tune(folder, "resume", "one", "--json")
+    assert resumed.code == 0, resumed.err
+    assert json.loads(resumed.out)["verdict"] == json.loads(done.out)["verdict"]
+    reported = tune(folder, "report", "one", "--json")
+    assert json.loads(reported.out)["studies"][0]["headline"] == json.loads(done.out)["headline"]
+    assert len(states(folder, "one")) == 4
+
+
+def test_kill_loses_the_running_trial_and_leaves_no_process(tmp_path: pathlib.Path) -> None:
+    """After `kill -9` no server and no client is left, and resume goes on to the same budget."""
+    budget = ("--trials", "6", "--initial", "6")
+    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "k")
+    wait_for_trials(process, 2)
+    descendants = children(process.pid)
+    assert len(descendants) >= 3  # server, template, replica, client
+    process.kill()
+    process.communicate()
+    assert all_gone(descendants, within_s=10)
+    kept = states(tmp_path, "k")
+    assert kept[:2] == ["COMPLETE", "COMPLETE"]
+    resumed = tune(tmp_path, "resume", "k", "--json")
+    assert resumed.code == 0, resumed.err
+    assert json.loads(resumed.out)["trials"] == 6
+    after = states(tmp_path, "k")
+    assert after.count("COMPLETE") + after.count("PRUNED") == 6
+    assert after.count("FAIL") == kept.count("RUNNING") <= 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
+    """Within three seconds: code 130, one line that says how to go on, no process, no running trial."""
+    budget = ("--trials", "30", "--initial", "30")
+    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json")
+    wait_for_trials(process, 1)
+    descendants = children(process.pid)
+    before_s = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert time.monotonic() - before_s < 3
+    assert process.returncode == 130
+    assert json.loads(out)["exit_code"] == 130
+    assert "tune resume s" in err.splitlines()[-1]
+    assert all_gone(descendants, within_s=5)
+    assert "RUNNING" not in states(tmp_path, "s")
+
+
+def test_one_study_has_one_owner(tmp_path: pathlib.Path) -> None:
+    """A second process that resumes a running study is refused and named the first."""
+    process = started(tmp_path, *ECHO, *SHORT, "--trials", "30", "--initial", "30", "--study", "o")
+    wait_for_trials(process, 1)
+    second = tune(tmp_path, "resume", "o")
+    process.terminate()
+    process.communicate()
+    assert second.code == 1
+    assert str(process.pid) in second.err
+
+
+def test_fresh_starts_anew(tmp_path: pathlib.Path) -> None:
+    """--fresh deletes a study of that name, and nothing that is no study."""
+    budget = ("--trials", "1", "--initial", "1")
+    first = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "f")
+    assert first.code == 0, first.err
+    marker = tmp_path / "runs" / "f" / "verdict.json"
+    before = marker.stat().st_mtime_ns
+    second = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "f", "--fresh")
+    assert second.code == 0, second.err
+    assert marker.stat().st_mtime_ns > before
+    (tmp_path / "runs" / "mine").mkdir()
+    refused = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "mine", "--fresh")
+    assert (refused.code, refused.err.count("not the folder of a study")) == (2, 1)
+
+
+def test_trials_that_cannot_work_are_data(tmp_path: pathlib.Path) -> None:
+    """A limit that nothing keeps ends the study with code 1, the reason, and a report."""
+    budget = ("--trials", "2", "--initial", "2", "--slo-ms", "0.0001")
+    done = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "n")
+    assert done.code == 1
+    assert "above the limit of 0.0001 ms" in done.err.splitlines()[-1]
+    assert (tmp_path / "runs" / "n" / "report.html").exists()
+    assert states(tmp_path, "n") == ["PRUNED", "PRUNED"]
+
+
+def test_wrong_inputs_leave_nothing(tmp_path: pathlib.Path) -> None:
+    """A file that is no model is one line and code 1, and no folder is made."""
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    done = tune(tmp_path, "--model", str(broken), "--concurrency", "2")
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert "broken" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_search_space_is_derived_once(tmp_path: pathlib.Path) -> None:
+    """`tune space` writes a file that loads, and does not overwrite it."""
+    first = tune(tmp_path, "space", "--model", "echo", "--concurrency", "2", "--json")
+    assert first.code == 0, first.err
+    answer = json.loads(first.out)
+    assert answer["cells"] > 1
+    assert (tmp_path / "echo.yaml").read_text(encoding="utf-8").startswith("#")
+    second = tune(tmp_path, "space", "--model", "echo", "--concurrency", "2")
+    assert (second.code, "--force" in second.err) == (2, True)
+
+
+def test_samplers_are_compared_under_one_budget(tmp_path: pathlib.Path) -> None:
+    """Two searches of three trials each take turns, and their winners are measured again."""
+    done = tune(
+        tmp_path,
+        *("compare", *ECHO, *SHORT, "--samplers", "random,gp"),
+        *("--trials", "3", "--initial", "2", "--study", "c", "--json"),
+    )
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert [len(run["objectives"]) for run in answer["runs"]] == [3, 3]
+    assert [len(run["remeasured"]) for run in answer["runs"]] == [2, 2]
+    assert len(answer["differences"]) == 1
+    assert (tmp_path / "runs" / "c" / "compare.html").exists()
+    turns = [line.split()[0] for line in done.err.splitlines() if " left" in line]
+    assert turns == ["random", "gp"] * 3
+
+
+def test_doctor_looks_and_measures(tmp_path: pathlib.Path) -> None:
+    """The findings and the noise of two launches are told; nothing is changed."""
+    done = tune(tmp_path, "doctor", "--launches", "2", "--concurrency", "4", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert {"python", "limits", "machine"} <= {finding["name"] for finding in answer["findings"]}
+    assert 0 < answer["noise"]["smallest_gain"] < 1
+    assert list(tmp_path.iterdir()) == []

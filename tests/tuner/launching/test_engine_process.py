@@ -1,0 +1,125 @@
+"""Owning a real server: start, launches, refusals, death, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tuner.errors import LaunchFailed, WrongUse
+from tuner.launching.engine_process import EngineProcess
+from tuner.values import Configuration
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and is no zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(pids: list[int], *, within_s: float = 10.0) -> bool:
+    """Whether all processes end in time."""
+    until_s = time.monotonic() + within_s
+    while any(map(is_alive, pids)) and time.monotonic() < until_s:
+        time.sleep(0.02)
+    return not any(map(is_alive, pids))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[EngineProcess]:
+    with EngineProcess.start("echo") as started:
+        yield started
+
+
+def test_a_configuration_is_launched_on_new_replicas(engine: EngineProcess) -> None:
+    """After apply the engine has the configuration's settings and replicas that were not there."""
+    before = {replica.pid for replica in engine.replica_facts().replicas}
+    launched_s = engine.apply(Configuration({"replica.count": 2, "batching.max_size": 4}))
+    facts = engine.replica_facts()
+    settings = engine.admin.settings()["settings"]
+    assert launched_s > 0
+    assert (settings["replica"]["count"], settings["batching"]["max_size"]) == (2, 4)
+    assert len(facts.replicas) == 2
+    assert before.isdisjoint(replica.pid for replica in facts.replicas)
+    assert facts.deaths == ()
+
+
+def test_nothing_of_the_configuration_before_is_left(engine: EngineProcess) -> None:
+    """A configuration that is silent on a knob gets the default, not what ran before."""
+    engine.apply(Configuration({"batching.timeout_us": 500}))
+    engine.apply(Configuration({"replica.count": 1}))
+    assert engine.admin.settings()["settings"]["batching"]["timeout_us"] == 0
+
+
+def test_a_refused_configuration_leaves_the_engine_serving(engine: EngineProcess) -> None:
+    """Settings out of their range are a launch that failed, and the old ones still serve."""
+    with pytest.raises(LaunchFailed) as caught:
+        engine.admin.apply({"batching.max_size": 100_000}, timeout_s=10)
+    assert caught.value.cause == "constraint"
+    assert engine.is_running()
+    assert engine.replica_facts().replicas
+
+
+def test_stop_leaves_no_process() -> None:
+    """Server and replicas are gone when stop returns, or right after; stop again is harmless."""
+    engine = EngineProcess.start("echo", Configuration({"replica.count": 2}))
+    pids = [engine.facts.pid, *(replica.pid for replica in engine.replica_facts().replicas)]
+    engine.stop()
+    engine.stop()
+    assert gone(pids)
+    assert not engine.is_running()
+
+
+def test_a_dead_engine_is_told_as_a_crash() -> None:
+    """A server that was killed refuses the next launch with the cause crash."""
+    with EngineProcess.start("echo") as engine:
+        os.kill(engine.facts.pid, signal.SIGKILL)
+        assert gone([engine.facts.pid])
+        with pytest.raises(LaunchFailed) as caught:
+            engine.apply(Configuration({"replica.count": 1}))
+        assert caught.value.cause == "crash"
+        assert "SIGKILL" in engine.last_words()
+
+
+def test_wrong_use_and_broken_models_are_told_apart(tmp_path: pathlib.Path) -> None:
+    """An unknown name is wrong use; a file that is no model is a start that failed, in one line."""
+    with pytest.raises(WrongUse, match="did you mean 'echo'"):
+        EngineProcess.start("eco")
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(b"not a model")
+    with pytest.raises(LaunchFailed) as caught:
+        EngineProcess.start(str(broken))
+    assert caught.value.cause == "start"
+    assert "\n" not in str(caught.value)
+
+
+def test_a_killed_owner_leaves_no_server() -> None:
+    """After `kill -9` of the process that started it, server and replicas end by themselves."""
+    code = (
+        "import time\n"
+        "from tuner.launching.engine_process import EngineProcess\n"
+        "engine = EngineProcess.start('echo')\n"
+        "replicas = [replica.pid for replica in engine.replica_facts().replicas]\n"
+        "print(engine.facts.pid, *replicas, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    owner = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=ROOT, text=True
+    )
+    with owner:
+        assert owner.stdout is not None
+        pids = [int(word) for word in owner.stdout.readline().split()]
+        assert len(pids) >= 2
+        owner.kill()
+        assert gone(pids)

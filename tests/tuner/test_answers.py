@@ -1,0 +1,54 @@
+"""The class that an answer names, read from binary tensors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tuner.answers import predicted_class
+
+
+def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
+    """An answer of the protocol in binary form, and the length of its header."""
+    header = json.dumps(
+        {
+            "outputs": [
+                {
+                    "name": name,
+                    "datatype": datatype,
+                    "shape": list(array.shape),
+                    "parameters": {"binary_data_size": array.nbytes},
+                }
+                for name, datatype, array in outputs
+            ]
+        }
+    ).encode()
+    return header + b"".join(array.tobytes() for _, _, array in outputs), len(header)
+
+
+SCORES = np.array([[0.1, 0.7, 0.2]], dtype=np.float32)
+LABEL = np.array([2], dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ([("scores", "FP32", SCORES)], 1),
+        ([("label", "INT64", LABEL), ("scores", "FP32", SCORES)], 2),
+        ([("value", "FP32", SCORES[:, :1])], None),
+    ],
+    ids=["largest score", "the label before scores", "a single number is no class"],
+)
+def test_the_class_of_an_answer(
+    outputs: list[tuple[str, str, np.ndarray]], expected: int | None
+) -> None:
+    """A whole number is the class, of several scores the largest."""
+    assert predicted_class(*answer(*outputs)) == expected
+
+
+def test_json_data_is_read_too() -> None:
+    """A server that ignores the wish for binary outputs is understood."""
+    text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
+    assert predicted_class(text, len(text)) == 0

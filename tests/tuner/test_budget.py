@@ -1,0 +1,45 @@
+"""How much is left of a study: trials, time, verification."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tuner.budget import Budget
+
+BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
+
+
+def test_trials_end_at_their_number() -> None:
+    """The last trial that may start is the one before the budget is reached."""
+    assert BUDGET.stop_reason(49, 100.0, [3.0]) is None
+    assert BUDGET.stop_reason(50, 100.0, [3.0]) == "all 50 trials were launched"
+
+
+def test_the_default_study_is_expected_to_end_within_six_minutes() -> None:
+    """Fifty trials and ten pairs fit."""
+    assert BUDGET.left_s(0, []) < 360
+
+
+def test_time_is_kept_for_the_verification() -> None:
+    """Trials stop while the verification still fits into the longest time."""
+    reason = BUDGET.stop_reason(20, 530.0, [3.0])
+    assert reason is not None
+    assert "20 of 50" in reason
+    assert BUDGET.stop_reason(0, 1e6, []) is None  # the default is always launched
+
+
+@given(max_time_s=st.floats(1, 1e4), used_s=st.floats(0, 1e4), wall_s=st.floats(0.1, 60))
+def test_a_trial_that_may_start_ends_in_time(
+    max_time_s: float, used_s: float, wall_s: float
+) -> None:
+    """Whatever the budget, a trial that is let in is expected to end before the longest time."""
+    budget = Budget(trials=50, initial=25, max_time_s=max_time_s, load_s=2.5, pairs=10)
+    if budget.stop_reason(3, used_s, [wall_s]) is None:
+        assert used_s + wall_s <= max_time_s
+
+
+@given(left_s=st.floats(-100, 1e4))
+def test_pairs_are_at_least_two_and_at_most_those_asked_for(left_s: float) -> None:
+    """Little time means few pairs, never fewer than an interval needs."""
+    assert 2 <= BUDGET.pairs_in(left_s) <= BUDGET.pairs

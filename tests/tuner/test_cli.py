@@ -1,0 +1,107 @@
+"""The command line: errors in one line, codes, JSON, and a page that names every option."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+
+import pytest
+
+from tuner import cli
+from tuner.commands import options
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "commands.md"
+NAMES = (None, *cli.COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "eco", "--concurrency", "4"], "did you mean 'echo'"),
+        (["--model", "echo"], "--concurrency"),
+        (["--model", "echo", "--concurrency", "0"], "--concurrency 0: expected"),
+        (["--model", "echo", "--concurrency", "four"], "'four' is not a whole number"),
+        (["--model", "echo", "--concurrency", "4", "--trails", "5"], "did you mean '--trials'"),
+        (["--model", "echo", "--concurrency", "4", "--max-time", "soon"], "expected for example"),
+        (["--model", "echo", "--concurrency", "4", "--trials", "3"], "--initial 25: expected"),
+        (["--model", "echo", "--concurrency", "4", "--space", "no.yaml"], "no.yaml"),
+        (["--model", "no.onnx", "--concurrency", "4"], "there is no file"),
+        (["resum", "x"], "did you mean 'resume'"),
+        (["resume", "x"], "study 'x' is not known"),
+        (["report", "x"], "study 'x' is not known"),
+        (["export", "x", "--to", "serving"], "study 'x' is not known"),
+        (["compare", "--model", "echo", "--concurrency", "4", "--samplers", "gp"], "at least two"),
+        (["load", "ftp://host/", "--concurrency", "2"], "expected http://HOST"),
+        (["load", "http://127.0.0.1:1/", "--concurrency", "2"], "--model NAME"),
+        (["doctor", "--launches", "1"], "--launches 1: expected"),
+    ],
+)
+def test_wrong_use_is_one_line_and_code_two(
+    arguments: list[str],
+    said: str,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is wrong stands in one line on standard error; nothing is written anywhere."""
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert said in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_is_one_json_object_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json an error is an object too, with the exit code in it."""
+    assert cli.main(["--model", "eco", "--concurrency", "4", "--json"]) == 2
+    data = json.loads(capsys.readouterr().out)
+    assert data["exit_code"] == 2
+    assert "echo" in data["error"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_option_tells_its_default(name: str | None) -> None:
+    """The help of each option that may be left out says what happens then."""
+    for action in cli.parser_of(name)._actions:
+        if action.option_strings and not action.required and action.dest not in {"help", "version"}:
+            assert action.help is not None
+            assert "default" in action.help, action.option_strings
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_is_printed_and_fits(name: str | None, capsys: pytest.CaptureFixture[str]) -> None:
+    """--help ends with code 0 and names the command."""
+    assert cli.main([*([name] if name else []), "--help"]) == 0
+    assert f"tune {name}" if name else "tune" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_every_option_with_its_help(name: str | None) -> None:
+    """docs/commands.md tells of each option what the help tells."""
+    page = " ".join(PAGE.read_text(encoding="utf-8").split())
+    for action in cli.parser_of(name)._actions:
+        if action.option_strings and action.dest not in {"help", "version"}:
+            told = " ".join((action.help or "").replace("%%", "%").split())
+            assert f"| `{action.option_strings[0]}" in page, name
+            assert told.replace("|", "\\|") in page, (name, action.option_strings)
+
+
+def test_percent_signs_survive_the_help() -> None:
+    """argparse formats help texts; none of ours breaks it."""
+    for name in NAMES:
+        assert re.search(r"usage:", cli.parser_of(name).format_help())
+
+
+def test_settings_of_a_study_come_from_the_command_line() -> None:
+    """Each group gets what was given, and defaults for the rest."""
+    parsed = cli.parser_of(None).parse_all(
+        ["--model", "echo", "--concurrency", "4", "--max-time", "90s", "--objective", "p99"]
+    )
+    settings = options.settings_of(parsed)
+    assert settings.search.max_time_s == 90
+    assert settings.measurement.objective == "p99"
+    assert settings.search.trials == 50

@@ -1,0 +1,143 @@
+"""One sampler at work on a toy: budget, order of origins, failures, early end, interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from tests.fakes import benches
+from tests.fakes.benches import ToyBench
+from tuner.budget import Budget
+from tuner.search import MOST_REFUSED, STOP_AFTER, Search
+from tuner.settings import SearchSettings
+from tuner.store.study_store import StudyStore
+from tuner.values import Outcome
+
+BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
+
+
+def search_of(
+    path: pathlib.Path,
+    bench: ToyBench,
+    *,
+    budget: Budget = BUDGET,
+    sampler: str = "random",
+    stop_ei: float = 0.0,
+    slo_ms: float | None = None,
+) -> Search:
+    """A search in a new or an old study."""
+    database = path / "study.db"
+    if database.exists():
+        store = StudyStore.open_study("s", database=database, url=None)
+    else:
+        store = StudyStore.create("s", database=database, url=None, facts={})
+    found = Search(
+        store=store,
+        arena=benches.arena(),
+        bench=bench,
+        budget=budget,
+        objective="mean",
+        slo_ms=slo_ms,
+        stop_ei=stop_ei,
+        keep_in=None,
+    )
+    found.prepare(
+        SearchSettings(sampler=sampler, trials=budget.trials, initial=budget.initial, seed=3)
+    )
+    return found
+
+
+def run_out(search: Search) -> str:
+    """Step until there is a reason to stop."""
+    while (reason := search.stop_reason(0.0)) is None:
+        search.step()
+    return reason
+
+
+def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.Path) -> None:
+    """Twelve trials are launched: the default, four initial ones, the rest guided."""
+    bench = ToyBench()
+    search = search_of(tmp_path, bench)
+    assert run_out(search) == "all 12 trials were launched"
+    assert bench.launched[0] == search.arena.default
+    origins = [trial.origin for trial in search.trials]
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert [trial.number for trial in search.trials] == list(range(12))
+    assert search.trials == search.store.trials()
+
+
+def test_failures_are_kept_as_data(tmp_path: pathlib.Path) -> None:
+    """A trial that cannot work has its cause, no measurement and no objective, and still counts."""
+    bench = ToyBench()
+    budget = dataclasses.replace(BUDGET, trials=40)
+    search = search_of(tmp_path, bench, budget=budget)
+    run_out(search)
+    lost = [trial for trial in search.trials if trial.outcome.status != "ok"]
+    assert lost
+    assert {trial.outcome.cause for trial in lost} <= {"oom", "timeout"}
+    assert all(trial.objective is None and trial.measurement is None for trial in lost)
+    assert len(search.trials) == 40
+
+
+def test_a_study_in_which_nothing_works_is_given_up(tmp_path: pathlib.Path) -> None:
+    """After eight failures from the first on, the search ends with the last reason."""
+    broken = Outcome(status="failed", cause="crash", reason="the server ended under load")
+    search = search_of(tmp_path, ToyBench(failure=broken))
+    assert "the server ended under load" in run_out(search)
+    assert len(search.trials) == MOST_REFUSED
+    assert search.recommended() is None
+    assert search.best_seen() is None
+
+
+def test_little_to_gain_ends_the_search_early(tmp_path: pathlib.Path) -> None:
+    """With a threshold that no improvement reaches, a few guided trials are the last."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp", stop_ei=0.9)
+    assert "ended early after 8 of 12 trials" in run_out(search)
+    assert [trial.origin for trial in search.trials][-STOP_AFTER:] == ["guided"] * STOP_AFTER
+
+
+def test_the_gp_recommends_a_configuration_that_worked(tmp_path: pathlib.Path) -> None:
+    """What is recommended was measured, and is better than the default by the toy's own law."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp")
+    run_out(search)
+    best = search.recommended()
+    ok = {trial.configuration for trial in search.trials if trial.outcome.status == "ok"}
+    assert best in ok
+    assert best != search.arena.default
+
+
+def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None:
+    """After a signal in the fourth launch, the same seed goes on as if it had not been."""
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    undisturbed = ToyBench()
+    run_out(search_of(whole, undisturbed))
+    bench = ToyBench(interrupt_at=3)
+    search = search_of(tmp_path, bench)
+    with pytest.raises(KeyboardInterrupt):
+        run_out(search)
+    assert len(search.store.trials()) == 3
+    again = search_of(tmp_path, ToyBench())
+    assert run_out(again) == "all 12 trials were launched"
+    origins = [trial.origin for trial in again.store.trials()]
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert again.store.trials()[:3] == search.store.trials()[:3]
+
+
+def test_a_default_that_was_interrupted_is_launched_again(tmp_path: pathlib.Path) -> None:
+    """A signal in the very first trial does not cost the study its default."""
+    search = search_of(tmp_path, ToyBench(interrupt_at=0))
+    with pytest.raises(KeyboardInterrupt):
+        search.step()
+    again = search_of(tmp_path, ToyBench())
+    assert again.step().origin == "default"
+
+
+def test_a_limit_on_p99_makes_configurations_infeasible(tmp_path: pathlib.Path) -> None:
+    """A p99 above the limit is a constraint that was broken, with both figures in the reason."""
+    search = search_of(tmp_path, ToyBench(), slo_ms=0.001)
+    trial = search.step()
+    assert (trial.outcome.status, trial.outcome.cause) == ("infeasible", "constraint")
+    assert trial.objective is None
