@@ -33,6 +33,17 @@ _STEPS = (0.2, 0.05, 0.01)
 """Standard deviations of the steps around good configurations, in shares of an axis: coarse, fine, finest."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Varying:
+    """An encoding of which only some entries are kept."""
+
+    encode: Callable[[Configuration], Array]
+    entries: NDArray[np.intp]
+
+    def __call__(self, configuration: Configuration) -> Array:
+        return np.asarray(self.encode(configuration)[self.entries], dtype=float)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Candidates:
     """Cells and their vectors; complete, or a sample of an endless space (then `decode` makes more of them)."""
@@ -60,24 +71,26 @@ class Candidates:
     ) -> Candidates:
         """All cells of a search space.
 
+        Entries in which no two cells differ are left out: a knob that is held at one value is no
+        dimension of a model.
+
         Args:
             cells: feasible and distinct configurations, all with the same knobs.
-            encode: vector (d,) in [0, 1] of a configuration.
+            encode: vector in [0, 1] of a configuration.
         """
         ordered = tuple(cells)
-        return cls(
-            cells=ordered,
-            vectors=np.array([encode(cell) for cell in ordered], dtype=float),
-            encode=encode,
-        )
+        vectors = np.array([encode(cell) for cell in ordered], dtype=float)
+        if len(ordered) > 1:
+            encode = _Varying(encode, np.flatnonzero(np.ptp(vectors, axis=0)))
+            vectors = vectors[:, encode.entries]
+        return cls(cells=ordered, vectors=vectors, encode=encode)
 
     @classmethod
     def listed(cls, cube: Cube) -> Candidates:
         """Every cell of a finite cube."""
         columns = [axis.values() for axis in cube.axes.values()]
         blocks = [
-            np.array([axis.encode(value) for value in values])
-            for axis, values in zip(cube.axes.values(), columns, strict=True)
+            axis.encode(values) for axis, values in zip(cube.axes.values(), columns, strict=True)
         ]
         positions = np.indices([len(values) for values in columns]).reshape(len(columns), -1)
         vectors = np.hstack(
@@ -110,9 +123,9 @@ class Candidates:
                 points.append(
                     np.clip(centres + moved * rng.normal(0.0, sd, centres.shape), 0.0, 1.0)
                 )
-        cells = dict.fromkeys(cube.decode(vector) for vector in np.vstack(points))
-        vectors = np.array([cube.encode(cell) for cell in cells])
-        return cls(cells=tuple(cells), vectors=vectors, encode=cube.encode, decode=cube.decode)
+        cells = tuple(dict.fromkeys(cube.decode_all(np.vstack(points))))
+        vectors = cube.encode_all(cells)
+        return cls(cells=cells, vectors=vectors, encode=cube.encode, decode=cube.decode)
 
     @property
     def is_complete(self) -> bool:

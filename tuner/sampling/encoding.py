@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -30,6 +30,9 @@ Array = NDArray[np.float64]
 
 _ONE_HOT = math.sqrt(0.5)
 """Height of a one-hot entry: two different choices are then at distance 1, as the two ends of a number."""
+
+_ROUNDING = 1e-9
+"""A vector may lie this far outside the cube: the end of a range after arithmetic."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -68,21 +71,18 @@ class ChoiceAxis:
         """Whether the parameter may hold the value."""
         return value in self.choices
 
-    def encode(self, value: Any) -> Array:
-        """Vector (width,) of a value."""
-        position = self.choices.index(value)
+    def encode(self, values: Sequence[Any]) -> Array:
+        """Vectors (n, width) of n values."""
+        positions = np.array([self.choices.index(value) for value in values])
         if self.is_ordered:
-            return np.array([position / max(1, self.size - 1)])
-        block = np.zeros(self.size)
-        block[position] = _ONE_HOT
-        return block
+            return (positions / max(1, self.size - 1))[:, None]
+        return np.asarray(_ONE_HOT * np.eye(self.size)[positions])
 
-    def decode(self, block: Array) -> Any:
-        """The value nearest to a vector (width,)."""
-        position = (
-            round(float(block[0]) * (self.size - 1)) if self.is_ordered else int(np.argmax(block))
-        )
-        return self.choices[position]
+    def decode(self, block: Array) -> list[Any]:
+        """The values nearest to vectors (n, width)."""
+        ranks = np.rint(np.clip(block[:, 0], 0, 1) * (self.size - 1))
+        positions = ranks.astype(int) if self.is_ordered else np.argmax(block, axis=1)
+        return [self.choices[position] for position in positions.tolist()]
 
     def draw(self, rng: np.random.Generator) -> Any:
         """A value by the distribution's own law: all equally likely."""
@@ -108,7 +108,8 @@ class NumberAxis:
     def values(self) -> list[Any]:
         """All values, ascending; only where `size` is a number."""
         assert self.size is not None
-        return [self._legal(self.low + index * (self.step or 0.0)) for index in range(self.size)]
+        assert self.step is not None
+        return self._legal(self.low + self.step * np.arange(self.size, dtype=np.float64))
 
     def contains(self, value: Any) -> bool:
         """Whether the parameter may hold the value."""
@@ -119,15 +120,18 @@ class NumberAxis:
         steps = (value - self.low) / self.step
         return bool(abs(steps - round(steps)) < 1e-8)
 
-    def encode(self, value: Any) -> Array:
-        """Vector (1,) of a value."""
+    def encode(self, values: Sequence[Any]) -> Array:
+        """Vectors (n, 1) of n values."""
+        column = np.asarray(values, dtype=float)[:, None]
         if self.log:
-            return np.array([math.log(value / self.low) / math.log(self.high / self.low)])
-        return np.array([(value - self.low) / (self.high - self.low)])
+            if np.any(column <= 0):
+                raise ValueError("a value of a logarithmic parameter is not positive")
+            return np.asarray(np.log(column / self.low) / math.log(self.high / self.low))
+        return np.asarray((column - self.low) / (self.high - self.low))
 
-    def decode(self, block: Array) -> Any:
-        """The value nearest to a vector (1,)."""
-        share = min(1.0, max(0.0, float(block[0])))
+    def decode(self, block: Array) -> list[Any]:
+        """The values nearest to vectors (n, 1)."""
+        share = np.clip(block[:, 0], 0.0, 1.0)
         if self.log:
             return self._legal(self.low * (self.high / self.low) ** share)
         return self._legal(self.low + share * (self.high - self.low))
@@ -137,14 +141,15 @@ class NumberAxis:
         margin = 0.0 if self.step is None else self.step / 2
         if self.log:
             low, high = math.log(self.low - margin), math.log(self.high + margin)
-            return self._legal(math.exp(rng.uniform(low, high)))
-        return self._legal(rng.uniform(self.low - margin, self.high + margin))
+            return self._legal(np.array([math.exp(rng.uniform(low, high))]))[0]
+        return self._legal(np.array([rng.uniform(self.low - margin, self.high + margin)]))[0]
 
-    def _legal(self, value: float) -> int | float:
+    def _legal(self, values: Array) -> list[Any]:
         if self.step is not None:
-            value = self.low + round((value - self.low) / self.step) * self.step
-        value = min(self.high, max(self.low, value))
-        return round(value) if self.is_integer else value
+            values = self.low + np.rint((values - self.low) / self.step) * self.step
+        values = np.clip(values, self.low, self.high)
+        found: list[Any] = (np.rint(values).astype(int) if self.is_integer else values).tolist()
+        return found
 
 
 Axis = ChoiceAxis | NumberAxis
@@ -215,9 +220,17 @@ class Cube:
         return None if None in sizes else math.prod(size for size in sizes if size is not None)
 
     def encode(self, configuration: Mapping[str, Any]) -> Array:
-        """Vector (d,) of a configuration; raises KeyError or ValueError where a value is missing or not legal."""
-        return np.concatenate(
-            [axis.encode(configuration[name]) for name, axis in self.axes.items()]
+        """Vector (d,) of a configuration.
+
+        Raises:
+            KeyError, TypeError, ValueError: a value is missing or not legal.
+        """
+        return np.asarray(self.encode_all([configuration])[0])
+
+    def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
+        """Vectors (n, d) of n configurations."""
+        return np.hstack(
+            [axis.encode([c[name] for c in configurations]) for name, axis in self.axes.items()]
         )
 
     def vector_of(self, values: Mapping[str, Any]) -> Array | None:
@@ -226,11 +239,17 @@ class Cube:
 
     def decode(self, vector: Array) -> Configuration:
         """The legal configuration nearest to a vector (d,)."""
-        values, start = {}, 0
-        for name, axis in self.axes.items():
-            values[name] = axis.decode(vector[start : start + axis.width])
+        return self.decode_all(vector[None])[0]
+
+    def decode_all(self, vectors: Array) -> list[Configuration]:
+        """The legal configurations nearest to vectors (n, d)."""
+        columns, start = [], 0
+        for axis in self.axes.values():
+            columns.append(axis.decode(vectors[:, start : start + axis.width]))
             start += axis.width
-        return Configuration(values)
+        names = tuple(self.axes)
+        rows = zip(*columns, strict=True)
+        return [Configuration(dict(zip(names, row, strict=True))) for row in rows]
 
 
 def place(
@@ -246,4 +265,5 @@ def place(
         vector = encode(Configuration({name: values[name] for name in names}))
     except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
-    return vector if bool(np.all((vector >= 0) & (vector <= 1))) else None
+    is_inside = bool(np.all((vector >= -_ROUNDING) & (vector <= 1 + _ROUNDING)))
+    return np.clip(vector, 0.0, 1.0) if is_inside else None

@@ -124,21 +124,20 @@ def _climb(
     A climb that leaves the numbers a matrix can bear ends at infinity, so another is taken.
     """
     gpy = _gpy()
-    model = _model(vectors, targets, start)
-    lengths = gpy.priors.LogGaussian(prior[1], _LENGTH_SCALE_SPREAD)
-    model.kern.variance.set_prior(gpy.priors.LogGaussian(prior[0], _VARIANCE_SPREAD), warning=False)
-    model.kern.lengthscale.set_prior(lengths, warning=False)
-    noise = gpy.priors.LogGaussian(prior[-1], _NOISE_SPREAD)
-    model.likelihood.variance.set_prior(noise, warning=False)
     try:
         with np.errstate(all="ignore"):  # the line search tries absurd values, and leaves them
+            model = _model(vectors, targets, start)
+            lengths = gpy.priors.LogGaussian(prior[1], _LENGTH_SCALE_SPREAD)
+            model.kern.lengthscale.set_prior(lengths, warning=False)
+            variance = gpy.priors.LogGaussian(prior[0], _VARIANCE_SPREAD)
+            model.kern.variance.set_prior(variance, warning=False)
+            noise = gpy.priors.LogGaussian(prior[-1], _NOISE_SPREAD)
+            model.likelihood.variance.set_prior(noise, warning=False)
             model.optimize(optimizer="lbfgsb", max_iters=_ITERATIONS, messages=False)
+            found = [model.kern.variance[0], *model.kern.lengthscale, model.likelihood.variance[0]]
+            reached, height = np.log(found), float(model.objective_function())
     except np.linalg.LinAlgError:
         return math.inf, start
-    reached = np.log(
-        [model.kern.variance[0], *model.kern.lengthscale, model.likelihood.variance[0]]
-    )
-    height = float(model.objective_function())
     if not np.isfinite(height) or not np.isfinite(reached).all():
         return math.inf, start
     return height, tuple(float(value) for value in reached)

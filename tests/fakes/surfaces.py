@@ -1,0 +1,72 @@
+"""A small latency surface with a known best cell, as an Optuna objective: what samplers are tried on."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.encoding import Cube
+from tuner.values import Configuration
+
+DISTRIBUTIONS: dict[str, BaseDistribution] = {
+    "replica.count": IntDistribution(1, 6),
+    "batching.max_size": CategoricalDistribution((1, 2, 4, 8, 16, 32)),
+    "replica.cpu": FloatDistribution(0.0, 1.0, step=0.2),
+}
+CUBE = Cube.of(DISTRIBUTIONS)
+
+
+def latency_ms(values: Mapping[str, Any]) -> float:
+    """A valley in replicas and batch size, oblique, a little tilted in CPU; 10 ms at its bottom."""
+    count = (values["replica.count"] - 1) / 5
+    batch = math.log2(values["batching.max_size"]) / 5
+    cpu = values["replica.cpu"]
+    bowl = 2 * (count - 0.8) ** 2 + 1.5 * (batch - 0.4) ** 2 + 0.3 * (cpu - 0.2) ** 2
+    return 10 * math.exp(bowl + 0.5 * (count - 0.8) * (batch - 0.4))
+
+
+def is_out_of_memory(values: Mapping[str, Any]) -> bool:
+    """An oblique wall: more than a third of the cells lie behind it."""
+    return bool(values["replica.count"] + math.log2(values["batching.max_size"]) > 6.1)
+
+
+def noisy_ms(values: Mapping[str, Any], rng: np.random.Generator) -> float:
+    """A launch: the latency with 5 % of noise."""
+    return latency_ms(values) * math.exp(0.05 * rng.normal())
+
+
+LATENCIES = sorted(
+    latency_ms(dict(zip(DISTRIBUTIONS, row, strict=True)))
+    for row in itertools.product(
+        *(CUBE.axes[name].values() for name in DISTRIBUTIONS),
+    )
+)
+"""Of all 216 cells, ascending."""
+
+
+def rank(latency: float) -> int:
+    """How many cells are better."""
+    return sum(other < latency - 1e-9 for other in LATENCIES)
+
+
+def candidates(*, every: int = 1) -> Candidates:
+    """The cells, or every n-th of them: a space with holes, which no distribution can express."""
+    cells = Candidates.listed(CUBE).cells[::every]
+    return Candidates.of(cells, CUBE.encode)
+
+
+def small_candidates() -> Candidates:
+    """Twelve cells of one knob."""
+    cube = Cube.of({"a": IntDistribution(1, 12)})
+    return Candidates.of([Configuration({"a": value}) for value in range(1, 13)], cube.encode)

@@ -1,0 +1,303 @@
+"""One contract for all samplers: any study, any history, any mode.
+
+Samplers are deterministic, so nothing here is flaky; where a claim is statistical, its false-alarm rate says how likely
+an innocent change of the random stream breaks the test.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import TrialState
+
+from tests.fakes import surfaces
+from tuner.errors import WrongUse
+from tuner.sampling import registry
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.cell_sampler import CellSampler
+from tuner.sampling.history import PROPOSAL
+from tuner.values import Configuration
+
+Make = Callable[..., CellSampler]
+LOST = {"status": "infeasible", "cause": "oom", "reason": "the replica was killed"}
+
+
+def maker(name: str, **options: Any) -> Make:
+    """A factory of one sampler with its options."""
+
+    def make(*, seed: int = 1, initial: int = 4, candidates: Candidates | None = None) -> Any:
+        return registry.create(name, seed=seed, initial=initial, candidates=candidates, **options)
+
+    return make
+
+
+SAMPLERS = {
+    **{name: maker(name) for name in registry.NAMES},
+    "epsilon-greedy-model": maker("epsilon-greedy", exploit="model"),
+    "tpe-multivariate": maker("tpe", multivariate=True),
+}
+NEVER_TWICE = ("gp", "random", "skopt")
+
+
+@pytest.fixture(params=SAMPLERS)
+def make(request: pytest.FixtureRequest) -> Make:
+    """Each sampler in turn."""
+    return SAMPLERS[request.param]
+
+
+def ask(study: optuna.Study) -> optuna.Trial:
+    """A trial with all parameters of the surface."""
+    return study.ask(dict(surfaces.DISTRIBUTIONS))
+
+
+def lose(study: optuna.Study, trial: optuna.Trial) -> None:
+    """End a trial as the tuner does when its configuration cannot work."""
+    trial.set_user_attr("outcome", LOST)
+    study.tell(trial, state=TrialState.PRUNED)
+
+
+def run(study: optuna.Study, trials: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    """Ask and tell on the noisy surface; noise belongs to (seed, trial)."""
+    for _ in range(trials):
+        trial = ask(study)
+        rng = np.random.default_rng([seed, trial.number])
+        study.tell(trial, surfaces.noisy_ms(trial.params, rng))
+    return [trial.params for trial in study.trials]
+
+
+def bare(trial: optuna.Trial) -> float:
+    """An objective that somebody else wrote: every kind of parameter, one of them conditional."""
+    x = trial.suggest_float("x", -2, 2)
+    y = trial.suggest_float("y", 1e-3, 10, log=True)
+    count = trial.suggest_int("count", 1, 9, step=2)
+    size = trial.suggest_int("size", 1, 64, log=True)
+    policy = trial.suggest_categorical("policy", ["a", "b", "c"])
+    trial.suggest_float("constant", 3.0, 3.0)
+    extra = trial.suggest_float("extra", 0, 1, step=0.25) if policy == "a" else 0.0
+    return 5 + x**2 + abs(np.log10(y)) + count + size / 64 + extra
+
+
+def test_it_works_in_a_study_that_somebody_else_wrote(make: Make) -> None:
+    """Seven trials with every kind of parameter, none of them out of its range."""
+    study = optuna.create_study(sampler=make(initial=5))
+    study.optimize(bare, n_trials=7)
+    for trial in study.trials:
+        assert trial.state is TrialState.COMPLETE
+        for name, value in trial.params.items():
+            distribution = trial.distributions[name]
+            assert distribution._contains(distribution.to_internal_repr(value))
+
+
+def test_the_same_seed_proposes_the_same(make: Make) -> None:
+    """Two studies with one seed and equal results are equal; another seed goes another way."""
+    histories = [
+        run(optuna.create_study(sampler=make(seed=seed, candidates=surfaces.candidates())), 5)
+        for seed in (5, 5, 6)
+    ]
+    assert histories[0] == histories[1]
+    assert histories[0] != histories[2]
+
+
+def test_a_resumed_study_goes_on_as_if_it_had_not_stopped(
+    make: Make, tmp_path: pathlib.Path
+) -> None:
+    """A new sampler object on the stored study proposes what the old one would have."""
+    whole = optuna.create_study(sampler=make())
+    expected = run(whole, 6)
+    file = JournalFileBackend(str(tmp_path / "study.log"))
+    run(optuna.create_study(storage=JournalStorage(file), study_name="s", sampler=make()), 5)
+    resumed = optuna.load_study(storage=JournalStorage(file), study_name="s", sampler=make())
+    assert run(resumed, 1) == expected
+
+
+def test_candidates_are_the_only_proposals(make: Make) -> None:
+    """In a space with holes every proposal is a cell, from the first trial on."""
+    candidates = surfaces.candidates(every=5)
+    study = optuna.create_study(sampler=make(candidates=candidates))
+    for params in run(study, 6):
+        assert candidates.index_of(params) is not None
+
+
+def test_an_enqueued_trial_comes_first_and_as_it_is(make: Make) -> None:
+    """What somebody wants to see run is run, whole or in part."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.candidates()))
+    whole = {"replica.count": 3, "batching.max_size": 8, "replica.cpu": 0.4}
+    study.enqueue_trial(whole)
+    study.enqueue_trial({"replica.count": 2})
+    first, second, *_ = run(study, 6)
+    assert first == whole
+    assert second["replica.count"] == 2
+
+
+@pytest.mark.parametrize("mode", ["candidates", "bare"])
+@pytest.mark.parametrize("how", ["outcome", "exception"])
+def test_a_history_of_failures_alone_is_survived(make: Make, mode: str, how: str) -> None:
+    """Nothing ever worked, and there is still a next proposal."""
+    candidates = surfaces.candidates() if mode == "candidates" else None
+    study = optuna.create_study(sampler=make(candidates=candidates))
+    for _ in range(8):
+        trial = ask(study)
+        if how == "outcome":
+            lose(study, trial)
+        else:
+            study.tell(trial, state=TrialState.FAIL)
+    assert len(ask(study).params) == 3
+
+
+@pytest.mark.parametrize("name", NEVER_TWICE)
+def test_no_cell_is_run_twice_until_all_were(name: str) -> None:
+    """Twelve cells, twelve trials; the thirteenth says that it is a replicate."""
+    study = optuna.create_study(
+        sampler=SAMPLERS[name](initial=9, candidates=surfaces.small_candidates())
+    )
+    distributions = {"a": IntDistribution(1, 12)}
+    for _ in range(13):
+        trial = study.ask(distributions)
+        study.tell(trial, 10.0 + trial.params["a"])
+    values = [trial.params["a"] for trial in study.trials]
+    assert sorted(values[:12]) == list(range(1, 13))
+    assert study.trials[-1].user_attrs[PROPOSAL]["origin"] == "replicate"
+
+
+def test_a_repeat_is_marked(make: Make) -> None:
+    """A configuration that was run before is only proposed as a replicate, and nothing else is."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.small_candidates()))
+    seen = set()
+    for _ in range(8):
+        trial = study.ask({"a": IntDistribution(1, 12)})
+        is_repeat = trial.params["a"] in seen
+        origin = study.trials[-1].user_attrs[PROPOSAL]["origin"]
+        assert (origin == "replicate") == is_repeat
+        seen.add(trial.params["a"])
+        study.tell(trial, 10.0 + trial.params["a"])
+
+
+@pytest.mark.parametrize("name", NEVER_TWICE)
+def test_trials_under_way_are_taken_into_account(name: str) -> None:
+    """Three trials asked for at once, after some have ended, are three different cells."""
+    study = optuna.create_study(sampler=SAMPLERS[name](candidates=surfaces.candidates()))
+    run(study, 5)
+    under_way = [Configuration(ask(study).params) for _ in range(3)]
+    assert len(set(under_way)) == 3
+
+
+def test_threads_share_a_sampler(make: Make) -> None:
+    """Parallel trials of one study end as they should."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.candidates()))
+
+    def objective(trial: optuna.Trial) -> float:
+        count = trial.suggest_int("replica.count", 1, 6)
+        size = trial.suggest_categorical("batching.max_size", (1, 2, 4, 8, 16, 32))
+        cpu = trial.suggest_float("replica.cpu", 0.0, 1.0, step=0.2)
+        values = {"replica.count": count, "batching.max_size": size, "replica.cpu": cpu}
+        return surfaces.latency_ms(values)
+
+    study.optimize(objective, n_trials=6, n_jobs=2)
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE] * 6
+
+
+def test_an_interrupted_trial_is_as_if_it_had_not_been(make: Make) -> None:
+    """A trial of ours that was killed has no influence on the next proposal but its number."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.candidates()))
+    run(study, 5)
+    killed = ask(study)
+    killed.set_user_attr("origin", "guided")
+    study.tell(killed, state=TrialState.FAIL)
+    study.sampler = make(candidates=surfaces.candidates())
+    again = ask(study)
+    history = study.sampler.situation(study, study.trials[again.number], {}).history
+    assert history.earlier == 5
+    assert len(history.targets) == 5
+    assert not len(history.lost_vectors)
+
+
+def test_maximising_is_minimising_the_other_way(make: Make) -> None:
+    """In a study that maximises throughput, the best trial is not one of the worst of the start."""
+    study = optuna.create_study(direction="maximize", sampler=make(seed=3, initial=6))
+    for _ in range(9):
+        trial = ask(study)
+        study.tell(trial, 1e4 / surfaces.latency_ms(trial.params))
+    assert study.best_value > np.mean([trial.value for trial in study.trials[:4] if trial.value])
+
+
+def test_objectives_may_be_negative_or_zero(make: Make) -> None:
+    """Without a logarithm the raw values serve."""
+    study = optuna.create_study(sampler=make())
+    for _ in range(6):
+        trial = ask(study)
+        study.tell(trial, surfaces.latency_ms(trial.params) - 30)
+    assert study.best_value < 0
+
+
+def test_it_survives_pickling(make: Make) -> None:
+    """A sampler can be stored beside a study, as Optuna's documentation advises."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.candidates()))
+    run(study, 5)
+    study.sampler = pickle.loads(pickle.dumps(study.sampler))
+    assert len(run(study, 1)) == 6
+
+
+def test_more_than_one_objective_is_refused(make: Make) -> None:
+    """Wrong use says how many objectives there are."""
+    study = optuna.create_study(directions=["minimize", "minimize"], sampler=make())
+    with pytest.raises(WrongUse, match="the study has 2"):
+        study.optimize(lambda trial: (trial.suggest_float("x", 0, 1), 0.0), n_trials=1)
+
+
+def test_candidates_that_do_not_fit_the_study_are_wrong_use(make: Make) -> None:
+    """A cell whose value the distribution forbids is named, instead of being run as another."""
+    study = optuna.create_study(sampler=make(candidates=surfaces.small_candidates()))
+    with pytest.raises(WrongUse, match=r"'a'.*same search space"):
+        study.ask({"a": CategoricalDistribution(("x", "y"))})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "trials", "within", "needed"),
+    [
+        # False-alarm rates from the share of 24 to 40 other seeds that were within the bound.
+        ("gp", 16, 4, 2),  # 0.96 of 24: 1 in 200
+        ("skopt", 11, 32, 1),  # 0.90 of 20: 1 in 1,000
+        ("epsilon-greedy", 22, 32, 1),  # 0.88: 1 in 600
+        ("epsilon-greedy-model", 22, 10, 2),  # 0.96: 1 in 200
+        ("random", 22, 32, 2),  # hypergeometric 0.975: 1 in 500
+        ("tpe", 22, 22, 2),  # 1.00 of 40; under 1 in 100 if the true share is 0.95
+    ],
+)
+def test_it_comes_near_the_best_cell(name: str, trials: int, within: int, needed: int) -> None:
+    """After some trials the best true latency that was tried is among the best cells of 216, in most seeds."""
+    ranks = []
+    for seed in range(3):
+        study = optuna.create_study(sampler=SAMPLERS[name](seed=seed, initial=8))
+        tried = run(study, trials, seed=seed)
+        ranks.append(surfaces.rank(min(surfaces.latency_ms(params) for params in tried)))
+    assert sum(rank < within for rank in ranks) >= needed, ranks
+
+
+@pytest.mark.slow
+def test_the_process_learns_where_the_wall_is() -> None:
+    """Of 20 guided trials in two studies at most 4 are lost, where random trials lose 7.
+
+    Measured over 24 other seeds: 4 % lost; the false-alarm rate is 1 in 500.
+    """
+    lost = 0
+    for seed in range(2):
+        study = optuna.create_study(sampler=SAMPLERS["gp"](seed=seed, initial=8))
+        for number in range(18):
+            trial = ask(study)
+            if surfaces.is_out_of_memory(trial.params):
+                lost += number >= 8
+                lose(study, trial)
+            else:
+                rng = np.random.default_rng([seed, number])
+                study.tell(trial, surfaces.noisy_ms(trial.params, rng))
+    assert lost <= 4
