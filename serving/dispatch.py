@@ -75,23 +75,40 @@ class Waiter(Protocol):
         ...
 
 
-class Job:
-    """One request on its way: the frame to send and who waits for the answer."""
+class Request(Protocol):
+    """What is sent: a frame of the replica wire, in pieces."""
 
-    __slots__ = ("answers", "encoding", "frame", "frame_bytes", "items", "missing", "waiter")
+    @property
+    def frame(self) -> Sequence[Buffer]:
+        """The pieces."""
+        ...
 
-    def __init__(
-        self, frame: Sequence[Buffer], frame_bytes: int, encoding: int, items: int, waiter: Waiter
-    ) -> None:
-        self.frame = frame
-        self.frame_bytes = frame_bytes
-        self.encoding = encoding
-        self.items = items
+    @property
+    def frame_bytes(self) -> int:
+        """Their length."""
+        ...
+
+    @property
+    def encoding(self) -> int:
+        """How the frame is written."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Items along the batch axis."""
+        ...
+
+
+class _Job:
+    """One request on its way, and who waits for the answer."""
+
+    __slots__ = ("answers", "request", "waiter")
+
+    def __init__(self, request: Request, waiter: Waiter) -> None:
+        self.request = request
         self.waiter = waiter
-        self.missing = items
-        """Items without an answer."""
-        self.answers: list[tuple[int, bytes]] = []
-        """Answers of the parts of a split request: first item, frame."""
+        self.answers: list[tuple[int, int, bytes]] | None = None
+        """Answers of the parts of a split request: items [start, stop) and the frame."""
 
 
 class Connection(asyncio.Protocol):
@@ -170,7 +187,7 @@ class Dispatcher:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
-        self._jobs: dict[int, Job] = {}
+        self._jobs: dict[int, _Job] = {}
         self._workers: dict[int, _Worker] = {}
         self._last_id = 0
         self._pumping = False
@@ -187,11 +204,13 @@ class Dispatcher:
         """Items in the queue."""
         return self._scheduler.waiting_items
 
-    def submit(self, job: Job, model: ModelId, deadline_s: float) -> int:
+    def submit(
+        self, request: Request, waiter: Waiter, model: ModelId, deadline_s: float, now_s: float
+    ) -> int:
         """Take a request; its waiter will be called once, not before this returns."""
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job
-        self._scheduler.on(Submitted(id_, model, job.items, deadline_s), self._clock())
+        self._jobs[id_] = _Job(request, waiter)
+        self._scheduler.on(Submitted(id_, model, request.items, deadline_s), now_s)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
@@ -307,17 +326,17 @@ class Dispatcher:
         message: list[Buffer] = [b""]
         jobs = self._jobs
         for id_, start, stop in parts:
-            job = jobs[id_]
-            if stop - start != job.items:
-                buffers = parts_of.cut(job.frame, job.encoding, start, stop)
+            request = jobs[id_].request
+            if stop - start != request.items:
+                buffers = parts_of.cut(request.frame, request.encoding, start, stop)
                 if buffers is not None:
-                    frames.append((sum(map(len, buffers)), job.encoding, 0, 0))
+                    frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
                     message += buffers
                     continue
-                frames.append((job.frame_bytes, job.encoding, start, stop))
+                frames.append((request.frame_bytes, request.encoding, start, stop))
             else:
-                frames.append((job.frame_bytes, job.encoding, 0, 0))
-            message += job.frame
+                frames.append((request.frame_bytes, request.encoding, 0, 0))
+            message += request.frame
         message[0] = wire.infer_head(action, MODEL_NUMBER, 0, 0, frames)
         return message
 
@@ -372,24 +391,25 @@ class Dispatcher:
                 continue
             if status:
                 self._fail(id_, status, frame)
-            elif stop - start == job.items:
+            elif stop - start == job.request.items:
                 del jobs[id_]
                 _answer(job.waiter, frame)
             else:
                 self._join(id_, job, start, stop, frame)
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
-        job.answers.append((start, bytes(frame)))
-        job.missing -= stop - start
-        if not job.missing:
-            job.answers.sort()
-            del self._jobs[id_]
-            try:
-                joined = parts_of.join([answer for _, answer in job.answers])
-            except wire.WireError as error:
-                job.waiter.refuse(error)
-            else:
-                _answer(job.waiter, joined)
+    def _join(self, id_: int, job: _Job, start: int, stop: int, frame: memoryview) -> None:
+        if job.answers is None:
+            job.answers = []
+        job.answers.append((start, stop, bytes(frame)))
+        if sum(end - begin for begin, end, _ in job.answers) < job.request.items:
+            return
+        del self._jobs[id_]
+        try:
+            joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
+        except wire.WireError as error:
+            job.waiter.refuse(error)
+        else:
+            _answer(job.waiter, joined)
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")

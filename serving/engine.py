@@ -1,8 +1,7 @@
 """The hub: one request from the protocols to an answer, and settings that change while it serves.
 
-    predict:  resolve (application -> model) -> cache -> dispatch (queue -> batch -> worker ->
-    replica) -> answer apply:    check -> replicas and limits (pool) -> scheduler -> cache ->
-    generation
+    predict: resolve (application -> model) -> cache -> dispatch (queue -> batch -> replica) -> answer
+    apply:   check -> replicas and limits (pool) -> scheduler -> cache -> generation
 
 A model name in a request resolves to an application; here every model has an implicit application
 of one, itself, so that there is one request path. Selection comes before the cache, which is keyed
@@ -21,7 +20,7 @@ from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight, Ticket, Waiter
-from serving.dispatch import Dispatcher, Job
+from serving.dispatch import Dispatcher
 from serving.errors import NotReady, UnknownModel
 from serving.metrics.counters import Counters
 from serving.metrics.exposition import Gauges
@@ -100,6 +99,7 @@ class Engine:
         self._pool = Pool(card, home, self._dispatcher, settings, self.counters)
         self._cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
+        self._resolved: dict[tuple[str, str | None], tuple[ModelId, Signature]] = {}
         self._applying = asyncio.Lock()
         self._draining = False
 
@@ -120,12 +120,16 @@ class Engine:
             UnknownModel: no such name or version.
             NotReady: it has never been loaded.
         """
+        known = self._resolved.get((name, version))
+        if known is not None and known[1] is self._pool.signature:
+            return known
         model = self.card.id
         if name != model.name or version not in (None, model.version):
             raise UnknownModel(name, (f"{model.name} (version {model.version})",), version)
         if self._pool.signature is None:
             raise NotReady(f"model {name!r} is not loaded yet; ask /v2/health/ready")
-        return model, self._pool.signature
+        resolved = self._resolved[name, version] = (model, self._pool.signature)
+        return resolved
 
     def model_ready(self, name: str, version: str | None) -> bool:
         """Whether the model answers now.
@@ -141,16 +145,16 @@ class Engine:
 
     def submit(self, model: ModelId, query: Query, waiter: Waiter) -> Ticket:
         """Take a request; the waiter is called once, later, in the event loop."""
-        limit_s = query.timeout_s or self.settings.scheduling.default_deadline_s
-        deadline_s = time.monotonic() + limit_s
+        now_s = time.monotonic()
+        deadline_s = now_s + (query.timeout_s or self.settings.scheduling.default_deadline_s)
+        dispatcher = self._dispatcher
         if not self._caching:
-            job = Job(query.frame, query.frame_bytes, query.encoding, query.items, waiter)
-            return _Sent(self._dispatcher, self._dispatcher.submit(job, model, deadline_s))
+            return _Sent(dispatcher, dispatcher.submit(query, waiter, model, deadline_s, now_s))
         key = Key(model, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            job = Job(query.frame, query.frame_bytes, query.encoding, query.items, inner)
-            return _Sent(self._dispatcher, self._dispatcher.submit(job, model, inner_deadline_s))
+            id_ = dispatcher.submit(query, inner, model, inner_deadline_s, time.monotonic())
+            return _Sent(dispatcher, id_)
 
         return self._cache.submit(key, waiter, deadline_s, send)
 

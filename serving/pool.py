@@ -258,7 +258,9 @@ class Pool:
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
                 await self._connect(member, replica)
-                self.signature = await member.ready
+                signature = await member.ready
+                if signature != self.signature:  # an equal one stays, with what is kept about it
+                    self.signature = signature
         except TimeoutError:
             raise ReplicaStartFailed(
                 "timeout",

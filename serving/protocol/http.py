@@ -15,16 +15,19 @@ import asyncio
 import json
 import time
 from collections import deque
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import httptools
 
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError
+from serving.values import Buffer
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request head; more is answered 431."""
 _CACHED_HEADS = 512
 _CACHED_HEAD_BYTES = 2048
+CLOSE = b"Connection: close\r\n"
+KEEP_ALIVE = b"Connection: keep-alive\r\n"
 _PIPELINED = 64
 """Requests that may wait on one connection before reading from it stops."""
 
@@ -46,15 +49,41 @@ REASONS = {
 }
 
 
-class Head(NamedTuple):
-    """What a request's head says."""
+class Head:
+    """What a request's head says. Equal heads of kept-alive connections share one."""
 
-    method: str
-    path: str
-    content_length: int | None
-    inference_header_bytes: int | None
-    content_encoding: str
-    keep_alive: bool
+    __slots__ = (
+        "connection_field",
+        "content_encoding",
+        "content_length",
+        "inference_header_bytes",
+        "keep_alive",
+        "meaning",
+        "method",
+        "path",
+    )
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        path: str,
+        content_length: int | None,
+        inference_header_bytes: int | None,
+        content_encoding: str,
+        keep_alive: bool,
+        http_1_0: bool,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.content_length = content_length
+        self.inference_header_bytes = inference_header_bytes
+        self.content_encoding = content_encoding
+        self.keep_alive = keep_alive
+        self.connection_field = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
+        """What the answer says of the connection: nothing, where HTTP/1.1 implies it."""
+        self.meaning: Any = None
+        """Room for the routes to keep what the head means to them."""
 
 
 class Response(NamedTuple):
@@ -83,6 +112,11 @@ class Routes(Protocol):
             ServingError: answered with its status and text.
         """
         ...
+
+
+def ending(fields: bytes, body_bytes: int) -> bytes:
+    """The end of a head: its own fields, the length, and the empty line."""
+    return b"%bContent-Length: %d\r\n\r\n" % (fields, body_bytes)
 
 
 JSON_TYPE = b"Content-Type: application/json\r\n"
@@ -146,6 +180,7 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_body_bytes",
+        "_connection_field",
         "_encoding",
         "_exchange",
         "_expect",
@@ -154,7 +189,6 @@ class Connection(asyncio.Protocol):
         "_head_fed",
         "_head_open",
         "_inference_header",
-        "_keep_alive",
         "_length",
         "_listener",
         "_overfull",
@@ -174,7 +208,7 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._waiting = False
         """A request is being answered."""
-        self._keep_alive = True
+        self._connection_field = b""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._since_s = time.monotonic()
         self._raw_head: bytes | None = None
@@ -213,7 +247,10 @@ class Connection(asyncio.Protocol):
             raw_head = data[:end]
             head = self._listener.heads.get(raw_head) if end > 3 else None
             if head is not None and end + (head.content_length or 0) == len(data):
-                self._take(head, data[end:])
+                if self._waiting or self._pipelined:
+                    self._take(head, data[end:])
+                else:
+                    self._handle(head, data[end:])
                 return
             self._start_parser(raw_head)
         try:
@@ -309,12 +346,13 @@ class Connection(asyncio.Protocol):
         parser = self._parser
         assert parser is not None
         head = Head(
-            parser.get_method().decode("latin-1"),
-            self._url.decode("latin-1"),
-            self._length,
-            self._inference_header,
-            self._encoding,
-            parser.should_keep_alive(),
+            method=parser.get_method().decode("latin-1"),
+            path=self._url.decode("latin-1"),
+            content_length=self._length,
+            inference_header_bytes=self._inference_header,
+            content_encoding=self._encoding,
+            keep_alive=parser.should_keep_alive(),
+            http_1_0=parser.get_http_version() == "1.0",
         )
         if self._raw_head is not None and self._body_bytes == (self._length or 0):
             heads = self._listener.heads
@@ -345,7 +383,7 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, head: Head, body: bytes) -> None:
         self._waiting = True
-        self._keep_alive = head.keep_alive
+        self._connection_field = head.connection_field
         try:
             outcome = self._listener.routes.handle(head, body, self)
         except ServingError as error:
@@ -357,26 +395,29 @@ class Connection(asyncio.Protocol):
 
     def respond(self, response: Response) -> None:
         """Send the answer of the request in flight, then go on with what was pipelined behind it."""
+        status, fields, body = response
+        reason = REASONS.get(status, "Unknown").encode()
+        head = b"HTTP/1.1 %d %b\r\n%b" % (status, reason, ending(fields, len(body)))
+        self.respond_with(head, body)
+
+    def respond_with(self, head: bytes, body: Buffer) -> None:
+        """As `respond`, with a head that is complete but for its Connection field.
+
+        Args:
+            head: from the status line on; it may hold the beginning of the body.
+            body: the rest of the body.
+        """
         self._exchange = None
         self._waiting = False
         transport = self._transport
         if transport is None:
             return
-        status, fields, body = response
-        keep_alive = self._keep_alive and not self._listener.draining
-        transport.write(
-            b"HTTP/1.1 %d %b\r\n%bContent-Length: %d\r\n%b\r\n%b"
-            % (
-                status,
-                REASONS.get(status, "Unknown").encode(),
-                fields,
-                len(body),
-                b"" if keep_alive else b"Connection: close\r\n",
-                body,
-            )
-        )
+        field = CLOSE if self._listener.draining else self._connection_field
+        if field:
+            head = head.replace(b"\r\n", b"\r\n" + field, 1)
+        transport.write(b"".join((head, body)))
         self._since_s = time.monotonic()
-        if not keep_alive:
+        if field is CLOSE:
             self._pipelined.clear()
             transport.close()
         elif self._pipelined:
@@ -389,7 +430,7 @@ class Connection(asyncio.Protocol):
                 self._overfull = False
                 self._transport.resume_reading()
             if isinstance(following, Response):
-                self._keep_alive = False
+                self._connection_field = CLOSE
                 self.respond(following)
             else:
                 self._handle(*following)

@@ -58,11 +58,18 @@ class Query(NamedTuple):
     """The request's own time limit (parameter `timeout`, microseconds), None: the server's default."""
 
 
-class Answer(NamedTuple):
-    """An inference response: length of the JSON header (None: the body is all JSON), and the body."""
+class Form:
+    """All of an answer but its binary data; answers of equal layout and wishes share one."""
 
-    header_bytes: int | None
-    body: bytes
+    __slots__ = ("header", "header_bytes", "meaning")
+
+    def __init__(self, header: bytes, header_bytes: int | None) -> None:
+        self.header = header
+        """The JSON part of the body."""
+        self.header_bytes = header_bytes
+        """Its length where binary data follows; None: the body is all JSON."""
+        self.meaning: Any = None
+        """Room for the listener to keep what it made of the form."""
 
 
 class _Layout(NamedTuple):
@@ -85,7 +92,11 @@ class Codec:
         self._inputs = {spec.name: spec for spec in signature.inputs}
         self._outputs = {spec.name for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
-        self._answers: dict[tuple[wire.Layout, Wanted], bytes] = {}
+        self._forms: dict[tuple[wire.Layout, Wanted], Form] = {}
+        self._last_form = Form(b"", None)
+        self._last_wanted: Wanted | None = None
+        self._last_prefix = b""
+        self._last_frame_bytes = 0
 
     # Requests
 
@@ -326,24 +337,22 @@ class Codec:
 
     # Answers
 
-    def answer(self, frame: memoryview, wanted: Wanted) -> Answer:
-        """The response body for a replica's output frame.
+    def answer(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        """The form of an answer, and its binary data.
 
         Args:
-            frame: a tensors frame.
+            frame: a tensors frame of the replica.
             wanted: as the request asked.
         """
         if wanted.binary and wanted.outputs is None:
-            layout, data = wire.split_frame(frame)
-            key = (layout, wanted)
-            header = self._answers.get(key)
-            if header is None:
-                header = self._header([(t, True) for t in wire.decode_frame(frame)], wanted.id)
-                if wanted.id is None:
-                    if len(self._answers) >= _CACHED_HEADERS:
-                        self._answers.clear()
-                    self._answers[key] = header
-            return Answer(len(header), header + data)
+            prefix = self._last_prefix
+            if (
+                wanted is self._last_wanted
+                and len(frame) == self._last_frame_bytes
+                and frame[: len(prefix)].tobytes() == prefix
+            ):
+                return self._last_form, frame[len(prefix) :]
+            return self._all_binary(frame, wanted)
         tensors = wire.decode_frame(frame)
         if wanted.outputs is None:
             chosen = [(tensor, wanted.binary) for tensor in tensors]
@@ -354,10 +363,24 @@ class Codec:
                 raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
             chosen = [(by_name[name], binary) for name, binary in wanted.outputs]
         header = self._header(chosen, wanted.id)
-        binary_data = [bytes(tensor.data) for tensor, binary in chosen if binary]
-        if not binary_data:
-            return Answer(None, header)
-        return Answer(len(header), header + b"".join(binary_data))
+        binary_data = [tensor.data for tensor, binary in chosen if binary]
+        return Form(header, len(header) if binary_data else None), b"".join(binary_data)
+
+    def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        layout, data = wire.split_frame(frame)
+        form = self._forms.get((layout, wanted))
+        if form is None:
+            header = self._header([(t, True) for t in wire.decode_frame(frame)], wanted.id)
+            form = Form(header, len(header))
+            if wanted.id is None:
+                if len(self._forms) >= _CACHED_HEADERS:
+                    self._forms.clear()
+                self._forms[layout, wanted] = form
+        if wanted.id is None:
+            self._last_form, self._last_wanted = form, wanted
+            self._last_prefix = frame[: layout.prefix_bytes].tobytes()
+            self._last_frame_bytes = len(frame)
+        return form, data
 
     def _header(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> bytes:
         outputs = []

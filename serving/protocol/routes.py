@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
@@ -19,6 +19,7 @@ from serving.protocol.http import (
     Exchange,
     Head,
     Response,
+    ending,
     error_response,
     json_response,
 )
@@ -31,7 +32,6 @@ _BINARY_FIELDS = (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
 _JSON_FIELDS = b"Content-Type: application/json\r\n"
-_CACHED_TARGETS = 1024
 
 
 class Waiter(Protocol):
@@ -78,10 +78,17 @@ class Inference(Protocol):
         ...
 
 
-class _Target(NamedTuple):
-    kind: str
-    name: str
-    version: str | None
+class _Target:
+    """What a method and a path ask for; with the codec of the model, once there was a request."""
+
+    __slots__ = ("codec", "kind", "name", "signature", "version")
+
+    def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
+        self.kind = kind
+        self.name = name
+        self.version = version
+        self.signature: Signature | None = None
+        self.codec: oip.Codec | None = None
 
 
 class _InFlight:
@@ -105,9 +112,10 @@ class _InFlight:
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
-        header_bytes, body = self._codec.answer(frame, self._wanted)
-        fields = _JSON_FIELDS if header_bytes is None else _BINARY_FIELDS % header_bytes
-        self._connection.respond(Response(200, fields, body))
+        form, data = self._codec.answer(frame, self._wanted)
+        if form.meaning is None:
+            form.meaning = _response_head(form, len(data))
+        self._connection.respond_with(form.meaning, data)
         self._done(200, time.monotonic() - self._started_s)
 
     def refuse(self, error: ServingError) -> None:
@@ -125,20 +133,16 @@ class OipRoutes:
     def __init__(self, engine: Inference, *, on_done: Callable[[int, float], None]) -> None:
         self._engine = engine
         self._on_done = on_done
-        self._targets: dict[tuple[str, str], _Target] = {}
         self._codecs: dict[ModelId, tuple[Signature, oip.Codec]] = {}
 
     def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
-        key = (head.method, head.path)
-        target = self._targets.get(key)
+        target: _Target | None = head.meaning
         if target is None:
             found = _target(head.method, head.path)
             if isinstance(found, Response):
                 return found
-            if len(self._targets) >= _CACHED_TARGETS:
-                self._targets.clear()
-            self._targets[key] = target = found
+            head.meaning = target = found
         if target.kind == "infer":
             return self._infer(target, head, body, connection)
         return self._ask(target)
@@ -148,10 +152,14 @@ class OipRoutes:
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
-                    f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
+                    f"Content-Encoding {head.content_encoding!r} is not supported; "
+                    f"send the body as it is"
                 )
             model, signature = self._engine.resolve(target.name, target.version)
-            codec = self._codec(model, signature)
+            codec = target.codec
+            if codec is None or target.signature is not signature:
+                codec = self._codec(model, signature)
+                target.signature, target.codec = signature, codec
             query = codec.query(body, head.inference_header_bytes)
             flight = _InFlight(connection, codec, query.wanted, started_s, self._on_done)
             flight.ticket = self._engine.submit(model, query, flight)
@@ -190,6 +198,12 @@ class OipRoutes:
                 return json_response(200, self._codec(model, signature).metadata())
 
 
+def _response_head(form: oip.Form, data_bytes: int) -> bytes:
+    """The head of a 200 with this form, and the JSON part of its body."""
+    fields = _JSON_FIELDS if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
+    return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
+
+
 def _target(method: str, path: str) -> _Target | Response:
     """What a method and path mean, or the 404 or 405 that answers them."""
     path = path.partition("?")[0]
@@ -205,7 +219,7 @@ def _target(method: str, path: str) -> _Target | Response:
         response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
         return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
     if match is None:
-        return _Target(verb, "", None)
+        return _Target(verb)
     return _Target(verb, match["name"], match["version"])
 
 

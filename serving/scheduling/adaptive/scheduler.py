@@ -77,9 +77,10 @@ class AdaptiveScheduler:
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
+        if type(event) is Submitted:  # the one event per request; the others come per batch or less
+            self._submitted(event, now_s)
+            return
         match event:
-            case Submitted():
-                self._submitted(event, now_s)
             case Result():
                 self._result(event)
             case Cancelled():
