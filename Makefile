@@ -64,7 +64,7 @@ $(BIN)/python:
 
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (once; about a minute)"
-	$(PIP) install --editable .
+	$(PIP) install --editable '.[sklearn,skopt]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
