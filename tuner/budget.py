@@ -47,7 +47,7 @@ class Budget:
     def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
         """Why no further trial may start; None while one may."""
         if done >= self.trials:
-            return f"all {self.trials} trials were launched"
+            return f"the budget of {self.trials} trials is used up"
         kept_s = min(self.verification_s(), MOST_FOR_VERIFICATION * self.max_time_s)
         if done and used_s + self.trial_s(walls_s) + kept_s > self.max_time_s:
             return (

@@ -1,24 +1,26 @@
-"""`tune`: which command is meant, where its words go, and what becomes of its errors and of
-signals.
+"""`tune`: which command is meant, where its words go, and what becomes of its errors and of signals.
 
     tune --model ...     a study (`tuner.commands.study`)
     tune COMMAND ...     one of `COMMANDS`
 
 Exit codes: 0 done, 1 it could not be done, 2 wrong use, 130 interrupted. An error is one line on
 standard error; an unexpected one names the file that holds its traceback. With `--json` there is
-exactly one JSON object on standard output, also for an error. The only place of `tuner` that
-handles signals: SIGINT and SIGTERM become one KeyboardInterrupt, and what comes after it is
-ignored, because everything that is then done ends by itself within seconds.
+exactly one JSON object on standard output, also for an error.
+
+The only place of `tuner` that handles signals. A command's module is imported when it is asked for,
+after that: a command imports Optuna and SciPy, which takes a second in which Ctrl-C must work.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import logging
 import signal
 import sys
+import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
@@ -27,21 +29,31 @@ import rich.console
 
 from serving import __version__
 from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest
-from tuner.commands import compare, doctor, export, load, report, resume, space, study
 from tuner.commands.options import Parser
 from tuner.commands.said import Said
 from tuner.errors import Interrupted, TunerError, WrongUse
+from tuner.progress import Terminal
 from tuner.store.event_log import EventLog
-from tuner.study import Terminal
 
+STUDY = "tuner.commands.study"
+COMMANDS: Mapping[str, str] = {
+    "resume": "go on with a study that was interrupted, to the budget it was given",
+    "report": "write report.html of studies anew and print their results",
+    "compare": "compare samplers under one total budget each, and re-measure their winners",
+    "load": "drive a running server and print its round trips",
+    "space": "derive a search space for a model by a short probe",
+    "doctor": "check this machine, and measure how small a gain it can show",
+    "export": "write the best configuration of a study as settings of a server",
+}
+"""Sub-command, a module of `tuner.commands` -> what it does; without one, a study is meant."""
+SUMMARY = "find the configuration that serves a model best at a set concurrency"
+AGAIN_S = 3.0
+"""A signal this long after the first raises once more: what the first one began has failed to end."""
 _log = logging.getLogger("tuner.cli")  # also when it runs as __main__
 
 
 class Command(Protocol):
     """What a module of `tuner.commands` offers."""
-
-    NAME: str
-    SUMMARY: str
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options."""
@@ -50,10 +62,33 @@ class Command(Protocol):
         """Do it."""
 
 
-COMMANDS: Mapping[str, Command] = {
-    command.NAME: command for command in (resume, report, compare, load, space, doctor, export)
-}
-"""Sub-commands by name; without one, a study is meant."""
+class Interrupts:
+    """SIGINT and SIGTERM become one KeyboardInterrupt; the next ones are left out while things end."""
+
+    def __init__(self) -> None:
+        self._at_s: float | None = None
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come: where it came, it may have been swallowed."""
+        if self._at_s is not None:
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def handled(self) -> Iterator[None]:
+        """Handle the signals inside the block."""
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self._on_signal) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: types.FrameType | None) -> None:
+        now_s = time.monotonic()
+        if self._at_s is None or now_s - self._at_s > AGAIN_S:
+            self._at_s = now_s
+            raise KeyboardInterrupt
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -61,33 +96,50 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     is_json = "--json" in arguments
     console = rich.console.Console(stderr=True, highlight=False, soft_wrap=True)
-    with EventLog() as log, _one_interrupt():
+    interrupts = Interrupts()
+    with EventLog() as log, interrupts.handled():
         try:
-            said = _run(arguments, Terminal(console=console, log=log))
+            terminal = Terminal(console=console, log=log, check=interrupts.check)
+            return _shown(_run(arguments, terminal), is_json=is_json)
         except SystemExit as ended:  # --help and --version have said what they had to say
             return int(ended.code or 0)
-        except BaseException as error:
-            return _told(error, log, is_json=is_json)
-        return _shown(said, is_json=is_json)
+        except BaseException as error:  # the edge: every end becomes a code and a line
+            return told(error, log, is_json=is_json)
 
 
 def parser_of(name: str | None) -> Parser:
     """The parser of a command, or of a study without a name."""
-    command: Command = study if name is None else COMMANDS[name]
     if name is not None:
-        parser = Parser(prog=f"tune {name}", description=_sentence(command.SUMMARY))
+        parser = Parser(prog=f"tune {name}", description=_sentence(COMMANDS[name]))
     else:
-        listed = "\n".join(f"  {name:<9} {command.SUMMARY}" for name, command in COMMANDS.items())
+        listed = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
         parser = Parser(
             prog="tune",
-            description=_sentence(command.SUMMARY),
+            description=_sentence(SUMMARY),
             usage="tune --model NAME|FILE --concurrency N [options]\n       tune COMMAND ...",
             epilog=f"commands (tune COMMAND --help):\n{listed}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--version", action="version", version=f"luthier {__version__}")
-    command.add_arguments(parser)
+    command_of(name).add_arguments(parser)
     return parser
+
+
+def command_of(name: str | None) -> Command:
+    """The module of a command, or of a study without a name."""
+    command: Command = importlib.import_module(STUDY if name is None else f"tuner.commands.{name}")
+    return command
+
+
+def told(error: BaseException, log: EventLog, *, is_json: bool) -> int:
+    """Put an error on standard error, and its code into the answer; returns the code."""
+    code, text = _described(error, log)
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.write(f"tune: {text}\n")
+        if is_json:
+            sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
+            sys.stdout.flush()
+    return code
 
 
 def _run(arguments: list[str], terminal: Terminal) -> Said:
@@ -97,29 +149,21 @@ def _run(arguments: list[str], terminal: Terminal) -> Said:
             f"{name!r} is not a command{nearest(name, COMMANDS)} (commands: {', '.join(COMMANDS)}; "
             "a study: tune --model NAME --concurrency N)"
         )
-    command: Command = study if name is None else COMMANDS[name]
     parsed = parser_of(name).parse_all(arguments if name is None else arguments[1:])
-    return command.run(parsed, terminal)
+    return command_of(name).run(parsed, terminal)
 
 
 def _shown(said: Said, *, is_json: bool) -> int:
-    """Put the answer on standard output."""
-    if is_json:
-        sys.stdout.write(json.dumps({**said.data, "exit_code": said.exit_code}, default=str) + "\n")
-    else:
-        rich.console.Console(highlight=False, soft_wrap=True).print(said.text, markup=False)
-    sys.stdout.flush()
-    return said.exit_code
-
-
-def _told(error: BaseException, log: EventLog, *, is_json: bool) -> int:
-    """Put an error on standard error, and its code into the answer."""
-    code, text = _described(error, log)
-    sys.stderr.write(f"tune: {text}\n")
-    if is_json:
-        sys.stdout.write(json.dumps({"error": text, "exit_code": code}) + "\n")
+    """Put the answer on standard output; a reader who went away does not change the code."""
+    with contextlib.suppress(BrokenPipeError):
+        if is_json:
+            answer = {**said.data, "exit_code": said.exit_code}
+            sys.stdout.write(json.dumps(answer, default=str) + "\n")
+        else:
+            console = rich.console.Console(highlight=False, soft_wrap=True)
+            console.print(said.text, markup=False)
         sys.stdout.flush()
-    return code
+    return said.exit_code
 
 
 def _described(error: BaseException, log: EventLog) -> tuple[int, str]:
@@ -134,27 +178,6 @@ def _described(error: BaseException, log: EventLog) -> tuple[int, str]:
     _log.error("unexpected end", exc_info=error)
     kind = type(error).__name__
     return 1, _one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")
-
-
-@contextlib.contextmanager
-def _one_interrupt() -> Iterator[None]:
-    """SIGINT and SIGTERM raise KeyboardInterrupt once."""
-    is_interrupted = False
-
-    def interrupt(_number: int, _frame: types.FrameType | None) -> None:
-        nonlocal is_interrupted
-        if not is_interrupted:
-            is_interrupted = True
-            raise KeyboardInterrupt
-
-    before = {
-        number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _one_line(text: str) -> str:

@@ -24,12 +24,11 @@ from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.measurement import comparison
 from tuner.measurement import objective as objectives
-from tuner.progress import Progress
+from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.study import Terminal
 from tuner.values import (
     ComparisonRecord,
     Configuration,
@@ -140,10 +139,10 @@ def _runs(
     )
     for repeat in range(order.repeats):
         runs = [_begun(settings, folder, arena, bench, name, repeat) for name in order.samplers]
-        _take_turns(runs, progress)
+        _take_turns(runs, progress, terminal)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
         rounds = _rounds(order, settings)
-        measured = _remeasured(bench, winners, rounds, progress)
+        measured = _remeasured(bench, winners, rounds, progress, terminal)
         ended += [_ended(run, winners, measured) for run in runs]
     return tuple(ended)
 
@@ -190,7 +189,7 @@ def _searching(settings: StudySettings, sampler: str, repeat: int) -> StudySetti
     return dataclasses.replace(settings, search=mine)
 
 
-def _take_turns(runs: Sequence[_Run], progress: Progress) -> None:
+def _take_turns(runs: Sequence[_Run], progress: Progress, terminal: Terminal) -> None:
     """One trial of each search after the other, until all are done."""
     waiting = list(runs)
     while waiting:
@@ -198,9 +197,10 @@ def _take_turns(runs: Sequence[_Run], progress: Progress) -> None:
             if run.search.stop_reason(0.0) is not None:
                 waiting.remove(run)
                 continue
+            terminal.check()
             trial = run.search.step()
             run.search.pause()
-            left_s = sum(run.search.left_s(0.0) for run in runs)
+            left_s = sum(run.search.trials_left_s() for run in runs)
             progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
 
 
@@ -210,9 +210,14 @@ def _rounds(order: Order, settings: StudySettings) -> int:
 
 
 def _remeasured(
-    bench: Bench, winners: Mapping[str, Configuration], rounds: int, progress: Progress
+    bench: Bench,
+    winners: Mapping[str, Configuration],
+    rounds: int,
+    progress: Progress,
+    terminal: Terminal,
 ) -> verification.Rounds:
     def report(number: int, role: str, launch: Launch) -> None:
+        terminal.check()
         progress.verification(
             number, rounds * len(winners), role, launch.outcome, launch.measurement
         )

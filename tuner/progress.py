@@ -10,14 +10,26 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import rich.console
 import rich.text
 
 from tuner.report import objective as objectives
 from tuner.report import wording
+from tuner.store.event_log import EventLog
 from tuner.values import Configuration, Measurement, Outcome, Trial, Value
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Terminal:
+    """Where a command speaks and logs, and how it learns of a signal."""
+
+    console: rich.console.Console
+    log: EventLog
+    check: Callable[[], None]
+    """Raises KeyboardInterrupt after a signal. A signal raises by itself, but Python swallows an exception that
+    comes up inside a destructor; so whoever works for long checks now and then."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

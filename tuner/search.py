@@ -133,6 +133,11 @@ class Search:
         expected_s = self.budget.left_s(len(self.trials), self.walls_s)
         return max(0.0, min(expected_s, self.budget.max_time_s - used_s))
 
+    def trials_left_s(self) -> float:
+        """Expected time of the trials that are left, without the verification."""
+        left = max(0, self.budget.trials - len(self.trials))
+        return left * self.budget.trial_s(self.walls_s)
+
     def pause(self) -> None:
         """Say that time until the next step is not this search's."""
         self._last_end_s = None

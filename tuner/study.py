@@ -20,8 +20,6 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import rich.console
-
 from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import answers, inputs, probe, study_files, verification
@@ -32,14 +30,13 @@ from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.measurement import comparison
-from tuner.progress import Plan, Progress
+from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.sampling.gp import GpSampler
 from tuner.search import Search, sampler_of
-from tuner.settings import MeasurementSettings, StudySettings
+from tuner.settings import StudySettings
 from tuner.space.environment import Environment
 from tuner.store import records, study_store
-from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.traffic.payloads import Payloads
@@ -59,12 +56,18 @@ class Finished:
     """What was written, by what to call it."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Terminal:
-    """Where a study speaks and logs."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Setup:
+    """Everything that a study runs on, checked and started."""
 
-    console: rich.console.Console
-    log: EventLog
+    settings: StudySettings
+    folder: RunFolder
+    store: StudyStore
+    arena: Arena
+    bench: Bench
+    payloads: Payloads
+    terminal: Terminal
+    progress: Progress
 
 
 def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finished:
@@ -92,11 +95,16 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
             terminal.log.write_to(folder.log)
             for note in (*arena.notes, *notes_of(payloads, served)):
                 store.note(note)
-            return _conducted(settings, folder, store, arena, bench, payloads, terminal)
+            return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
 
 def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Finished:
     """Go on with a study to the budget it was given; a finished one is only reported again.
+
+    Args:
+        folder: of the study.
+        storage: URL to use instead of the kept one, whose password is not kept.
+        terminal: where to speak and log.
 
     Raises:
         TunerError, Interrupted: as for `tune`.
@@ -108,12 +116,12 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         if study_files.is_finished(folder):
             return _finished(folder, store, settings)
         card = inputs.card_of(settings.target.model)
-        space_path = str(folder.path / "space.yaml")
-        target = dataclasses.replace(settings.target, space=space_path)
+        space = str(folder.path / "space.yaml")  # as it was searched, also where it was derived
+        target = dataclasses.replace(settings.target, space=space)
         with resumable(folder), bench_of(settings) as bench:
-            kept = dataclasses.replace(settings, target=target)
-            arena, payloads, _ = prepared(bench, kept, card, terminal)
-            return _conducted(settings, folder, store, arena, bench, payloads, terminal)
+            searched = dataclasses.replace(settings, target=target)
+            arena, payloads, _ = prepared(bench, searched, card, terminal)
+            return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
 
 def prepared(
@@ -236,6 +244,28 @@ def resume_command(folder: RunFolder) -> str:
     return f"tune resume {folder.name}{where}"
 
 
+def _setup(
+    settings: StudySettings,
+    folder: RunFolder,
+    store: StudyStore,
+    arena: Arena,
+    bench: Bench,
+    payloads: Payloads,
+    terminal: Terminal,
+) -> Setup:
+    objective = settings.measurement.objective
+    return Setup(
+        settings=settings,
+        folder=folder,
+        store=store,
+        arena=arena,
+        bench=bench,
+        payloads=payloads,
+        terminal=terminal,
+        progress=Progress(terminal.console, default=arena.default, objective=objective),
+    )
+
+
 def _created(
     folder: RunFolder, settings: StudySettings, arena: Arena, served: Served, *, fresh: bool
 ) -> StudyStore:
@@ -251,6 +281,7 @@ def _created(
     kept = dataclasses.replace(
         settings, store=dataclasses.replace(settings.store, storage=kept_url)
     )
+    is_new_place = not folder.runs_dir.exists()
     folder.create(kept.nested(), environment_facts(served))
     try:
         folder.write_text("space.yaml", arena.text)
@@ -262,101 +293,92 @@ def _created(
         )
     except BaseException:
         folder.delete()
+        if is_new_place:
+            folder.runs_dir.rmdir()
         raise
 
 
-def _conducted(
-    settings: StudySettings,
-    folder: RunFolder,
-    store: StudyStore,
-    arena: Arena,
-    bench: Bench,
-    payloads: Payloads,
-    terminal: Terminal,
-) -> Finished:
+def _conducted(setup: Setup) -> Finished:
     """Search, verify, write: the study itself."""
+    settings, store, progress = setup.settings, setup.store, setup.progress
     begin_s = time.monotonic() - store.used_s()
     search = Search(
         store=store,
-        arena=arena,
-        bench=bench,
+        arena=setup.arena,
+        bench=setup.bench,
         budget=budget_of(settings),
         objective=settings.measurement.objective,
         slo_ms=settings.measurement.slo_ms,
         stop_ei=settings.search.stop_ei,
-        keep_in=folder,
+        keep_in=setup.folder,
     )
-    progress = Progress(
-        terminal.console, default=arena.default, objective=settings.measurement.objective
-    )
-    with resumable(folder):
+    with resumable(setup.folder):
         try:
             search.prepare(settings.search)
-            progress.plan(_plan(settings, search, folder), now=dt.datetime.now().astimezone())
-            stopped = _searched(search, begin_s, progress, bench, payloads)
+            progress.plan(_plan(setup, search), now=dt.datetime.now().astimezone())
+            stopped = _searched(setup, search, begin_s)
             progress.say(stopped)
-            best, verdict = _verified(
-                search, settings.measurement, begin_s, bench, folder, progress
-            )
+            left_s = settings.search.max_time_s - (time.monotonic() - begin_s)
+            best, verdict = _verified(setup, search, left_s)
         except KeyboardInterrupt:
             store.give_up_running("interrupted by a signal")
             raise
-    study_files.keep_end(folder, best=best, verdict=verdict, stopped=stopped)
-    return _finished(folder, store, settings)
+        setup.bench.close()
+        study_files.keep_end(setup.folder, best=best, verdict=verdict, stopped=stopped)
+        return _finished(setup.folder, store, settings)
 
 
-def _searched(
-    search: Search, begin_s: float, progress: Progress, bench: Bench, payloads: Payloads
-) -> str:
+def _searched(setup: Setup, search: Search, begin_s: float) -> str:
     """Run trials until there is a reason to stop; returns it."""
     while (reason := search.stop_reason(time.monotonic() - begin_s)) is None:
+        setup.terminal.check()
         trial = search.step()
         left_s = search.left_s(time.monotonic() - begin_s)
-        progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.outcome.status == "ok" and bench.address is not None:
-            note = answers.checked(bench.address, payloads)
-            if note is not None:
-                search.store.note(note)
-                progress.say(note)
+        setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
+        if trial.origin == "default" and trial.outcome.status == "ok":
+            _check_answers(setup)
             search.pause()
     return reason
 
 
+def _check_answers(setup: Setup) -> None:
+    """Ask the default configuration for a few answers that are known; not a part of any trial."""
+    address = setup.bench.address
+    note = None if address is None else answers.checked(address, setup.payloads)
+    if note is not None:
+        setup.store.note(note)
+        setup.progress.say(note)
+
+
 def _verified(
-    search: Search,
-    settings: MeasurementSettings,
-    begin_s: float,
-    bench: Bench,
-    folder: RunFolder,
-    progress: Progress,
+    setup: Setup, search: Search, left_s: float
 ) -> tuple[Configuration | None, Verdict | None]:
     """The configuration to recommend, re-measured beside the default on fresh starts."""
-    best, default = search.recommended(), search.arena.default
+    best, default = search.recommended(), setup.arena.default
     if best is None:
         return None, None
-    if search.arena.is_default(best):
-        progress.say(
-            "the default configuration is the best that was found: there is nothing to compare"
-        )
+    if setup.arena.is_default(best):
+        setup.progress.say("the default is the best that was found: there is nothing to compare")
         return default, None
-    pairs = search.budget.pairs_in(search.budget.max_time_s - (time.monotonic() - begin_s))
+    pairs = search.budget.pairs_in(left_s)
 
     def report(number: int, role: str, launch: Launch) -> None:
-        progress.verification(number, 2 * pairs, role, launch.outcome, launch.measurement)
+        setup.terminal.check()
+        setup.progress.verification(number, 2 * pairs, role, launch.outcome, launch.measurement)
         if launch.records is not None and number <= len(study_files.ROLES):
-            folder.write_bytes(f"verification/{role}.npz", records.encoded(launch.records))
+            setup.folder.write_bytes(f"verification/{role}.npz", records.encoded(launch.records))
 
     rounds = verification.alternate(
-        bench, {"default": default, "best": best}, rounds=pairs, report=report
+        setup.bench, {"default": default, "best": best}, rounds=pairs, report=report
     )
     for failure in dict.fromkeys(rounds.failures):
-        search.store.note(f"a launch of the verification failed; {failure}")
+        setup.store.note(f"a launch of the verification failed; {failure}")
     if rounds.counted < FEWEST_PAIRS:
         return best, None
     return best, comparison.compare(
         default=rounds.measurements["default"],
         best=rounds.measurements["best"],
-        objective=settings.objective,
+        objective=setup.settings.measurement.objective,
     )
 
 
@@ -377,19 +399,20 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     return Finished(record=record, stopped=study_files.stopped_of(folder), files=written)
 
 
-def _plan(settings: StudySettings, search: Search, folder: RunFolder) -> Plan:
+def _plan(setup: Setup, search: Search) -> Plan:
+    settings = setup.settings
     return Plan(
-        name=folder.name,
-        model=settings.target.model,
+        name=setup.folder.name,
+        model=str(setup.store.facts()["model"]),
         concurrency=settings.target.concurrency,
         sampler=settings.search.sampler,
-        cells=len(search.arena.candidates.cells),
+        cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,
         initial=settings.search.initial,
         done=len(search.trials),
         pairs=settings.measurement.pairs,
         expected_s=search.budget.left_s(len(search.trials), []),
-        max_time_s=settings.search.max_time_s - search.store.used_s(),
+        max_time_s=settings.search.max_time_s - setup.store.used_s(),
     )
 
 

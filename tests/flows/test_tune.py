@@ -127,7 +127,7 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     assert answer["trials"] == 4
-    assert answer["stopped"] == "all 4 trials were launched"
+    assert answer["stopped"] == "the budget of 4 trials is used up"
     assert answer["verdict"] is not None or answer["best"] == answer["default"]
     assert answer["median_overhead_s"] > 0
     assert any("synthetic" in note for note in answer["notes"])

@@ -13,7 +13,7 @@ BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
 def test_trials_end_at_their_number() -> None:
     """The last trial that may start is the one before the budget is reached."""
     assert BUDGET.stop_reason(49, 100.0, [3.0]) is None
-    assert BUDGET.stop_reason(50, 100.0, [3.0]) == "all 50 trials were launched"
+    assert BUDGET.stop_reason(50, 100.0, [3.0]) == "the budget of 50 trials is used up"
 
 
 def test_the_default_study_is_expected_to_end_within_six_minutes() -> None:

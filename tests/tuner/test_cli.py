@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pathlib
 import re
+import signal
 
 import pytest
 
 from tuner import cli
 from tuner.commands import options
+from tuner.store.event_log import EventLog
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
@@ -94,6 +96,35 @@ def test_percent_signs_survive_the_help() -> None:
     """argparse formats help texts; none of ours breaks it."""
     for name in NAMES:
         assert re.search(r"usage:", cli.parser_of(name).format_help())
+
+
+def test_an_unexpected_end_names_the_file_with_its_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What nobody foresaw is one line and code 1; the traceback is in the named file."""
+    with EventLog() as log:
+        with pytest.raises(ZeroDivisionError) as caught:
+            raise ZeroDivisionError("odd\nthing")
+        assert cli.told(caught.value, log, is_json=True) == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("tune: unexpected ZeroDivisionError: odd thing; details in ")
+    assert err.count("\n") == 1
+    assert json.loads(out)["exit_code"] == 1
+    path = pathlib.Path(err.rsplit(" ", 1)[1].strip())
+    assert "Traceback" in path.read_text(encoding="utf-8")
+    path.unlink()
+
+
+def test_a_signal_that_was_swallowed_is_noticed_at_the_next_check() -> None:
+    """One signal raises once; checks raise from then on; a second at once is left out."""
+    interrupts = cli.Interrupts()
+    interrupts.check()
+    with interrupts.handled():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            interrupts.check()
 
 
 def test_settings_of_a_study_come_from_the_command_line() -> None:

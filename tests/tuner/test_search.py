@@ -60,7 +60,7 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
     """Twelve trials are launched: the default, four initial ones, the rest guided."""
     bench = ToyBench()
     search = search_of(tmp_path, bench)
-    assert run_out(search) == "all 12 trials were launched"
+    assert run_out(search) == "the budget of 12 trials is used up"
     assert bench.launched[0] == search.arena.default
     origins = [trial.origin for trial in search.trials]
     assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
@@ -120,7 +120,7 @@ def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None
         run_out(search)
     assert len(search.store.trials()) == 3
     again = search_of(tmp_path, ToyBench())
-    assert run_out(again) == "all 12 trials were launched"
+    assert run_out(again) == "the budget of 12 trials is used up"
     origins = [trial.origin for trial in again.store.trials()]
     assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
     assert again.store.trials()[:3] == search.store.trials()[:3]

@@ -2,7 +2,6 @@
 
 A command offers
 
-    NAME, SUMMARY                      how it is called, and one line for the help
     add_arguments(parser)              its options
     run(arguments, terminal) -> Said   what it did, for people and as one JSON object
 

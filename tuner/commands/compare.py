@@ -13,11 +13,8 @@ from tuner.commands.said import Said
 from tuner.commands.study import finite
 from tuner.compare import Order
 from tuner.errors import WrongUse
+from tuner.progress import Terminal
 from tuner.report import files as report_files
-from tuner.study import Terminal
-
-NAME = "compare"
-SUMMARY = "compare samplers under one total budget each, and re-measure their winners"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

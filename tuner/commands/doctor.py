@@ -14,10 +14,9 @@ from tuner.commands.said import Said
 from tuner.commands.study import finite
 from tuner.doctor import Finding
 from tuner.errors import WrongUse
-from tuner.study import Terminal, resumable
+from tuner.progress import Terminal
+from tuner.study import resumable
 
-NAME = "doctor"
-SUMMARY = "check this machine, and measure how small a gain it can show"
 FEWEST_LAUNCHES = 2
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 

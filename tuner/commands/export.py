@@ -10,13 +10,10 @@ from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.export import TARGETS, export
+from tuner.progress import Terminal
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
-from tuner.study import Terminal
-
-NAME = "export"
-SUMMARY = "write the best configuration of a study as settings of a server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

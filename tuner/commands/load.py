@@ -23,9 +23,10 @@ from tuner.launching import machine
 from tuner.measurement import host
 from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import measure_outcome
+from tuner.progress import Terminal
 from tuner.report import wording
 from tuner.settings import MeasurementSettings
-from tuner.study import Terminal, resumable
+from tuner.study import resumable
 from tuner.traffic import payload_files, payloads
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
@@ -33,8 +34,6 @@ from tuner.traffic.plan import LoadPlan, Warmup
 from tuner.traffic.target import Target, parse_header, parse_url
 from tuner.values import Interval, Measurement
 
-NAME = "load"
-SUMMARY = "drive a running server and print its round trips"
 SYNTHETIC_REQUESTS = 64
 METADATA_TIMEOUT_S = 10.0
 

@@ -11,14 +11,11 @@ from tuner import study_files
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.commands.study import as_json
+from tuner.progress import Terminal
 from tuner.report import files as report_files
 from tuner.report import terminal as end_of_study
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
-from tuner.study import Terminal
-
-NAME = "report"
-SUMMARY = "write report.html of studies anew and print their results"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

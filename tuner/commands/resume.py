@@ -9,12 +9,9 @@ from tuner import study
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.commands.study import said
+from tuner.progress import Terminal
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
-from tuner.study import Terminal
-
-NAME = "resume"
-SUMMARY = "go on with a study that was interrupted, to the budget it was given"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,13 +12,11 @@ from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.launching import machine
+from tuner.progress import Terminal
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
-from tuner.study import Terminal, resumable
-
-NAME = "space"
-SUMMARY = "derive a search space for a model by a short probe"
+from tuner.study import resumable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,14 +12,12 @@ from typing import Any
 from tuner import study
 from tuner.commands import options
 from tuner.commands.said import Said
+from tuner.progress import Terminal
 from tuner.report import reading
 from tuner.report import terminal as end_of_study
 from tuner.settings import GROUPS
-from tuner.study import Finished, Terminal
+from tuner.study import Finished
 from tuner.values import StudyRecord
-
-NAME = "tune"
-SUMMARY = "find the configuration that serves a model best at a set concurrency"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
