@@ -178,12 +178,14 @@ class Connection(asyncio.Protocol):
     """One client connection: the parser's callbacks, the order of answers, and flow control."""
 
     __slots__ = (
+        "_blocked",
         "_body",
         "_body_bytes",
         "_connection_field",
         "_encoding",
         "_exchange",
         "_expect",
+        "_failed",
         "_head_began",
         "_head_bytes",
         "_head_fed",
@@ -219,6 +221,11 @@ class Connection(asyncio.Protocol):
         self._head_began = False
         self._head_fed = 0
         self._overfull = False
+        """More is pipelined than may wait."""
+        self._blocked = False
+        """More answers wait for the client than it reads."""
+        self._failed = False
+        """What the client sends cannot be read any further."""
 
     # Transport
 
@@ -239,6 +246,19 @@ class Connection(asyncio.Protocol):
 
     def eof_received(self) -> None:
         """The client closed its side: as nginx does, this is taken as gone, and its work is dropped."""
+
+    def pause_writing(self) -> None:
+        """The client does not read its answers: nothing more is taken from it."""
+        self._blocked = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._blocked = False
+        if self._transport is not None and not self._overfull and not self._failed:
+            self._transport.resume_reading()
+        self._next()
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
@@ -424,11 +444,14 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        while self._pipelined and not self._waiting and self._transport is not None:
+        while self._pipelined and not self._waiting and not self._blocked:
+            if self._transport is None:
+                return
             following = self._pipelined.popleft()
             if self._overfull and len(self._pipelined) < _PIPELINED // 2:
                 self._overfull = False
-                self._transport.resume_reading()
+                if not self._failed:
+                    self._transport.resume_reading()
             if isinstance(following, Response):
                 self._connection_field = CLOSE
                 self.respond(following)
@@ -437,6 +460,7 @@ class Connection(asyncio.Protocol):
 
     def _fail(self, error: ServingError) -> None:
         """The stream cannot be read any further: answer what came before, then the error, then close."""
+        self._failed = True
         self._pipelined.append(error_response(error))
         if self._transport is not None:
             self._transport.pause_reading()

@@ -293,6 +293,28 @@ def test_pipelined_requests_are_answered_in_order(running):
         assert [json.loads(body)["outputs"][0]["data"] for _, body in answers] == [[1], [2], [3]]
 
 
+def test_a_client_that_does_not_read_is_not_read_from(running):
+    """Answers that nobody reads stop the reading of requests, and nothing is lost once it goes on."""
+    request = b"GET /v2/models/echo HTTP/1.1\r\nHost: x\r\n\r\n"
+    sent = 0
+    with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+        client.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            for _ in range(200_000):
+                client.sendall(request)
+                sent += 1
+        (connection,) = running.do(lambda: [c for c in running.listener.connections if c._blocked])
+        assert running.do(connection._transport.get_write_buffer_size) < 1_000_000
+        client.settimeout(5)
+        answers = 0
+        rest = b""
+        while answers < sent:
+            data = rest + client.recv(1 << 20)
+            answers += data.count(b"HTTP/1.1 200 OK")
+            rest = data[-14:]
+    assert running.json("GET", "/v2/health/live")[0] == 200
+
+
 def test_repeated_heads_take_the_short_way_and_stay_right(running):
     """The same head with other bodies, split anywhere, is answered from its own body every time."""
     with socket.create_connection(("127.0.0.1", running.port), 5) as client:
