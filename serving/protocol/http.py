@@ -393,7 +393,7 @@ class Connection(asyncio.Protocol):
     # Requests in order
 
     def _take(self, head: Head, body: bytes) -> None:
-        if self._waiting or self._pipelined:
+        if self._waiting or self._pipelined or self._blocked:
             self._pipelined.append((head, body))
             if len(self._pipelined) >= _PIPELINED and not self._overfull and self._transport:
                 self._overfull = True
