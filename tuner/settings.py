@@ -135,8 +135,8 @@ class SearchSettings:
         0.01,
         "--stop-ei",
         "SHARE",
-        "end early when no configuration's expected improvement reaches this share of the best; "
-        "0 never ends early; default 0.01",
+        "end early when in three proposals running no configuration's expected improvement "
+        "reaches this share of the best; 0 never ends early; default 0.01",
         parse=float,
     )
     epsilon: float | None = _option(

@@ -30,6 +30,7 @@ from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.measurement import comparison
+from tuner.measurement.doubts import doubts
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.sampling.gp import GpSampler
@@ -40,7 +41,7 @@ from tuner.store import records, study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.traffic.payloads import Payloads
-from tuner.values import Configuration, StudyRecord, Verdict
+from tuner.values import Configuration, Measurement, StudyRecord, Verdict
 
 FEWEST_PAIRS = 2
 
@@ -121,6 +122,7 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         with resumable(folder), bench_of(settings) as bench:
             searched = dataclasses.replace(settings, target=target)
             arena, payloads, _ = prepared(bench, searched, card, terminal)
+            study_files.check_same_space(store, arena)
             return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
 
@@ -335,19 +337,25 @@ def _searched(setup: Setup, search: Search, begin_s: float) -> str:
         trial = search.step()
         left_s = search.left_s(time.monotonic() - begin_s)
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.outcome.status == "ok":
-            _check_answers(setup)
+        if trial.origin == "default" and trial.measurement is not None:
+            _look_closer(setup, trial.measurement)
             search.pause()
     return reason
 
 
-def _check_answers(setup: Setup) -> None:
-    """Ask the default configuration for a few answers that are known; not a part of any trial."""
+def _look_closer(setup: Setup, measurement: Measurement) -> None:
+    """What the first launch tells beside its figures: doubts, and whether answers are right."""
     address = setup.bench.address
-    note = None if address is None else answers.checked(address, setup.payloads)
-    if note is not None:
+    checked = None if address is None else answers.checked(address, setup.payloads)
+    found = [] if checked is None else [checked]
+    found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=_cores())]
+    for note in found:
         setup.store.note(note)
         setup.progress.say(note)
+
+
+def _cores() -> int:
+    return machine.read().cores
 
 
 def _verified(

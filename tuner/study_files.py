@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.settings import StudySettings
 from tuner.store import records
@@ -62,6 +63,22 @@ def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any
         "default": dict(arena.default),
         "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
     }
+
+
+def check_same_space(store: StudyStore, arena: Arena) -> None:
+    """Whether the space on this machine is the one that the study has searched so far.
+
+    Raises:
+        WrongUse: it is not, because the machine or the limits changed.
+    """
+    before = {knob["name"]: knob["values"] for knob in store.facts()["knobs"]}
+    now = {knob.name: list(knob.values) for knob in arena.knobs}
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            raise WrongUse(
+                f"the study searched {name} over {before.get(name)}, on this machine it is "
+                f"{now.get(name)}: go on where it was begun, or start a new study"
+            )
 
 
 def keep_end(

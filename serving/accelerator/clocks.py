@@ -39,4 +39,4 @@ def supported_clocks_mhz() -> tuple[int, ...] | str:
 def _clocks(nvml: Any) -> tuple[int, ...]:
     device = nvml.nvmlDeviceGetHandleByIndex(GPU_INDEX)
     memory_mhz = max(nvml.nvmlDeviceGetSupportedMemoryClocks(device))
-    return tuple(sorted(nvml.nvmlDeviceGetSupportedGraphicsClocks(device, memory_mhz)))
+    return tuple(sorted(set(nvml.nvmlDeviceGetSupportedGraphicsClocks(device, memory_mhz))))

@@ -1,0 +1,91 @@
+"""What a study works on: the space as this machine has it, and the payloads."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tests.fakes import benches
+from tuner import inputs
+from tuner.errors import InvalidSpace, WrongUse
+from tuner.settings import TargetSettings
+from tuner.space.environment import Environment, Machine
+from tuner.values import Configuration
+
+SMALL = Environment(concurrency=4, machine=Machine(cores=2, memory_mb=2048))
+WITH_CLOCK = (
+    benches.SPACE + "  accelerator.clock_mhz: {type: int, choices: device, unit: MHz}\n"
+    "equivalence: [batch-over-concurrency]\n"
+)
+
+
+def arena(text: str = benches.SPACE, limits: str = "enforced") -> inputs.Arena:
+    return inputs.arena_of(text, SMALL, source="toy.yaml", limits=limits)
+
+
+def test_the_default_stands_for_the_configurations_that_behave_like_it() -> None:
+    """At concurrency 4 a batch of 8 never fills: the default is a cell, its equals are none."""
+    found = arena()
+    cells = found.candidates.cells
+    assert found.default in cells
+    assert len(set(cells)) == len(cells)
+    like_it = Configuration({**found.default, "batching.max_size": 16})
+    assert like_it not in cells
+    assert found.is_default(like_it)
+    assert not found.is_default(Configuration({**found.default, "replica.count": 2}))
+
+
+def test_what_the_machine_lacks_is_left_out_and_noted() -> None:
+    """Four threads on two cores are no choice here, and a reader is told."""
+    found = arena()
+    threads = next(knob for knob in found.knobs if knob.name == "replica.threads")
+    assert threads.values == (1, 2)
+    assert any("replica.threads" in note for note in found.notes)
+    assert set(found.distributions) == set(found.default)
+
+
+def test_knobs_of_limits_stay_at_their_default_where_limits_do_nothing() -> None:
+    """Without enforced limits cpu and memory keep one value, and the reason is noted."""
+    found = arena(limits="not enforced: no control groups here")
+    for name in inputs.LIMITED_KNOBS:
+        knob = next(knob for knob in found.knobs if knob.name == name)
+        assert knob.values == (knob.default,)
+        assert any(name in note and "no control groups" in note for note in found.notes)
+    assert len(found.candidates.cells) < len(arena().candidates.cells)
+
+
+def test_the_clock_is_left_out_with_the_reason_that_holds_here() -> None:
+    """A space with the GPU's clock is searched without it, and the note does not blame the user."""
+    found = arena(WITH_CLOCK)
+    assert "accelerator.clock_mhz" not in found.default
+    assert any(note.startswith("accelerator.clock_mhz left out: ") for note in found.notes)
+
+
+def test_models_are_told_before_anything_starts(tmp_path: pathlib.Path) -> None:
+    """A bundled name keeps its name, a file becomes absolute, anything else is wrong use."""
+    assert inputs.absolute_model("echo", inputs.card_of("echo")) == "echo"
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"x")
+    assert inputs.absolute_model(str(file), inputs.card_of(str(file))) == str(file)
+    with pytest.raises(WrongUse, match="did you mean 'resnet'"):
+        inputs.card_of("resnt")
+
+
+def test_the_bundled_space_is_for_the_bundled_name_alone(tmp_path: pathlib.Path) -> None:
+    """A user's own file called like a bundled model gets no space of that model."""
+    file = tmp_path / "resnet.onnx"
+    file.write_bytes(b"x")
+    own = TargetSettings(model=str(file), concurrency=4)
+    bundled = TargetSettings(model="resnet", concurrency=4)
+    assert inputs.space_text_of(own, inputs.card_of(str(file))) is None
+    text = inputs.space_text_of(bundled, inputs.card_of("resnet"))
+    assert text is not None
+    assert "batching.max_size" in text
+
+
+def test_a_wrong_space_is_named_by_its_file() -> None:
+    """An error in a space names the file and the key."""
+    broken = benches.SPACE + "constraints: [replica.count > 9]\n"
+    with pytest.raises(InvalidSpace, match=r"toy\.yaml, constraints"):
+        arena(broken)
