@@ -199,6 +199,7 @@ class Connection(asyncio.Protocol):
         "_pipelined",
         "_raw_head",
         "_since_s",
+        "_taking_up",
         "_transport",
         "_url",
         "_waiting",
@@ -222,6 +223,7 @@ class Connection(asyncio.Protocol):
         self._head_fed = 0
         self._overfull = False
         """More is pipelined than may wait."""
+        self._taking_up = False
         self._blocked = False
         """More answers wait for the client than it reads."""
         self._failed = False
@@ -444,19 +446,24 @@ class Connection(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
+        """Take up what was pipelined, until one is in flight or nothing is left. Does not nest."""
+        if self._taking_up:
+            return
+        self._taking_up = True
         while self._pipelined and not self._waiting and not self._blocked:
             if self._transport is None:
-                return
+                break
             following = self._pipelined.popleft()
             if self._overfull and len(self._pipelined) < _PIPELINED // 2:
                 self._overfull = False
-                if not self._failed:
+                if not self._failed and not self._blocked:
                     self._transport.resume_reading()
             if isinstance(following, Response):
                 self._connection_field = CLOSE
                 self.respond(following)
             else:
                 self._handle(*following)
+        self._taking_up = False
 
     def _fail(self, error: ServingError) -> None:
         """The stream cannot be read any further: answer what came before, then the error, then close."""
