@@ -436,6 +436,9 @@ def _answer(waiter: Waiter, frame: memoryview) -> None:
         waiter.answer(frame)
     except ServingError as error:
         waiter.refuse(error)
+    except Exception:
+        log.exception("an answer met a fault of the server")
+        waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))
 
 
 def _error_of(refusal: Refusal) -> ServingError:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import deque
 from typing import Any, NamedTuple, Protocol, cast
@@ -21,6 +22,8 @@ import httptools
 
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError
 from serving.values import Buffer
+
+log = logging.getLogger(__name__)
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request head; more is answered 431."""
@@ -410,6 +413,11 @@ class Connection(asyncio.Protocol):
             outcome = self._listener.routes.handle(head, body, self)
         except ServingError as error:
             outcome = error_response(error)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            outcome = json_response(
+                500, {"error": "internal error; the server's log has the reason"}
+            )
         if isinstance(outcome, Response):
             self.respond(outcome)
         elif self._waiting:
