@@ -273,7 +273,7 @@ class _Readings:
     def of(cls, engine: EngineProcess) -> _Readings:
         """Read both; server time is the gateway's and the replicas'."""
         replicas = engine.replica_facts()
-        pids = (engine.facts.pid, *(replica.pid for replica in replicas.replicas))
+        pids = (engine.facts.pid, *replicas.pids)
         return cls(replicas=replicas, host=host.read(pids))
 
 

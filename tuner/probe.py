@@ -106,13 +106,13 @@ def _answered(found: Observed) -> int:
 def _peak_memory_mb(facts: ReplicaFacts) -> float:
     if facts.peak_memory_mb is not None:
         return facts.peak_memory_mb
-    return max(_high_water_mb(replica.pid) for replica in facts.replicas)
+    return max(map(_high_water_mb, facts.pids))
 
 
 def _cpu_s(facts: ReplicaFacts) -> float:
     if facts.cpu_s is not None:
         return facts.cpu_s
-    return sum(_process_cpu_s(replica.pid) for replica in facts.replicas)
+    return sum(map(_process_cpu_s, facts.pids))
 
 
 def _high_water_mb(pid: int) -> float:

@@ -395,7 +395,7 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
     if record.best is not None:
-        text = serving_export.settings_text(record)
+        text = serving_export.settings_text(study_files.recommended(record))
         written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path

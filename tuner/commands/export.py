@@ -42,7 +42,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
     settings = study_files.settings_of(folder)
     store = study_files.store_of(folder, settings, url=where.storage)
-    files = export(study_files.read(folder, store, settings), arguments.to)
+    record = study_files.read(folder, store, settings)
+    files = export(study_files.recommended(record), arguments.to)
     if arguments.out is None:
         return Said(
             text="\n".join(files.values()).rstrip("\n"), data={"study": folder.name, "files": files}

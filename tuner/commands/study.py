@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from tuner import study
+from tuner import study, study_files
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.progress import Terminal
@@ -51,6 +51,7 @@ def as_json(
 ) -> dict[str, Any]:
     """A study as one JSON object."""
     searched = reading.searched(record)
+    recommended = study_files.recommended(record).best
     overheads = [trial.overhead_s for trial in searched]
     best_trial = next(
         (t for t in searched if t.configuration == record.best and t.objective is not None), None
@@ -67,6 +68,7 @@ def as_json(
         "median_overhead_s": statistics.median(overheads) if overheads else None,
         "default": dict(record.default),
         "best": None if record.best is None else dict(record.best),
+        "recommended": None if recommended is None else dict(recommended),
         "best_seen": None if best_trial is None else best_trial.objective,
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),

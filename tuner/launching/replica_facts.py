@@ -15,7 +15,8 @@ from typing import Any
 class ReplicaFact:
     """One replica since it was started."""
 
-    pid: int
+    pid: int | None
+    """None while the engine is still starting it."""
     state: str
     peak_memory_mb: float | None
     cpu_s: float | None
@@ -37,6 +38,11 @@ class ReplicaFacts:
 
     replicas: tuple[ReplicaFact, ...]
     deaths: tuple[Death, ...]
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Processes that are there."""
+        return tuple(replica.pid for replica in self.replicas if replica.pid is not None)
 
     @property
     def peak_memory_mb(self) -> float | None:
@@ -76,7 +82,7 @@ def parse(answer: Mapping[str, Any]) -> ReplicaFacts:
     return ReplicaFacts(
         replicas=tuple(
             ReplicaFact(
-                pid=int(replica["pid"]),
+                pid=None if replica["pid"] is None else int(replica["pid"]),
                 state=str(replica["state"]),
                 peak_memory_mb=replica.get("peak_memory_mb"),
                 cpu_s=replica.get("cpu_s"),

@@ -44,14 +44,14 @@ def engine() -> Iterator[EngineProcess]:
 
 def test_a_configuration_is_launched_on_new_replicas(engine: EngineProcess) -> None:
     """After apply the engine has the configuration's settings and replicas that were not there."""
-    before = {replica.pid for replica in engine.replica_facts().replicas}
+    before = engine.replica_facts().pids
     launched_s = engine.apply(Configuration({"replica.count": 2, "batching.max_size": 4}))
     facts = engine.replica_facts()
     settings = engine.admin.settings()["settings"]
     assert launched_s > 0
     assert (settings["replica"]["count"], settings["batching"]["max_size"]) == (2, 4)
     assert len(facts.replicas) == 2
-    assert before.isdisjoint(replica.pid for replica in facts.replicas)
+    assert set(before).isdisjoint(facts.pids)
     assert facts.deaths == ()
 
 
@@ -74,7 +74,7 @@ def test_a_refused_configuration_leaves_the_engine_serving(engine: EngineProcess
 def test_stop_leaves_no_process() -> None:
     """Server and replicas are gone when stop returns, or right after; stop again is harmless."""
     engine = EngineProcess.start("echo", Configuration({"replica.count": 2}))
-    pids = [engine.facts.pid, *(replica.pid for replica in engine.replica_facts().replicas)]
+    pids = [engine.facts.pid, *engine.replica_facts().pids]
     engine.stop()
     engine.stop()
     assert gone(pids)
@@ -110,8 +110,7 @@ def test_a_killed_owner_leaves_no_server() -> None:
         "import time\n"
         "from tuner.launching.engine_process import EngineProcess\n"
         "engine = EngineProcess.start('echo')\n"
-        "replicas = [replica.pid for replica in engine.replica_facts().replicas]\n"
-        "print(engine.facts.pid, *replicas, flush=True)\n"
+        "print(engine.facts.pid, *engine.replica_facts().pids, flush=True)\n"
         "time.sleep(60)\n"
     )
     owner = subprocess.Popen(

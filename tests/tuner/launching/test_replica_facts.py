@@ -45,6 +45,14 @@ def test_the_newest_death_of_a_reason() -> None:
     assert facts.died_of("hang") is None
 
 
+def test_a_replica_that_is_starting_has_no_process_yet() -> None:
+    """After a death the next replica is listed before it has a process."""
+    starting = replica(pid=None, state="starting")
+    facts = replica_facts.parse({"replicas": [replica(), starting], "deaths": []})
+    assert facts.pids == (7,)
+    assert len(facts.replicas) == 2
+
+
 def test_another_form_is_an_error() -> None:
     """An answer without the agreed keys is not read as if nothing had happened."""
     with pytest.raises(KeyError):

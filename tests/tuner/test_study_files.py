@@ -1,0 +1,104 @@
+"""A study read back whole, and what a user is told to run."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import pytest
+
+from tests.fakes import benches, studies
+from tests.fakes.benches import ToyBench
+from tuner import study_files
+from tuner.budget import Budget
+from tuner.errors import WrongUse
+from tuner.search import Search
+from tuner.settings import SearchSettings, StudySettings, TargetSettings
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+from tuner.values import StudyRecord
+
+SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
+
+
+@pytest.fixture
+def searched(tmp_path: pathlib.Path) -> tuple[RunFolder, StudyStore, Search]:
+    """A study of eight trials without an end."""
+    folder = RunFolder(tmp_path, "s")
+    folder.create(SETTINGS.nested(), {"host": {"cores": 4}})
+    arena = benches.arena()
+    store = StudyStore.create(
+        "s",
+        database=folder.database,
+        url=None,
+        facts=study_files.facts_of(SETTINGS, arena, "toy"),
+    )
+    search = Search(
+        store=store,
+        arena=arena,
+        bench=ToyBench(),
+        budget=Budget(trials=8, initial=8, max_time_s=600, load_s=2.5, pairs=4),
+        objective="mean",
+        slo_ms=None,
+        stop_ei=0.0,
+        keep_in=folder,
+    )
+    search.prepare(SearchSettings(sampler="random", trials=8, initial=8))
+    while search.stop_reason(0.0) is None:
+        search.step()
+    return folder, store, search
+
+
+def read(folder: RunFolder) -> StudyRecord:
+    """The record, through the files alone."""
+    settings = study_files.settings_of(folder)
+    return study_files.read(folder, study_files.store_of(folder, settings), settings)
+
+
+def test_an_unfinished_study_shows_its_lowest_and_says_so(
+    searched: tuple[RunFolder, StudyStore, Search],
+) -> None:
+    """Without an end the best is the lowest measurement, and a note says that it flatters."""
+    folder, _, search = searched
+    record = read(folder)
+    lowest = search.best_seen()
+    assert lowest is not None
+    assert record.best == lowest.configuration
+    assert record.verdict is None
+    assert study_files.UNFINISHED in record.notes
+    assert record.trials == search.trials
+    assert record.knobs == search.arena.knobs
+    assert record.default == search.arena.default
+    assert not study_files.is_finished(folder)
+
+
+def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """Best, verdict and the reason of the end come back as they were kept."""
+    folder, store, search = searched
+    store.note("payloads are synthetic")
+    verdict = studies.study().verdict
+    best = search.recommended()
+    study_files.keep_end(folder, best=best, verdict=verdict, stopped="the budget is used up")
+    record = read(folder)
+    assert (record.best, record.verdict) == (best, verdict)
+    assert record.notes == ("payloads are synthetic", "the budget is used up")
+
+
+def test_what_is_worse_is_not_recommended() -> None:
+    """Where fresh starts show the found one to be worse, the default is what a user should run."""
+    record = studies.study()
+    assert record.verdict is not None
+    assert study_files.recommended(record) == record
+    worse = dataclasses.replace(record.verdict, outcome="worse", text="It is worse.")
+    told = study_files.recommended(dataclasses.replace(record, verdict=worse))
+    assert told.best == record.default
+    assert "It is worse." in told.notes[0]
+
+
+def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:
+    """A space that differs from the one searched so far is refused, with the knob."""
+    _, store, search = searched
+    study_files.check_same_space(store, search.arena)
+    other = benches.arena(benches.SPACE.replace("[1, 2, 3, 4]", "[1, 2]"))
+    with pytest.raises(WrongUse, match=r"replica\.count over \[1, 2, 3, 4\]"):
+        study_files.check_same_space(store, other)
