@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, cast
 
 from serving.alarm import Alarm
 from serving.errors import (
@@ -50,6 +50,7 @@ from serving.scheduling.seam import (
 )
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
+from serving.waiter import Waiter, answer
 
 log = logging.getLogger(__name__)
 
@@ -57,22 +58,6 @@ SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
 MAX_RESULT_BYTES = 2**31 - 1
-
-
-class Waiter(Protocol):
-    """Whoever waits for a request: exactly one of the two is called, exactly once, in the event loop."""
-
-    def answer(self, frame: memoryview) -> None:
-        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call.
-
-        Raises:
-            ServingError: the frame is no answer to this request; `refuse` follows.
-        """
-        ...
-
-    def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
-        ...
 
 
 class Request(Protocol):
@@ -129,7 +114,7 @@ class Connection(asyncio.Protocol):
         try:
             for kind, body in self._parser.feed(data):
                 self._dispatcher.received(self.worker, kind, body)
-        except (wire.WireError, ValueError, KeyError) as error:
+        except wire.WireError as error:
             log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
             self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
 
@@ -359,7 +344,7 @@ class Dispatcher:
         ok = message.status == wire.ActionStatus.OK
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         if ok:
-            known.on_loaded(Signature.from_json(message.detail["signature"]))
+            known.on_loaded(_signature(message.detail))
         else:
             known.on_loaded(ModelLoadFailed(self._card.name, str(message.detail.get("error"))))
         self._pump()
@@ -393,7 +378,7 @@ class Dispatcher:
                 self._fail(id_, status, frame)
             elif stop - start == job.request.items:
                 del jobs[id_]
-                _answer(job.waiter, frame)
+                answer(job.waiter, frame)
             else:
                 self._join(id_, job, start, stop, frame)
 
@@ -409,7 +394,7 @@ class Dispatcher:
         except wire.WireError as error:
             job.waiter.refuse(error)
         else:
-            _answer(job.waiter, joined)
+            answer(job.waiter, joined)
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
@@ -430,15 +415,11 @@ MODEL_NUMBER = 1
 """Number of the pool's only model on the wire."""
 
 
-def _answer(waiter: Waiter, frame: memoryview) -> None:
-    """Answer, or say why the frame is none: one bad answer must not end the others of its batch."""
+def _signature(detail: Mapping[str, Any]) -> Signature:
     try:
-        waiter.answer(frame)
-    except ServingError as error:
-        waiter.refuse(error)
-    except Exception:
-        log.exception("an answer met a fault of the server")
-        waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))
+        return Signature.from_json(detail["signature"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
 
 
 def _error_of(refusal: Refusal) -> ServingError:

@@ -19,7 +19,7 @@ import time
 from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
-from serving.cache.single_flight import SingleFlight, Ticket, Waiter
+from serving.cache.single_flight import SingleFlight
 from serving.dispatch import Dispatcher
 from serving.errors import NotReady, UnknownModel
 from serving.metrics.counters import Counters
@@ -29,6 +29,7 @@ from serving.replica.as_process import ProcessHome
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
+from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,6 @@ Strings `replica` and `dispatch` together; knows nothing of protocols, caches or
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import time
@@ -173,8 +172,8 @@ class Pool:
             ReplicaStartFailed, ModelLoadFailed: the old settings still serve.
         """
         self._applying = True
-        await self._stop_restart()
         try:
+            await self._stop_restart()
             await self._apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         finally:
             self._applying = False
@@ -345,12 +344,14 @@ class Pool:
             except ServingError as error:
                 self._failures += 1
                 log.warning("replica did not start", extra={"error": str(error)})
+            except Exception:  # no descriptor left, say: what passes must not end the restarting
+                self._failures += 1
+                log.exception("replica did not start")
 
     async def _stop_restart(self) -> None:
         if self._restart is not None:
             self._restart.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._restart
+            await asyncio.gather(self._restart, return_exceptions=True)
 
     async def _retire(self, member: Member, grace_s: float) -> None:
         """Let a replica finish what it holds, then end it."""

@@ -12,31 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
-
-
-class Waiter(Protocol):
-    """Whoever waits for an answer."""
-
-    def answer(self, frame: memoryview) -> None:
-        """The answer."""
-        ...
-
-    def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
-        ...
-
-
-class Ticket(Protocol):
-    """A request that was sent on."""
-
-    def cancel(self) -> None:
-        """Drop it."""
-        ...
-
+from serving.waiter import Ticket, Waiter, answer
 
 Send = Callable[[Waiter, float], Ticket]
 """Send the request on, for this waiter, with this deadline."""
@@ -74,12 +53,13 @@ class _Hit:
 class _Flight:
     """One execution and all who wait for it."""
 
-    __slots__ = ("_key", "_owner", "_places", "_send", "_ticket")
+    __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s")
 
     def __init__(self, owner: SingleFlight, key: Key, send: Send, place: _Place) -> None:
         self._owner = owner
         self._key = key
         self._send = send
+        self.deadline_s = place.deadline_s
         self._places = [place]
         place.flight = self
         self._ticket = send(self, place.deadline_s)
@@ -92,21 +72,20 @@ class _Flight:
         if place in self._places:
             self._places.remove(place)
             if not self._places:
-                self._owner.landed(self._key)
+                self._owner.landed(self._key, self)
                 self._ticket.cancel()
 
     def answer(self, frame: memoryview) -> None:
         kept = bytes(frame)
-        self._owner.landed(self._key, kept)
+        self._owner.landed(self._key, self, kept)
         for place in self._places:
-            place.waiter.answer(memoryview(kept))
+            answer(place.waiter, memoryview(kept))
 
     def refuse(self, error: ServingError) -> None:
-        self._owner.landed(self._key)
+        self._owner.landed(self._key, self)
         later: list[_Place] = []
         if isinstance(error, DeadlineExceeded):
-            first_s = min(place.deadline_s for place in self._places)
-            later = [place for place in self._places if place.deadline_s > first_s]
+            later = [place for place in self._places if place.deadline_s > self.deadline_s]
         for place in self._places:
             if place not in later:
                 place.waiter.refuse(error)
@@ -128,7 +107,7 @@ class SingleFlight:
         """Answer from the cache, join an equal request, or send this one on."""
         kept = self.cache.get(key)
         if kept is not None:
-            return _Hit(self._loop.call_soon(waiter.answer, memoryview(kept)))
+            return _Hit(self._loop.call_soon(answer, waiter, memoryview(kept)))
         place = _Place(waiter, deadline_s)
         self.board(key, place, send)
         return place
@@ -136,16 +115,18 @@ class SingleFlight:
     def board(self, key: Key, place: _Place, send: Send) -> None:
         """A place on the flight of this key, a new one if there is none."""
         flight = self._flights.get(key)
-        if flight is not None:
+        if flight is not None and flight.deadline_s <= place.deadline_s:
             self.shared += 1
             flight.join(place)
         else:
             self._flights[key] = _Flight(self, key, send, place)
 
-    def landed(self, key: Key, answer: bytes | None = None) -> None:
-        """A flight ended, with an answer or without."""
-        if self._flights.pop(key, None) is not None and answer is not None:
-            self.cache.put(key, answer)
+    def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
+        """A flight ended, with an answer or without; one from before a reset leaves no trace."""
+        if self._flights.get(key) is flight:
+            del self._flights[key]
+            if kept is not None:
+                self.cache.put(key, kept)
 
     def reset(self, capacity_bytes: int) -> None:
         """Start as if new: nothing is kept, and what is in flight now will not be."""

@@ -12,6 +12,7 @@ likes.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from typing import Any
 from aiohttp import web
 
 from serving.engine import Engine
-from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.errors import InvalidSettings, LimitsUnavailable, ReplicaStartFailed, ServingError
 from serving.settings import KNOBS, ServingSettings
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class AdminRoutes:
     def __init__(self, engine: Engine, *, metrics: Callable[[], bytes]) -> None:
         self._engine = engine
         self._metrics = metrics
+        self._patching = asyncio.Lock()
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -64,9 +66,10 @@ class AdminRoutes:
 
     async def _patch_settings(self, request: web.Request) -> web.Response:
         values, fresh, keep_learnt = _patch(await request.read())
-        settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
-        _check_live(self._engine.settings, settings)
-        applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        async with self._patching:  # each change starts from what the one before it left
+            settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
+            _check_live(self._engine.settings, settings)
+            applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         return web.json_response(
             {
                 "generation": applied.generation,
@@ -124,6 +127,8 @@ async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamRespo
         response: web.StreamResponse = await handler(request)
     except ReplicaStartFailed as error:
         return web.json_response({"error": str(error), "reason": error.reason}, status=409)
+    except LimitsUnavailable as error:
+        return web.json_response({"error": str(error), "reason": "limits"}, status=409)
     except ServingError as error:
         if error.status == 500:
             return web.json_response({"error": str(error), "reason": "load"}, status=409)

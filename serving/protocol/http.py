@@ -206,6 +206,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_url",
         "_waiting",
+        "_without_body",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -226,6 +227,8 @@ class Connection(asyncio.Protocol):
         self._head_fed = 0
         self._overfull = False
         """More is pipelined than may wait."""
+        self._without_body = False
+        """The request in flight is a HEAD."""
         self._taking_up = False
         self._blocked = False
         """More answers wait for the client than it reads."""
@@ -281,8 +284,12 @@ class Connection(asyncio.Protocol):
         try:
             assert self._parser is not None
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._fail(InvalidRequest("Upgrade is not supported; use plain HTTP/1.1"))
+        except httptools.HttpParserUpgrade as upgrade:
+            # The offer to speak another protocol is not taken up: the request was answered as it is.
+            self._parser = None
+            rest = data[upgrade.args[0] :]
+            if rest:
+                self.data_received(rest)
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             self._fail(cause if isinstance(cause, ServingError) else InvalidRequest(str(error)))
@@ -350,7 +357,7 @@ class Connection(asyncio.Protocol):
         elif key == b"expect":
             self._expect = value.lower() == b"100-continue"
             self._raw_head = None
-        elif key == b"transfer-encoding":
+        elif key in {b"transfer-encoding", b"upgrade"}:
             self._raw_head = None
 
     def on_headers_complete(self) -> None:
@@ -409,6 +416,7 @@ class Connection(asyncio.Protocol):
     def _handle(self, head: Head, body: bytes) -> None:
         self._waiting = True
         self._connection_field = head.connection_field
+        self._without_body = head.method == "HEAD"
         try:
             outcome = self._listener.routes.handle(head, body, self)
         except ServingError as error:
@@ -445,6 +453,8 @@ class Connection(asyncio.Protocol):
         field = CLOSE if self._listener.draining else self._connection_field
         if field:
             head = head.replace(b"\r\n", b"\r\n" + field, 1)
+        if self._without_body:
+            head, body = head[: head.index(b"\r\n\r\n") + 4], b""
         transport.write(b"".join((head, body)))
         self._since_s = time.monotonic()
         if field is CLOSE:
@@ -492,7 +502,10 @@ class Connection(asyncio.Protocol):
         """Close when idle, or when a request does not arrive, for too long."""
         if self._waiting or self._transport is None:
             return
-        if self._partial:
+        if self._blocked or self._failed:
+            if now_s - self._since_s > self._listener.idle_s:
+                self._transport.abort()
+        elif self._partial:
             if now_s - self._since_s > self._listener.request_s:
                 self._fail(_RequestTimeout(self._listener.request_s))
         elif now_s - self._since_s > self._listener.idle_s:

@@ -24,6 +24,7 @@ from serving.errors import InvalidRequest, PredictionFailed, nearest
 from serving.replica import wire
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
+LONGEST_TIMEOUT_US = 86_400_000_000
 EXTENSIONS = ("binary_tensor_data",)
 
 LARGE_JSON_BYTES = 64 * 1024
@@ -493,6 +494,13 @@ def _timeout_s(request: Mapping[str, Any]) -> float | None:
     timeout_us = _parameters(request, "the request").get("timeout")
     if timeout_us is None:
         return None
-    if isinstance(timeout_us, bool) or not isinstance(timeout_us, int | float) or timeout_us <= 0:
-        raise InvalidRequest(f"parameter timeout is {timeout_us!r}, expected microseconds above 0")
+    if (
+        isinstance(timeout_us, bool)
+        or not isinstance(timeout_us, int | float)
+        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
+    ):
+        raise InvalidRequest(
+            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
+            f"{LONGEST_TIMEOUT_US} (a day)"
+        )
     return timeout_us * 1e-6

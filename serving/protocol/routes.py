@@ -24,6 +24,7 @@ from serving.protocol.http import (
     json_response,
 )
 from serving.values import ModelId, Signature
+from serving.waiter import Ticket, Waiter
 
 _MODEL = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
@@ -32,26 +33,6 @@ _BINARY_FIELDS = (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
 _JSON_FIELDS = b"Content-Type: application/json\r\n"
-
-
-class Waiter(Protocol):
-    """What the engine calls back, once."""
-
-    def answer(self, frame: memoryview) -> None:
-        """The outputs."""
-        ...
-
-    def refuse(self, error: ServingError) -> None:
-        """No outputs, and why."""
-        ...
-
-
-class Ticket(Protocol):
-    """A submitted request."""
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        ...
 
 
 class Inference(Protocol):

@@ -252,6 +252,24 @@ def test_cache_and_single_flight():
         assert sum(len(replica.batches) for replica in home.replicas) == 2
 
 
+def test_a_cached_answer_without_a_json_form_hurts_nobody_else():
+    """Bytes in common, wishes not: one client's refusal is not another's second answer."""
+    home = FakeHome()
+    with gateway({"cache.capacity_mb": 1, "batching.max_size": 1}, home) as running:
+        for _ in range(2):
+            text = json.loads(body(5)) | {
+                "outputs": [{"name": "data", "parameters": {"binary_data": True}}]
+            }
+            status, head, answer = running.request("POST", INFER, json.dumps(text))
+            assert status == 200
+            length = int(head["Inference-Header-Content-Length"])
+            assert answer[length:] == b"\x05"
+            assert json.loads(running.request("POST", INFER, body(5))[2])["outputs"][0]["data"] == [
+                5
+            ]
+        assert sum(len(replica.batches) for replica in home.replicas) == 1
+
+
 def test_metrics_tell_requests_batches_and_replicas():
     """The metrics add up to what was asked."""
     with gateway({"replica.count": 2}) as running:

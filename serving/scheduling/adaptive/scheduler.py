@@ -148,18 +148,15 @@ class AdaptiveScheduler:
         if worker in self._to_load:
             self._to_load.remove(worker)
         self._loads = {id_: other for id_, other in self._loads.items() if other is not worker}
-        for id_, batch in list(self._batches.items()):
-            if batch.worker is worker:
-                del self._batches[id_]
-                self._give_back(batch, event.reason)
-
-    def _give_back(self, batch: _Batch, reason: str) -> None:
-        lost = dict.fromkeys(entry for entry, _ in batch.entries if not entry.left)
-        for entry in lost:
+        held = {id_: batch for id_, batch in self._batches.items() if batch.worker is worker}
+        for id_ in held:
+            del self._batches[id_]
+        parts = [pair for batch in held.values() for pair in batch.entries]
+        for entry in dict.fromkeys(entry for entry, _ in parts if not entry.left):
             entry.attempts += 1
             if entry.attempts > MAX_LOSSES:
-                self._refuse(entry, Reason.WORKER_LOST, reason)
-        for entry, part in reversed(batch.entries):
+                self._refuse(entry, Reason.WORKER_LOST, event.reason)
+        for entry, part in reversed(parts):
             entry.outstanding -= 1
             if not entry.left:
                 self._queue.give_back(entry, part)

@@ -350,6 +350,46 @@ def test_garbage_is_answered_and_closed(running, garbage):
     assert running.json("GET", "/v2/health/live")[0] == 200
 
 
+@pytest.mark.parametrize("timeout", ["NaN", "Infinity", "1e400", "1" + "0" * 400, "0", "true"])
+def test_a_timeout_that_is_no_time_is_refused(running, timeout):
+    """A request's time limit is a finite number of microseconds, and a wrong one harms nobody else."""
+    body = json.dumps(request_json([1], shape=(1, 1), parameters={"timeout": "T"}))
+    status, text = error_of(running, body.replace('"T"', timeout))
+    assert status == 400
+    assert "timeout" in text
+    assert running.json("POST", INFER, request_json([1], shape=(1, 1)))[0] == 200
+
+
+def test_head_gets_no_body_and_the_connection_stays_in_step(running):
+    """The answer to HEAD has a head alone, and the next answer is whole."""
+    with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+        client.sendall(b"HEAD /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert client.recv(65536).endswith(b"\r\n\r\n")
+        client.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read_answers(client, 1)[0][1] == b'{"live":true}'
+
+
+def test_an_offer_to_upgrade_is_not_taken_up(running):
+    """A client that offers HTTP/2 on plain text is answered in HTTP/1.1, again and again."""
+    request = (
+        b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\nConnection: Upgrade, HTTP2-Settings\r\n"
+        b"Upgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+        for _ in range(3):
+            client.sendall(request)
+            assert read_answers(client, 1)[0][1] == b'{"live":true}'
+
+
+def test_http_1_0_keep_alive_is_said(running):
+    """An HTTP/1.0 client that asks to keep the connection is told that it is kept."""
+    with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+        for _ in range(2):
+            client.sendall(b"GET /v2/health/live HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
+            head, _ = read_answers(client, 1)[0]
+            assert b"Connection: keep-alive" in head
+
+
 def test_head_over_the_limit(running):
     """A head above 64 KiB is refused."""
     with socket.create_connection(("127.0.0.1", running.port), 5) as client:

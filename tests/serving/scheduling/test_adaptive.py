@@ -143,6 +143,20 @@ def test_a_lost_batch_goes_to_another_worker_once():
     ]
 
 
+def test_one_lost_worker_is_one_loss_however_many_parts_it_held():
+    """A split request with parts in both slots of a lost worker is tried again, once."""
+    bench = Bench(workers=2, batching__max_size=4)
+    bench.scheduler._workers[2].draining = True
+    bench.submit(1, 0.0, items=8)
+    bench.batches(0.0)
+    assert [action.worker for action in bench.plan.actions] == [1, 1]
+    bench.scheduler._workers[2].draining = False
+    bench.scheduler.on(WorkerDown(1, "killed"), 0.1)
+    bench.batches(0.1)
+    assert bench.plan.refusals == []
+    assert [action.parts for action in bench.plan.actions] == [(Part(1, 0, 4),), (Part(1, 4, 8),)]
+
+
 def test_memory_of_the_queue_is_bounded():
     """What has been answered leaves nothing behind in the queue's books."""
     bench = Bench(batching__max_size=8)

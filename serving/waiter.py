@@ -1,0 +1,48 @@
+"""Whoever waits for an answer, and the one way to answer: exactly once, with an answer or with the reason why not.
+
+Shared by the protocols, the cache and the dispatcher; all calls are made in the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from serving.errors import PredictionFailed, ServingError
+
+log = logging.getLogger(__name__)
+
+
+class Waiter(Protocol):
+    """One of the two is called, once."""
+
+    def answer(self, frame: memoryview) -> None:
+        """The outputs, as a tensors frame of the replica wire; the view is only borrowed for the call.
+
+        Raises:
+            ServingError: the frame is no answer to this request; `refuse` follows.
+        """
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No answer, and why."""
+        ...
+
+
+class Ticket(Protocol):
+    """A request that was taken."""
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: the waiter will not be called."""
+        ...
+
+
+def answer(waiter: Waiter, frame: memoryview) -> None:
+    """Answer, or say why the frame is none: one bad answer must not touch the others that came with it."""
+    try:
+        waiter.answer(frame)
+    except ServingError as error:
+        waiter.refuse(error)
+    except Exception:
+        log.exception("an answer met a fault of the server")
+        waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))
