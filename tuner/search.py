@@ -191,7 +191,7 @@ def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
     return registry.create(
         settings.sampler,
         seed=settings.seed,
-        initial=settings.initial,
+        initial=settings.first_trials,
         candidates=arena.candidates,
         **options,
     )

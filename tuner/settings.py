@@ -19,6 +19,8 @@ from tuner.errors import WrongUse
 OBJECTIVES = ("mean", "p50", "p95", "p99", "throughput")
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+INITIAL = 25
+"""Launches before results guide the sampler, where the budget has room for twice as many."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -116,12 +118,12 @@ class SearchSettings:
         "configurations launched in all, the default and the initial ones included; default 50",
         parse=int,
     )
-    initial: int = _option(
-        25,
+    initial: int | None = _option(
+        None,
         "--initial",
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
-        "default 25",
+        "default 25, or half of --trials where that is fewer",
         parse=int,
     )
     max_time_s: float = _option(
@@ -153,7 +155,7 @@ class SearchSettings:
     def __post_init__(self) -> None:
         _require(self.trials >= 1, "--trials", self.trials, "a whole number from 1")
         _require(
-            1 <= self.initial <= self.trials,
+            1 <= self.first_trials <= self.trials,
             "--initial",
             self.initial,
             f"from 1 to the trials ({self.trials}); the default is one of the initial ones",
@@ -167,6 +169,13 @@ class SearchSettings:
             "a share from 0 to 1",
         )
         _require(self.seed >= 0, "--seed", self.seed, "a whole number from 0")
+
+    @property
+    def first_trials(self) -> int:
+        """Launches before results guide the sampler."""
+        if self.initial is not None:
+            return self.initial
+        return min(INITIAL, max(1, self.trials // 2))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

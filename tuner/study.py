@@ -195,7 +195,7 @@ def budget_of(settings: StudySettings) -> Budget:
     measurement = settings.measurement
     return Budget(
         trials=settings.search.trials,
-        initial=settings.search.initial,
+        initial=settings.search.first_trials,
         max_time_s=settings.search.max_time_s,
         load_s=measurement.warmup_s + measurement.seconds,
         pairs=measurement.pairs,
@@ -416,7 +416,7 @@ def _plan(setup: Setup, search: Search) -> Plan:
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,
-        initial=settings.search.initial,
+        initial=settings.search.first_trials,
         done=len(search.trials),
         pairs=settings.measurement.pairs,
         expected_s=search.budget.left_s(len(search.trials), []),

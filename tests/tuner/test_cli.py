@@ -27,7 +27,10 @@ NAMES = (None, *cli.COMMANDS)
         (["--model", "echo", "--concurrency", "four"], "'four' is not a whole number"),
         (["--model", "echo", "--concurrency", "4", "--trails", "5"], "did you mean '--trials'"),
         (["--model", "echo", "--concurrency", "4", "--max-time", "soon"], "expected for example"),
-        (["--model", "echo", "--concurrency", "4", "--trials", "3"], "--initial 25: expected"),
+        (
+            ["--model", "echo", "--concurrency", "4", "--trials", "3", "--initial", "4"],
+            "--initial 4",
+        ),
         (["--model", "echo", "--concurrency", "4", "--space", "no.yaml"], "no.yaml"),
         (["--model", "no.onnx", "--concurrency", "4"], "there is no file"),
         (["resum", "x"], "did you mean 'resume'"),
@@ -136,3 +139,4 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.search.max_time_s == 90
     assert settings.measurement.objective == "p99"
     assert settings.search.trials == 50
+    assert settings.search.first_trials == 25

@@ -85,6 +85,16 @@ def test_each_option_says_its_default() -> None:
     assert len(flags) == len(set(flags))
 
 
+@pytest.mark.parametrize(
+    ("trials", "initial", "first"), [(50, None, 25), (10, None, 5), (1, None, 1), (10, 10, 10)]
+)
+def test_the_initial_launches_are_half_of_a_small_budget(
+    trials: int, initial: int | None, first: int
+) -> None:
+    """Twenty-five, or half of the trials where that is fewer, unless it was asked for."""
+    assert SearchSettings(trials=trials, initial=initial).first_trials == first
+
+
 def test_blocks_are_whole_quota_periods() -> None:
     """Two seconds make four blocks of half a second; shorter phases keep whole periods."""
     assert MeasurementSettings().block_s == pytest.approx(0.5)

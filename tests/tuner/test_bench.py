@@ -1,0 +1,75 @@
+"""The bench with a real engine and a real client: launches, deaths, restarts, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tuner.bench import Bench
+from tuner.settings import MeasurementSettings
+from tuner.traffic import payloads
+from tuner.values import Configuration
+
+CONCURRENCY = 4
+ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    settings = MeasurementSettings(seconds=0.4, warmup_s=0.1)
+    with Bench(model="echo", concurrency=CONCURRENCY, settings=settings) as made:
+        served = made.start()
+        rng = np.random.default_rng(0)
+        made.send(payloads.synthetic(served.signature, 4, rng, model=served.model))
+        yield made
+
+
+def server_pid(bench: Bench) -> int:
+    assert bench._engine is not None
+    return bench._engine.facts.pid
+
+
+def test_a_launch_is_measured(bench: Bench) -> None:
+    """A configuration that works has a measurement, its requests, and what the host told."""
+    launch = bench.launch(ONE)
+    assert launch.outcome.status == "ok"
+    assert launch.measurement is not None
+    assert launch.records is not None
+    assert launch.measurement.little_error < 0.2
+    assert launch.measurement.seconds == pytest.approx(0.4, abs=0.05)
+    assert launch.measurement.noise.server_cpu_s is not None
+    assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 0.4, abs=0.05)
+    assert launch.launch_s > 0
+
+
+def test_the_engine_lives_on_between_launches(bench: Bench) -> None:
+    """Two launches are two sets of replicas in one gateway."""
+    bench.launch(ONE)
+    before = server_pid(bench)
+    bench.launch(Configuration({**ONE, "replica.count": 2}))
+    assert server_pid(bench) == before
+
+
+def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Bench) -> None:
+    """The launch in which it died is a crash with a reason; the next one has a server again."""
+    bench.launch(ONE)
+    timer = threading.Timer(0.3, os.kill, (server_pid(bench), signal.SIGKILL))
+    timer.start()
+    launch = bench.launch(ONE)
+    timer.join()
+    assert (launch.outcome.status, launch.outcome.cause) == ("failed", "crash")
+    assert "SIGKILL" in launch.outcome.reason
+    assert launch.measurement is None
+    assert bench.launch(ONE).outcome.status == "ok"
+
+
+def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
+    """It is measured like any other, and its server is gone afterwards."""
+    launch = bench.launch_fresh(ONE)
+    assert launch.outcome.status == "ok"
+    assert bench.address is None
