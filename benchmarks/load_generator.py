@@ -1,7 +1,7 @@
 """Our load generator against `wrk`: same null server, body and concurrency, alternating rounds.
 
     apt-get install wrk
-    python benchmarks/load_generator.py [--rounds 5] [--seconds 3] [--json]
+    python benchmarks/load_generator.py [--rounds 5] [--seconds 3] [--write] [--json]
 
 Prints for each round the median round trip and the requests per second of both, the ratio of the
 medians, and our CPU time per request. Ends with 1 when the target is missed: the median ratio at
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import pathlib
 import re
 import shutil
@@ -25,6 +24,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import result
 
 from tuner.traffic import payloads
 from tuner.traffic.generator import Generator
@@ -51,17 +51,17 @@ def null_server() -> Iterator[int]:
 
 def ours(generator: Generator, port: int, seconds: float) -> dict[str, float]:
     plan = LoadPlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
-    result = generator.run(plan)
-    records = result.records
-    measured = (records.finished_s > result.warmup_end_s) & (
-        records.finished_s <= result.measured_end_s
+    phase = generator.run(plan)
+    records = phase.records
+    measured = (records.finished_s > phase.warmup_end_s) & (
+        records.finished_s <= phase.measured_end_s
     )
     assert np.all(records.status == 200)
     count = int(np.count_nonzero(measured))
     return {
         "p50_us": 1e6 * float(np.median((records.finished_s - records.started_s)[measured])),
-        "per_s": count / result.measured_s,
-        "cpu_us": 1e6 * result.client_cpu_s / count,
+        "per_s": count / phase.measured_s,
+        "cpu_us": 1e6 * phase.client_cpu_s / count,
     }
 
 
@@ -107,35 +107,49 @@ def measure(rounds: int, seconds: float) -> list[dict[str, Any]]:
     return results
 
 
+def concluded(results: list[dict[str, Any]]) -> result.Result:
+    """The rounds as a table, and whether both targets are met."""
+    ratio = statistics.median(found["ratio"] for found in results)
+    per_s = statistics.median(found["ours"]["per_s"] for found in results)
+    rows = [
+        (
+            str(number),
+            f"{found['ours']['p50_us']:.0f}",
+            f"{found['ours']['per_s']:,.0f}",
+            f"{found['ours']['cpu_us']:.1f}",
+            f"{found['wrk']['p50_us']:.0f}",
+            f"{found['wrk']['per_s']:,.0f}",
+            f"{found['ratio']:.2f}",
+        )
+        for number, found in enumerate(results, start=1)
+    ]
+    head = ("round", "p50 us", "requests/s", "CPU us each", "wrk p50 us", "wrk /s", "ratio of p50")
+    return result.Result(
+        name="load_generator",
+        question="Does our load generator see what wrk sees? A null HTTP server, 3 KB bodies, "
+        "20 connections, both clients in turn.",
+        target=f"median round trip at most {MOST_RATIO:g} x wrk's in the same run, and at least "
+        f"{LEAST_PER_S:,.0f} requests/s",
+        verdict=f"{ratio:.2f} x wrk's median round trip, {per_s:,.0f} requests/s "
+        f"(medians of {len(results)} rounds)",
+        is_met=ratio <= MOST_RATIO and per_s >= LEAST_PER_S,
+        tables=(result.Table(title="Rounds", head=head, rows=rows),),
+        figures={"rounds": results, "ratio": ratio, "per_s": per_s},
+        packages=("uvloop",),
+    )
+
+
 def main() -> int:
+    """Measure both in turn, and compare."""
     parser = argparse.ArgumentParser(description="Our load generator against wrk.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="measured, per client and round")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
+    result.add_options(parser)
     options = parser.parse_args()
     if shutil.which("wrk") is None:
-        print("wrk is not installed: apt-get install wrk", file=sys.stderr)
-        return 1
-    results = measure(options.rounds, options.seconds)
-    ratio = statistics.median(result["ratio"] for result in results)
-    per_s = statistics.median(result["ours"]["per_s"] for result in results)
-    is_met = ratio <= MOST_RATIO and per_s >= LEAST_PER_S
-    summary = {"rounds": results, "ratio": ratio, "per_s": per_s, "is_met": is_met}
-    if options.json:
-        print(json.dumps(summary))
-        return 0 if is_met else 1
-    print("round   ours p50 us      /s   CPU us     wrk p50 us      /s    ratio")
-    for number, result in enumerate(results, start=1):
-        mine, theirs = result["ours"], result["wrk"]
-        print(
-            f"{number:5}   {mine['p50_us']:11.0f} {mine['per_s']:7.0f} {mine['cpu_us']:8.1f}   "
-            f"{theirs['p50_us']:12.0f} {theirs['per_s']:7.0f} {result['ratio']:8.2f}"
-        )
-    print(
-        f"median ratio {ratio:.2f} (target: at most {MOST_RATIO:g}), {per_s:,.0f} requests/s "
-        f"(target: at least {LEAST_PER_S:,.0f}): {'met' if is_met else 'MISSED'}"
-    )
-    return 0 if is_met else 1
+        print("wrk is not installed; on Debian: apt-get install wrk", file=sys.stderr)
+        return 2
+    return result.conclude(concluded(measure(options.rounds, options.seconds)), options)
 
 
 if __name__ == "__main__":
