@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "on_broken", "on_loaded", "sent", "threads")
+    __slots__ = ("connection", "heard_s", "on_broken", "on_loaded", "sent", "threads")
 
     def __init__(
         self,
@@ -148,6 +148,8 @@ class _Worker:
         self.threads = threads
         self.on_loaded = on_loaded
         self.on_broken = on_broken
+        self.heard_s = 0.0
+        """When its last result came."""
         self.sent: dict[int, tuple[Action, float]] = {}
         """Unfinished actions and when they were sent."""
 
@@ -252,11 +254,11 @@ class Dispatcher:
         return len(known.sent) if known else 0
 
     def oldest_sent_s(self, worker: int) -> float | None:
-        """When the worker's oldest unfinished action was sent."""
+        """Since when the worker has been at its oldest unfinished action: a buffered one waits its turn."""
         known = self._workers.get(worker)
         if known is None or not known.sent:
             return None
-        return next(iter(known.sent.values()))[1]
+        return max(known.heard_s, next(iter(known.sent.values()))[1])
 
     def broken(self, worker: int, fault: str | None) -> None:
         """A connection cannot be used any more, by the replica's fault or because it ended."""
@@ -366,7 +368,10 @@ class Dispatcher:
             took.exec_ns * 1e-9,
             took.output_ns * 1e-9,
         )
-        self._scheduler.on(Result(action.id, worker, True, times), self._clock())
+        now_s = self._clock()
+        if known is not None:
+            known.heard_s = now_s
+        self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
         self._on_batch(worker, sum([part.stop - part.start for part in action.parts]), times)
         jobs = self._jobs

@@ -46,7 +46,7 @@ class Counting(Protocol):
 class Member:
     """One replica in the pool."""
 
-    __slots__ = ("failure", "limits", "ready", "replica", "state", "worker")
+    __slots__ = ("failure", "leaving", "limits", "ready", "replica", "state", "worker")
 
     def __init__(self, worker: int, limits: ReplicaSettings) -> None:
         self.worker = worker
@@ -54,6 +54,8 @@ class Member:
         self.replica: Replica | None = None
         self.state = "starting"
         self.ready: asyncio.Future[Signature] = asyncio.get_running_loop().create_future()
+        self.leaving = False
+        """New settings do without it; its end says nothing about them."""
         self.failure: tuple[str, str] | None = None
         """Why it ended unasked: reason, text."""
 
@@ -185,6 +187,8 @@ class Pool:
         kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         self.deaths.clear()
+        for member in leaving:
+            member.leaving = True
         changed: list[tuple[Member, ReplicaSettings]] = []
         started: list[Member] = []
         try:
@@ -192,9 +196,12 @@ class Pool:
                 changed.append((member, member.limits))
                 if not self._limit(member, wanted):
                     kept.remove(member)
+                    member.leaving = True
                     leaving.append(member)
             started = await self._start_many(wanted.count - len(kept), wanted)
-        except ServingError:
+        except BaseException:
+            for member in leaving:
+                member.leaving = False
             for member, limits in changed:
                 self._limit(member, limits)
             raise
@@ -298,7 +305,7 @@ class Pool:
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
         ended = await asyncio.shield(replica.ended)
-        asked = member.state == "draining"
+        asked = member.state == "draining" or member.leaving
         was = member.state
         member.state = "ended"
         self._members.pop(member.worker, None)

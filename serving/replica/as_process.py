@@ -114,6 +114,8 @@ class ProcessHome:
             ) from None
         except BaseException:
             replica.abandon()
+            if not replica.ordered:
+                self._finish(replica, Ended(reason="crash", text="it was never started"))
             raise
         return replica
 
@@ -189,6 +191,7 @@ class ProcessHome:
             try:
                 procs = replica.group.procs_files if replica.group is not None else ()
                 nest.forker.start(replica.worker, path=path, procs=procs)
+                replica.ordered = True
                 await _while_alive(replica, _greet(replica, listener))
             finally:
                 path.unlink(missing_ok=True)

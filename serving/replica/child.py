@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 EXIT_NO_GATEWAY = 69
 """It could not connect to the gateway (EX_UNAVAILABLE)."""
+EXIT_NOT_MADE = 72
+"""Reported by the template for a replica that the kernel refused to make (EX_OSFILE, unused otherwise)."""
 EXIT_NOT_LIMITED = 71
 """It could not join its control groups (EX_OSERR)."""
 

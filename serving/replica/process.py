@@ -15,12 +15,13 @@ from typing import Any, Literal
 
 from serving.errors import NotReady
 from serving.replica.cgroups import Group, Usage
-from serving.replica.child import EXIT_NO_GATEWAY, EXIT_NOT_LIMITED
+from serving.replica.child import EXIT_NO_GATEWAY, EXIT_NOT_LIMITED, EXIT_NOT_MADE
 from serving.replica.forker import Forker
 
 _EXITS = {
     EXIT_NO_GATEWAY: "it could not connect to the gateway",
     EXIT_NOT_LIMITED: "it could not join its control groups",
+    EXIT_NOT_MADE: "the kernel refused to make the process; its error output has the reason",
 }
 
 
@@ -50,6 +51,8 @@ class Replica:
         self.group = group
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
+        self.ordered = False
+        """Whether the template was asked for it: only then will its end be told."""
         self._was_killed = False
         self._last_usage = Usage()
 

@@ -106,7 +106,12 @@ class Template:
         return bool(data)
 
     def _start(self, order: dict[str, Any]) -> None:
-        pid = self._fork(order) if self._forks else _spawn(order)
+        try:
+            pid = self._fork(order) if self._forks else _spawn(order)
+        except OSError as error:  # no memory or process left: that replica's loss, not the others'
+            log.warning("a replica cannot be made", extra={"error": str(error)})
+            self._tell({"event": "ended", "worker": order["worker"], "code": child.EXIT_NOT_MADE})
+            return
         self._workers[pid] = order["worker"]
         self._tell({"event": "started", "worker": order["worker"], "pid": pid})
 
