@@ -13,17 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import itertools
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
 from tuner import inputs, study, verification
+from tuner import objective as objectives
 from tuner.bench import Bench, Launch
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.measurement import comparison
-from tuner.measurement import objective as objectives
+from tuner.measurement.winners import best_so_far, differences
 from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
@@ -32,14 +31,10 @@ from tuner.store.study_store import StudyStore
 from tuner.values import (
     ComparisonRecord,
     Configuration,
-    Interval,
-    SamplerDifference,
     SamplerRun,
-    VerdictOutcome,
 )
 
 SETTINGS_FILE = "compare.yaml"
-FEWEST_ROUNDS = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,24 +95,13 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             repeats=order.repeats,
             trials=settings.search.trials,
             runs=runs,
-            differences=differences(runs, settings.measurement.objective),
+            differences=differences(runs, objectives.named(settings.measurement.objective)),
             notes=(*arena.notes, *study.notes_of(payloads, served)),
             environment=environment,
             settings=asked,
         )
     folder.write_json("compare.json", record.as_json())
     return record, folder
-
-
-def differences(runs: Sequence[SamplerRun], objective: str) -> tuple[SamplerDifference, ...]:
-    """Each pair of samplers, by the re-measurements of their winners."""
-    samplers = list(dict.fromkeys(run.sampler for run in runs))
-    found = []
-    for first, second in itertools.combinations(samplers, 2):
-        pairs = _pairs(_of(runs, first), _of(runs, second), objective)
-        if len(pairs) >= FEWEST_ROUNDS:
-            found.append(_difference(first, second, pairs, objective))
-    return tuple(found)
 
 
 def _runs(
@@ -206,7 +190,7 @@ def _take_turns(runs: Sequence[_Run], progress: Progress, terminal: Terminal) ->
 
 def _rounds(order: Order, settings: StudySettings) -> int:
     """Rounds of one repeat: those asked for are shared among the repeats."""
-    return max(FEWEST_ROUNDS, settings.measurement.pairs // order.repeats)
+    return max(comparison.LEAST_PAIRS, settings.measurement.pairs // order.repeats)
 
 
 def _remeasured(
@@ -232,102 +216,16 @@ def _remeasured(
 def _ended(
     run: _Run, winners: Mapping[str, Configuration], measured: verification.Rounds
 ) -> SamplerRun:
-    trials = run.search.trials
     objective = run.search.objective
-    values = [
-        None if trial.measurement is None else objectives.as_shown(trial.measurement, objective)
-        for trial in trials
-    ]
+    values = tuple(map(objective.of, run.search.trials))
     return SamplerRun(
         sampler=run.sampler,
         repeat=run.repeat,
         seed=run.seed,
         study=f"{run.sampler}-{run.repeat}",
-        objectives=tuple(values),
-        best_so_far=best_so_far(values, is_more_better=objective == "throughput"),
+        objectives=values,
+        best_so_far=best_so_far(values, objective),
         wall_s=sum(run.search.walls_s),
         winner=winners.get(run.sampler),
         remeasured=measured.measurements.get(run.sampler, ()),
     )
-
-
-def best_so_far(
-    values: Sequence[float | None], *, is_more_better: bool
-) -> tuple[float | None, ...]:
-    """The best value after each trial; None before the first."""
-    choose = max if is_more_better else min
-    found: list[float | None] = []
-    best: float | None = None
-    for value in values:
-        if value is not None:
-            best = value if best is None else choose(best, value)
-        found.append(best)
-    return tuple(found)
-
-
-def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
-    return sorted((run for run in runs if run.sampler == sampler), key=lambda run: run.repeat)
-
-
-def _pairs(
-    first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: str
-) -> list[tuple[float, float]]:
-    """What is compared as one unit each.
-
-    With several repeats a unit is a repeat, because launches of one winner say nothing of what
-    another search would have found; with one repeat a unit is a round of launches, and the
-    difference is between these two winners alone.
-    """
-    by_round: list[list[tuple[float, float]]] = []
-    for one, other in zip(first, second, strict=True):
-        pairs = zip(one.remeasured, other.remeasured, strict=True)
-        by_round.append(
-            [
-                (objectives.as_shown(a, objective), objectives.as_shown(b, objective))
-                for a, b in pairs
-            ]
-        )
-    if len(by_round) == 1:
-        return by_round[0]
-    return [
-        (
-            statistics.geometric_mean(a for a, _ in rounds),
-            statistics.geometric_mean(b for _, b in rounds),
-        )
-        for rounds in by_round
-        if rounds
-    ]
-
-
-def _difference(
-    first: str, second: str, pairs: Sequence[tuple[float, float]], objective: str
-) -> SamplerDifference:
-    ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
-    outcome = _outcome(interval, is_more_better=objective == "throughput")
-    return SamplerDifference(
-        first=first,
-        second=second,
-        outcome=outcome,
-        ratio=ratio,
-        interval=interval,
-        text=_sentence(first, second, outcome, ratio, interval, len(pairs)),
-    )
-
-
-def _outcome(interval: Interval, *, is_more_better: bool) -> VerdictOutcome:
-    assert interval.low is not None
-    assert interval.high is not None
-    if interval.low <= 1 <= interval.high:
-        return "no difference shown"
-    return "better" if (interval.low > 1) == is_more_better else "worse"
-
-
-def _sentence(
-    first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
-) -> str:
-    figures = (
-        f"ratio {ratio:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f}, {count} pairs"
-    )
-    if outcome == "no difference shown":
-        return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
-    return f"The winners of {first} are {outcome} than those of {second} ({figures})."

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 import rich.console
 import rich.text
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import wording
 from tuner.store.event_log import EventLog
 from tuner.values import Configuration, Measurement, Outcome, Trial, Value

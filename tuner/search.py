@@ -12,10 +12,11 @@ import logging
 import time
 from typing import Protocol
 
+from tuner import objective as objectives
 from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
-from tuner.measurement import objective as objectives
+from tuner.measurement.outcome import limit_outcome
 from tuner.sampling import recommendation, registry
 from tuner.settings import SearchSettings
 from tuner.store import records
@@ -58,7 +59,7 @@ class Search:
         self.store = store
         self.arena = arena
         self.budget = budget
-        self.objective = objective
+        self.objective = objectives.named(objective)
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
@@ -155,15 +156,13 @@ class Search:
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
         if measurement is not None:
-            outcome = objectives.limit_outcome(measurement, self._slo_ms)
+            outcome = limit_outcome(measurement, self._slo_ms)
         if outcome.status != "ok":
             measurement = None
         return TrialResult(
             outcome=outcome,
             measurement=measurement,
-            objective=None
-            if measurement is None
-            else objectives.to_minimise(measurement, self.objective),
+            objective=None if measurement is None else self.objective.to_minimise(measurement),
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,

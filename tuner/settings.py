@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from serving.errors import nearest
+from tuner import objective as objectives
 from tuner.errors import WrongUse
-
-OBJECTIVES = ("mean", "p50", "p95", "p99", "throughput")
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
@@ -188,7 +187,7 @@ class MeasurementSettings:
         "NAME",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), or throughput "
         "(requests/s); default mean",
-        choices=OBJECTIVES,
+        choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(
         None,
@@ -237,10 +236,10 @@ class MeasurementSettings:
 
     def __post_init__(self) -> None:
         _require(
-            self.objective in OBJECTIVES,
+            self.objective in objectives.NAMES,
             "--objective",
             self.objective,
-            "one of " + ", ".join(OBJECTIVES),
+            "one of " + ", ".join(objectives.NAMES),
         )
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"

@@ -108,6 +108,12 @@ class HostNoise:
     """Largest memory of any one replica, in MiB."""
 
 
+MOST_LITTLE_ERROR = 0.05
+"""Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
+LEAST_FOR_P99 = 459
+"""Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """What one launch of one configuration gave under the set load; latencies are round trips in ms."""
@@ -125,7 +131,7 @@ class Measurement:
     p99_interval: Interval
     throughput_per_s: float
     little_error: float
-    """|throughput x mean / concurrency - 1|; over 0.05 the load was not what it should have been."""
+    """|throughput x mean / concurrency - 1|."""
     warmup_s: float
     blocks: tuple[Block, ...]
     noise: HostNoise

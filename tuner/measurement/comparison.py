@@ -18,9 +18,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
+from tuner import objective as objectives
 from tuner.errors import WrongUse
-from tuner.measurement import objective as objectives
 from tuner.measurement.power import gain_from_differences
+from tuner.objective import Objective
 from tuner.values import Interval, Measurement, Verdict, VerdictOutcome
 
 LEAST_PAIRS = 2
@@ -58,10 +59,11 @@ def compare(
     Raises:
         WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
     """
-    ratio, interval = _ratio(default, best, objective)
-    throughput_ratio, throughput_interval = _ratio(default, best, "throughput")
-    p99_ratio, p99_interval = _ratio(default, best, "p99")
-    outcome = _outcome(interval, is_more_better=objective == "throughput")
+    made_best = objectives.named(objective)
+    ratio, interval = _ratio(default, best, made_best)
+    throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
+    p99_ratio, p99_interval = _ratio(default, best, objectives.named("p99"))
+    outcome = judged(interval, made_best)
     return Verdict(
         outcome=outcome,
         ratio=ratio,
@@ -72,45 +74,43 @@ def compare(
         p99_interval=p99_interval,
         default=tuple(default),
         best=tuple(best),
-        text=_sentence(default, best, objective, outcome, ratio, interval),
+        text=_sentence(default, best, made_best, outcome, ratio, interval),
     )
 
 
+def judged(interval: Interval, objective: Objective) -> VerdictOutcome:
+    """What the interval of a ratio, first over second, shows of the first."""
+    assert interval.low is not None
+    assert interval.high is not None
+    if interval.low <= 1 <= interval.high:
+        return "no difference shown"
+    return "worse" if (interval.low > 1) == objective.is_minimised else "better"
+
+
 def _ratio(
-    default: Sequence[Measurement], best: Sequence[Measurement], objective: str
+    default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> tuple[float, Interval]:
-    return ratio_interval(_shown(best, objective), _shown(default, objective))
-
-
-def _shown(measurements: Sequence[Measurement], objective: str) -> list[float]:
-    return [objectives.as_shown(measurement, objective) for measurement in measurements]
+    return ratio_interval(list(map(objective.value, best)), list(map(objective.value, default)))
 
 
 def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:
     return float(differences.std(ddof=1)) / math.sqrt(len(differences))
 
 
-def _outcome(interval: Interval, *, is_more_better: bool) -> VerdictOutcome:
-    assert interval.low is not None
-    assert interval.high is not None
-    if interval.low <= 1 <= interval.high:
-        return "no difference shown"
-    return "better" if (interval.low > 1) == is_more_better else "worse"
-
-
 def _sentence(
     default: Sequence[Measurement],
     best: Sequence[Measurement],
-    objective: str,
+    objective: Objective,
     outcome: VerdictOutcome,
     ratio: float,
     interval: Interval,
 ) -> str:
-    values = [_shown(best, objective), _shown(default, objective)]
-    unit = "requests/s" if objective == "throughput" else "ms"
-    now, before = (f"{math.exp(float(np.log(value).mean())):.4g} {unit}" for value in values)
+    values = [list(map(objective.value, side)) for side in (best, default)]
+    now, before = (
+        f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
+    )
     figures = (
-        f"{objectives.LABELS[objective]} {now} against {before} of the default, {_change(ratio)} "
+        f"{objective.label} {now} against {before} of the default, {_change(ratio)} "
         f"(95 % interval: {_change(interval.low)} to {_change(interval.high)}; "
         f"{len(best)} pairs of fresh launches)"
     )

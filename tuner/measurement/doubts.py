@@ -5,13 +5,11 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner.measurement.little import MOST_ERROR
-from tuner.values import Measurement
+from tuner.values import LEAST_FOR_P99, MOST_LITTLE_ERROR, Measurement
 
 MOST_CLIENT_SHARE = 0.8
 """Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
 MOST_STEAL_SHARE = 0.02
-LEAST_FOR_P99 = 459
 
 
 def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
@@ -22,7 +20,7 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
         cores: of the machine, which steal is shared over.
     """
     found = []
-    if measurement.little_error > MOST_ERROR:
+    if measurement.little_error > MOST_LITTLE_ERROR:
         found.append(
             "throughput and mean round trip disagree with the concurrency by "
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "

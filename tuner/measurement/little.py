@@ -11,8 +11,6 @@ Little 1961, Operations Research 9:383.
 
 from __future__ import annotations
 
-MOST_ERROR = 0.05
-
 
 def little_error(throughput_per_s: float, mean_s: float, concurrency: int) -> float:
     """|throughput x mean / concurrency - 1|, of all finished requests, whatever their status."""

@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import theme, wording
 from tuner.report.axes import escaped, log_axis
 from tuner.values import ComparisonRecord, SamplerRun

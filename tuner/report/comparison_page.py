@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from tuner import objective as objectives
 from tuner.report import comparison_figures, document, head, reading, tables, wording
-from tuner.report import objective as objectives
 from tuner.report.comparison_figures import runs_of
 from tuner.report.markup import Child, Markup, element, joined, table
 from tuner.values import ComparisonRecord, SamplerRun

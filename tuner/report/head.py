@@ -7,7 +7,7 @@ configurations side by side.
 
 from __future__ import annotations
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
 from tuner.values import Interval, StudyRecord

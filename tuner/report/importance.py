@@ -25,7 +25,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import reading
 from tuner.values import Interval, KnobInfo, StudyRecord, Trial
 

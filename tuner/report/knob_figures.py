@@ -15,7 +15,7 @@ import numpy as np
 import plotly.colors
 import plotly.graph_objects as go
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import reading, theme, wording
 from tuner.report.axes import KnobAxis, escaped, knob_axis, log_axis, log_ticks
 from tuner.report.trial_marks import Placing, add_best, add_failures, add_trials, trial_hover

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tuner import objective as objectives
 from tuner.report import (
     document,
     head,
@@ -20,9 +21,8 @@ from tuner.report import (
     theme,
     wording,
 )
-from tuner.report import objective as objectives
 from tuner.report.markup import Child, Markup, element, joined
-from tuner.values import StudyRecord
+from tuner.values import LEAST_FOR_P99, StudyRecord
 
 
 def render(study: StudyRecord) -> str:
@@ -73,11 +73,9 @@ def _round_trips(study: StudyRecord) -> Markup:
         else "Where the warm-up ends is not known here, so nothing is cut. "
     )
     without = f" Without an answer, and not drawn: {errors}." if errors else ""
-    short = any(len(phase.measured_ms) < reading.REQUESTS_FOR_P99 for phase in kept.values())
+    short = any(len(phase.measured_ms) < LEAST_FOR_P99 for phase in kept.values())
     refused = (
-        f" p99 is not marked below {reading.REQUESTS_FOR_P99} requests, too few to know it."
-        if short
-        else ""
+        f" p99 is not marked below {LEAST_FOR_P99} requests, too few to know it." if short else ""
     )
     return joined(
         (

@@ -13,18 +13,23 @@ from typing import Literal
 
 import numpy as np
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import wording
-from tuner.values import Configuration, KnobInfo, Measurement, StudyRecord, Trial, Value
+from tuner.values import (
+    LEAST_FOR_P99,
+    MOST_LITTLE_ERROR,
+    Configuration,
+    KnobInfo,
+    Measurement,
+    StudyRecord,
+    Trial,
+    Value,
+)
 
 Role = Literal["default", "best"]
 ROLES: tuple[Role, Role] = ("default", "best")
 
 VERIFYING = ("verify-default", "verify-best")
-LITTLE_LIMIT = 0.05
-"""Above this, throughput x mean does not give the concurrency: the load was not what was asked."""
-REQUESTS_FOR_P99 = 459
-"""Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,24 +187,24 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     off = [
         trial.number
         for trial in study.trials
-        if trial.measurement is not None and trial.measurement.little_error > LITTLE_LIMIT
+        if trial.measurement is not None and trial.measurement.little_error > MOST_LITTLE_ERROR
     ]
     if off:
         numbers = ", ".join(map(str, off[:8])) + (" ..." if len(off) > 8 else "")
         found.append(
             f"The load was not what it should have been in {wording.plural(len(off), 'trial')} "
-            f"({numbers}): throughput x mean is more than {wording.percent(LITTLE_LIMIT)} off the "
+            f"({numbers}): throughput x mean is more than {wording.percent(MOST_LITTLE_ERROR)} off the "
             "concurrency."
         )
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
         found.append(f"{wording.plural(errors, 'request')} failed in trials that count as ok.")
     fewest = [launches(study, role).fewest_requests for role in ROLES]
-    short = [count for count in fewest if 0 < count < REQUESTS_FOR_P99]
+    short = [count for count in fewest if 0 < count < LEAST_FOR_P99]
     if short:
         found.append(
             f"p99 rests on as few as {wording.plural(min(short), 'request')} a launch; below "
-            f"{REQUESTS_FOR_P99} it has no upper end."
+            f"{LEAST_FOR_P99} it has no upper end."
         )
     return tuple(found)
 

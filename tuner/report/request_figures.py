@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tuner.report import reading, theme, wording
 from tuner.report.axes import log_axis
 from tuner.report.requests import Phase, binned_median, phase, quantile_curve, thinned
-from tuner.values import StudyRecord
+from tuner.values import LEAST_FOR_P99, StudyRecord
 
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
@@ -116,7 +116,7 @@ def _add_curve(drawn: go.Figure, role: reading.Role, values: Array) -> None:
             hovertemplate="%{text}: %{x:.4g} ms<extra>" + role + "</extra>",
         )
     )
-    enough = [s for s in MARKED if s < 0.99 or len(values) >= reading.REQUESTS_FOR_P99]
+    enough = [s for s in MARKED if s < 0.99 or len(values) >= LEAST_FOR_P99]
     marks = [float(np.quantile(values, share)) for share in enough]
     drawn.add_trace(
         go.Scatter(

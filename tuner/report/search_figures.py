@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import reading, theme, wording
 from tuner.report.axes import escaped, log_axis
 from tuner.report.importance import Importance, Share

@@ -11,7 +11,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from tuner.report import objective as objectives
+from tuner import objective as objectives
 from tuner.report import reading, theme, wording
 from tuner.report.axes import escaped
 from tuner.values import StudyRecord, Trial

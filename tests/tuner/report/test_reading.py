@@ -4,7 +4,6 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import reading
-from tuner.report.objective import named
 
 
 def test_the_best_so_far_never_worsens():
@@ -63,18 +62,3 @@ def test_cautions_name_what_went_wrong():
 def test_every_awkward_study_has_a_headline(edge_study):
     """The answer is one sentence, whatever happened."""
     assert reading.headline(edge_study).endswith(".")
-
-
-def test_an_unknown_objective_is_refused():
-    """A broken record is named with the objectives that there are."""
-    with pytest.raises(ValueError, match="mean, p50"):
-        named("speed")
-
-
-def test_throughput_has_the_relative_interval_of_the_mean():
-    """In a closed loop throughput is N / mean, so the ends turn over."""
-    measured = studies.study().trials[0].measurement
-    mean, ends = named("mean"), named("throughput").interval(measured)
-    product = measured.mean_ms * measured.throughput_per_s
-    assert ends.low * mean.interval(measured).high == pytest.approx(product)
-    assert ends.low < measured.throughput_per_s < ends.high

@@ -1,13 +1,18 @@
-"""What a study improves, as reports show it: words, unit, direction, value in a measurement.
+"""What a study improves: words, unit, direction, and the value in a measurement, for people and for
+samplers.
 
-A sampler minimises; a reader of a throughput study wants requests per second. So reports read the
-value from the measurement and never show a negated number.
+A sampler minimises; a reader of a throughput study wants requests per second. So every value that
+people see is read from the measurement, in the objective's own unit, and only a sampler's is turned
+over. In: an objective's name. Out: an `Objective`. Pure; the only place where objectives are
+listed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from serving.errors import nearest
+from tuner.errors import WrongUse
 from tuner.values import Interval, Measurement, Trial
 
 
@@ -31,6 +36,14 @@ class Objective:
             return measurement.throughput_per_s
         value: float = getattr(measurement, f"{self.name}_ms")
         return value
+
+    def to_minimise(self, measurement: Measurement) -> float:
+        """The value that a sampler minimises, in ms and positive, so that its logarithm can be taken.
+
+        For throughput it is the mean time between two answers.
+        """
+        value = self.value(measurement)
+        return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
         """Its 95 % interval; the throughput's is the mean's, turned over (it is N / mean)."""
@@ -59,14 +72,18 @@ OBJECTIVES = {
         name="throughput", label="throughput", unit="requests/s", is_minimised=False
     ),
 }
+NAMES = tuple(OBJECTIVES)
 
 
 def named(name: str) -> Objective:
     """The objective of that name.
 
     Raises:
-        ValueError: none of that name; the record is broken.
+        WrongUse: there is none.
     """
     if name not in OBJECTIVES:
-        raise ValueError(f"objective {name!r} is not one of {', '.join(OBJECTIVES)}")
+        raise WrongUse(
+            f"objective {name!r} is not known{nearest(name, NAMES)} "
+            f"(objectives: {', '.join(NAMES)})"
+        )
     return OBJECTIVES[name]

@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fakes import studies
-from tuner.compare import best_so_far, differences
+from tuner.measurement.winners import best_so_far, differences
+from tuner.objective import OBJECTIVES, named
 from tuner.values import SamplerRun
 
 VALUES = st.lists(st.none() | st.floats(0.1, 1e3), max_size=20)
 
 
-@given(values=VALUES, is_more_better=st.booleans())
-def test_the_best_so_far_never_gets_worse(values: list[float | None], is_more_better: bool) -> None:
+@given(values=VALUES, name=st.sampled_from(["mean", "throughput"]))
+def test_the_best_so_far_never_gets_worse(values: list[float | None], name: str) -> None:
     """As long as the values, none before the first, then the best of what came."""
-    found = best_so_far(values, is_more_better=is_more_better)
+    found = best_so_far(values, OBJECTIVES[name])
     assert len(found) == len(values)
-    choose = max if is_more_better else min
+    choose = max if name == "throughput" else min
     for index, best in enumerate(found):
         known = [value for value in values[: index + 1] if value is not None]
         assert best == (choose(known) if known else None)
@@ -45,7 +46,9 @@ def run(sampler: str, repeat: int, means: list[float], seed: int = 0) -> Sampler
 
 def test_one_repeat_compares_two_winners_by_rounds() -> None:
     """A winner twice as slow in each of eight rounds is worse, by a ratio near two."""
-    found = differences([run("random", 0, [20.0] * 8), run("gp", 0, [10.0] * 8, seed=9)], "mean")
+    found = differences(
+        [run("random", 0, [20.0] * 8), run("gp", 0, [10.0] * 8, seed=9)], named("mean")
+    )
     assert len(found) == 1
     assert (found[0].first, found[0].second, found[0].outcome) == ("random", "gp", "worse")
     assert found[0].ratio == pytest.approx(2, rel=0.1)
@@ -56,13 +59,13 @@ def test_with_repeats_a_repeat_is_the_unit() -> None:
     """Many launches of the winners of two searches are two pairs, not sixteen."""
     runs = [run("random", r, [20.0] * 8) for r in range(2)]
     runs += [run("gp", r, [10.0] * 8, seed=9) for r in range(2)]
-    assert "2 pairs" in differences(runs, "mean")[0].text
+    assert "2 pairs" in differences(runs, named("mean"))[0].text
 
 
 def test_equal_winners_are_not_told_apart() -> None:
     """The same launches on both sides have the ratio 1 and no shown difference."""
     one = run("random", 0, [10.0] * 6)
-    found = differences([one, dataclasses.replace(one, sampler="gp")], "throughput")
+    found = differences([one, dataclasses.replace(one, sampler="gp")], named("throughput"))
     assert found[0].outcome == "no difference shown"
     assert found[0].ratio == pytest.approx(1)
     assert found[0].text.startswith("No difference that could be shown")
@@ -70,5 +73,5 @@ def test_equal_winners_are_not_told_apart() -> None:
 
 def test_without_measurements_there_is_no_difference() -> None:
     """Winners that could not be measured again are not compared."""
-    assert differences([run("random", 0, [10.0])], "mean") == ()
-    assert differences([run("random", 0, [10.0]), run("gp", 0, [10.0])], "mean") == ()
+    assert differences([run("random", 0, [10.0])], named("mean")) == ()
+    assert differences([run("random", 0, [10.0]), run("gp", 0, [10.0])], named("mean")) == ()

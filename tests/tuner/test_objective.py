@@ -1,0 +1,52 @@
+"""Objectives: one value for people, one for samplers, and the same words everywhere."""
+
+import numpy as np
+import pytest
+
+from tests.fakes import studies
+from tuner.errors import WrongUse
+from tuner.objective import NAMES, named
+
+
+@pytest.fixture
+def measured():
+    """One launch of the toy server."""
+    return studies.measurement(10.0, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_sampler_sees_a_positive_number_that_falls_as_the_value_gets_better(name, measured):
+    """Latencies as they are; throughput as the time between two answers, in ms like the others."""
+    objective = named(name)
+    seen = objective.to_minimise(measured)
+    assert seen > 0
+    assert seen == pytest.approx(
+        objective.value(measured) if objective.is_minimised else 1e3 / measured.throughput_per_s
+    )
+
+
+def test_people_see_each_objective_in_its_own_unit(measured):
+    """Requests per second for throughput, ms for the others."""
+    assert named("throughput").value(measured) == measured.throughput_per_s
+    assert named("p99").value(measured) == measured.p99_ms
+    assert named("throughput").axis == "throughput (requests/s)"
+
+
+def test_the_better_of_two_values_follows_the_direction():
+    """Less of a latency, more of a throughput."""
+    assert named("mean").better(10.0, 11.0) == 10.0
+    assert named("throughput").better(10.0, 11.0) == 11.0
+
+
+def test_throughput_has_the_relative_interval_of_the_mean(measured):
+    """In a closed loop throughput is N / mean, so the ends turn over."""
+    mean, ends = named("mean"), named("throughput").interval(measured)
+    product = measured.mean_ms * measured.throughput_per_s
+    assert ends.low * mean.interval(measured).high == pytest.approx(product)
+    assert ends.low < measured.throughput_per_s < ends.high
+
+
+def test_an_unknown_objective_names_the_nearest():
+    """And all that there are."""
+    with pytest.raises(WrongUse, match=r"'p98' is not known, did you mean 'p9[59]'\?.*mean, p50"):
+        named("p98")

@@ -1,0 +1,96 @@
+"""What samplers found, against one another: the best so far of a search, and its winners' difference.
+
+In: `SamplerRun`s. Out: curves, and a `SamplerDifference` for each pair of samplers. Pure.
+
+With several repeats a unit is a repeat, because launches of one winner say nothing of what another
+search would have found; with one repeat a unit is a round of launches, and the difference is
+between these two winners alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+
+from tuner.measurement import comparison
+from tuner.objective import Objective
+from tuner.values import Interval, SamplerDifference, SamplerRun, VerdictOutcome
+
+Pair = tuple[float, float]
+"""Objectives of both winners, in the objective's unit."""
+
+
+def best_so_far(values: Iterable[float | None], objective: Objective) -> tuple[float | None, ...]:
+    """The best value after each trial; None before the first."""
+    found: list[float | None] = []
+    best: float | None = None
+    for value in values:
+        if value is not None:
+            best = value if best is None else objective.better(best, value)
+        found.append(best)
+    return tuple(found)
+
+
+def differences(runs: Sequence[SamplerRun], objective: Objective) -> tuple[SamplerDifference, ...]:
+    """Each pair of samplers, by the re-measurements of their winners; none without two of them."""
+    samplers = list(dict.fromkeys(run.sampler for run in runs))
+    found = []
+    for first, second in itertools.combinations(samplers, 2):
+        pairs = _pairs(_of(runs, first), _of(runs, second), objective)
+        if len(pairs) >= comparison.LEAST_PAIRS:
+            found.append(_difference(first, second, pairs, objective))
+    return tuple(found)
+
+
+def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
+    return sorted((run for run in runs if run.sampler == sampler), key=lambda run: run.repeat)
+
+
+def _pairs(
+    first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
+) -> list[Pair]:
+    """What is compared as one unit each."""
+    by_repeat = [
+        [
+            (objective.value(a), objective.value(b))
+            for a, b in zip(one.remeasured, other.remeasured, strict=True)
+        ]
+        for one, other in zip(first, second, strict=True)
+    ]
+    if len(by_repeat) == 1:
+        return by_repeat[0]
+    return [
+        (
+            statistics.geometric_mean(a for a, _ in rounds),
+            statistics.geometric_mean(b for _, b in rounds),
+        )
+        for rounds in by_repeat
+        if rounds
+    ]
+
+
+def _difference(
+    first: str, second: str, pairs: Sequence[Pair], objective: Objective
+) -> SamplerDifference:
+    ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
+    outcome = comparison.judged(interval, objective)
+    return SamplerDifference(
+        first=first,
+        second=second,
+        outcome=outcome,
+        ratio=ratio,
+        interval=interval,
+        text=_sentence(first, second, outcome, ratio, interval, len(pairs)),
+    )
+
+
+def _sentence(
+    first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
+) -> str:
+    figures = (
+        f"ratio {ratio:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f}, {count} pairs"
+    )
+    if outcome == "no difference shown":
+        return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
+    return f"The winners of {first} are {outcome} than those of {second} ({figures})."
