@@ -90,8 +90,8 @@ def test_errors_are_counted_apart():
     concurrency=st.integers(1, 40),
     spread=st.floats(0, 1.5),
 )
-def test_littles_law_holds_in_any_steady_closed_loop(simulate_module, seed, concurrency, spread):
-    """With hundreds of round trips in the window, however unequal, the error is what chance gives its edges."""
+def test_littles_law_is_off_by_what_crosses_the_edges(simulate_module, seed, concurrency, spread):
+    """In a closed loop, by the round trips begun before the window less those that outlast it, and nothing else."""
     rng = np.random.default_rng(seed)
     records = simulate_module(
         lambda: 0.02 * np.exp(spread * rng.standard_normal() - spread**2 / 2),
@@ -99,8 +99,14 @@ def test_littles_law_holds_in_any_steady_closed_loop(simulate_module, seed, conc
         until_s=6.0,
     )
     found = measure(records, concurrency=concurrency, seconds=4.0)
-    # The edges are off by a few round trips, long ones among them, of 200 per client.
-    assert found.little_error < 0.1
+    edges_s = ages_s(records, 1.0) - ages_s(records, 5.0)
+    assert found.little_error == pytest.approx(abs(edges_s) / (4.0 * concurrency), abs=1e-9)
+
+
+def ages_s(records, at_s):
+    """Since when the requests in flight at a time have been in flight, together."""
+    is_there = (records.started_s <= at_s) & (records.finished_s > at_s)
+    return float((at_s - records.started_s[is_there]).sum())
 
 
 def test_a_load_that_was_not_kept_up_shows_in_littles_law():
