@@ -197,8 +197,9 @@ class Bench:
             after = _Readings.of(engine)
             outcome, measurement = self._judged(load, before, after)
         except LaunchFailed as error:
-            is_ended = not engine.is_running()
-            outcome = outcomes.engine_gone(engine.last_words() if is_ended else error.text)
+            outcome = outcomes.of_refusal(error)  # it runs, and does not tell of its replicas
+            if not engine.is_running():
+                outcome = outcomes.engine_gone(engine.last_words())
             self.stop_engine()
         except LoadFailed as error:
             outcome = self._without_load(engine, error)

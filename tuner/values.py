@@ -7,7 +7,6 @@ only where a name says so (`mean_ms`), because reports and the store speak milli
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -177,7 +176,7 @@ class Trial:
     outcome: Outcome
     measurement: Measurement | None
     origin: str
-    """default, initial, guided, replicate, verify-default or verify-best."""
+    """default, initial, guided or replicate."""
     objective: float | None
     """The value that the sampler minimises (ms for latencies); None unless ok."""
     launch_s: float
@@ -186,11 +185,6 @@ class Trial:
     """Seconds of the trial that were neither warm-up nor measurement."""
     started_at: float
     """Unix time, for people; never used for durations."""
-
-
-def configuration_key(configuration: Mapping[str, Value]) -> str:
-    """A stable text key of a configuration, equal for equal assignments."""
-    return json.dumps(dict(sorted(configuration.items())), separators=(",", ":"))
 
 
 VerdictOutcome = Literal["better", "worse", "no difference shown"]

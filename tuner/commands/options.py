@@ -108,11 +108,6 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_runs_dir(parser: argparse.ArgumentParser) -> None:
-    """Where studies are looked for."""
-    add_group(parser, "store", only=["runs_dir"])
-
-
 def _parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     def parsed(text: str) -> Any:
         try:

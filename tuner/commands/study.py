@@ -50,11 +50,11 @@ def as_json(
     record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
 ) -> dict[str, Any]:
     """A study as one JSON object."""
-    searched = reading.searched(record)
     recommended = study_files.recommended(record).best
-    overheads = [trial.overhead_s for trial in searched]
+    overheads = [trial.overhead_s for trial in record.trials]
     best_trial = next(
-        (t for t in searched if t.configuration == record.best and t.objective is not None), None
+        (t for t in record.trials if t.configuration == record.best and t.objective is not None),
+        None,
     )
     return {
         "study": record.name,
@@ -62,8 +62,8 @@ def as_json(
         "concurrency": record.concurrency,
         "sampler": record.sampler,
         "objective": record.objective,
-        "trials": len(searched),
-        "failed_trials": len(reading.failed(searched)),
+        "trials": len(record.trials),
+        "failed_trials": len(reading.failed(record.trials)),
         "stopped": stopped,
         "median_overhead_s": statistics.median(overheads) if overheads else None,
         "default": dict(record.default),

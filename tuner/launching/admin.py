@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.errors import LaunchFailed, TunerError
+from tuner.errors import LaunchFailed
 from tuner.values import Cause
 
 READ_TIMEOUT_S = 10.0
@@ -34,11 +34,19 @@ class AdminClient:
         self.port = port
 
     def settings(self) -> dict[str, Any]:
-        """Generation, settings, limits and model of the engine."""
+        """Generation, settings, limits and model of the engine.
+
+        Raises:
+            LaunchFailed: `crash`, because the engine is gone or does not answer with 200.
+        """
         return self._read("/admin/settings")
 
     def replicas(self) -> dict[str, Any]:
-        """Replicas and their deaths since the last apply."""
+        """Replicas and their deaths since the last apply.
+
+        Raises:
+            LaunchFailed: as for `settings`.
+        """
         return self._read("/admin/replicas")
 
     def apply(self, settings: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
@@ -64,9 +72,8 @@ class AdminClient:
     def _read(self, path: str) -> dict[str, Any]:
         status, answer = self._call("GET", path, None, timeout_s=READ_TIMEOUT_S)
         if status != http.HTTPStatus.OK:
-            raise TunerError(
-                f"GET {path} on the admin port {self.host}:{self.port} answered {status}"
-            )
+            text = " ".join(str(answer.get("error", "no reason given")).split())
+            raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
         return answer
 
     def _call(

@@ -1,8 +1,8 @@
 """How much measurements of one configuration differ, split into what blocks and what launches bring.
 
 In: means of blocks, nested in launches, nested in configurations. Out: two standard deviations with
-95 % intervals, on the log
-scale: 0.05 reads as 5 %. From them: how uncertain one trial is, and how long it should be.
+95 % intervals, on the log scale: 0.05 reads as 5 %. From them: how uncertain one trial is, and how
+long it should be.
 
 Model: log(block mean) = configuration + launch + block, one-way random effects within each
 configuration, pooled over configurations because it is the relative noise that they share.
@@ -10,10 +10,6 @@ Estimated by analysis of variance (Searle, Casella and McCulloch, Variance Compo
 the interval between launches is Williams' and Tukey's (1962, Biometrika 49:278), which is somewhat
 too wide rather than too narrow. Drift over time is not a part of the model: launches that lie hours
 apart show it as spread between launches.
-
-Variances from a few blocks are too rough to be taken at their word; `Prior` draws each towards what
-many of them say together (Smyth 2004, Statistical Applications in Genetics and Molecular Biology
-3:3, section 6.2).
 """
 
 from __future__ import annotations
@@ -141,57 +137,3 @@ def useful_seconds(noise: NoiseComponents, *, start_s: float, block_s: float) ->
     if not noise.launch_sd:
         return math.inf
     return noise.block_sd / noise.launch_sd * math.sqrt(block_s * start_s)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """What many variances of the same kind say about one of them: worth so many degrees of freedom."""
-
-    variance: float
-    degrees: float
-    """Infinite where the variances differ no more than chance explains: then all are taken as equal."""
-
-    def shrunk(self, variance: float, degrees: float) -> float:
-        """The variance, drawn towards the prior by how few degrees of freedom it has itself."""
-        if math.isinf(self.degrees):
-            return self.variance
-        return (self.degrees * self.variance + degrees * variance) / (self.degrees + degrees)
-
-
-def prior_of(variances: Sequence[float], degrees: Sequence[float]) -> Prior | None:
-    """Fit the prior by the moments of the logarithms.
-
-    Args:
-        variances: (n,) estimates; zeros are left out (they have no logarithm and come from equal
-            values).
-        degrees: (n,) degrees of freedom of each, above 0.
-
-    Returns:
-        The prior; None without a variance to learn from.
-    """
-    chosen = [(v, d) for v, d in zip(variances, degrees, strict=True) if v > 0 and d > 0]
-    if not chosen:
-        return None
-    half = np.array([d for _, d in chosen]) / 2
-    logs = np.log([v for v, _ in chosen]) - special.digamma(half) + np.log(half)
-    mean = float(logs.mean())
-    if len(chosen) < 2:
-        return Prior(variance=math.exp(mean), degrees=math.inf)
-    excess = float(logs.var(ddof=1)) - float(special.polygamma(1, half).mean())
-    if excess <= 0:
-        return Prior(variance=math.exp(mean), degrees=math.inf)
-    half_prior = _inverse_trigamma(excess)
-    variance = math.exp(mean + float(special.digamma(half_prior)) - math.log(half_prior))
-    return Prior(variance=variance, degrees=2 * half_prior)
-
-
-def _inverse_trigamma(value: float) -> float:
-    """The x with trigamma(x) = value, by Newton's method on 1/trigamma, which is nearly linear."""
-    x = 0.5 + 1 / value
-    for _ in range(50):
-        trigamma = float(special.polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(special.polygamma(2, x))
-        x += step
-        if abs(step) <= 1e-9 * x:
-            break
-    return x

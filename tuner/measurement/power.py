@@ -1,4 +1,4 @@
-"""What a comparison by pairs of launches can show: the smallest gain, and how many pairs a gain needs.
+"""What a comparison by pairs of launches can show: the smallest gain, and how many pairs fit.
 
 In: the noise of one trial, on the log scale. Out: gains as shares (0.04: 4 % less) that a two-sided
 paired t-test at 5 % finds with a probability of 80 %, from the noncentral t distribution. Pure.
@@ -12,7 +12,6 @@ from scipy import special
 
 ALPHA = 0.05
 POWER = 0.8
-MOST_PAIRS = 100_000
 
 
 def pairs_within(time_s: float, *, start_s: float, measured_s: float) -> int:
@@ -36,25 +35,6 @@ def gain_from_differences(difference_sd: float, pairs: int) -> float:
     """The same, from the standard deviation of the pairs' log differences; at least two pairs."""
     shift = _needed_shift(pairs - 1) * difference_sd / math.sqrt(pairs)
     return 1 - math.exp(-shift)
-
-
-def pairs_needed(trial_sd: float, gain: float) -> int:
-    """Pairs that are likely to show a gain; at least two.
-
-    Args:
-        trial_sd: standard deviation of one launch's log mean.
-        gain: share above 0 and under 1.
-    """
-    low, high = 2, 2
-    while (smallest_gain(trial_sd, high) or 1.0) > gain and high < MOST_PAIRS:
-        low, high = high, 2 * high
-    while low < high:
-        middle = (low + high) // 2
-        if (smallest_gain(trial_sd, middle) or 1.0) > gain:
-            low = middle + 1
-        else:
-            high = middle
-    return high
 
 
 def _needed_shift(degrees: int) -> float:

@@ -19,7 +19,7 @@ WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "st
 def answer(study: StudyRecord) -> Markup:
     """Everything above the first section."""
     objective = objectives.named(study.objective)
-    tried = wording.plural(len(reading.searched(study)), "trial")
+    tried = wording.plural(len(study.trials), "trial")
     line = (
         f"Study {study.name}: objective {objective.label}, sampler {study.sampler}, {tried}, "
         f"{wording.duration(reading.duration_s(study))} of launching and measuring."

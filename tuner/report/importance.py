@@ -62,7 +62,7 @@ class Importance:
 
 def basis(study: StudyRecord) -> tuple[tuple[Trial, ...], str]:
     """The trials to analyse, and what to call them."""
-    usable = reading.succeeded(reading.searched(study))
+    usable = reading.succeeded(study.trials)
     design = tuple(trial for trial in usable if trial.origin in {"default", "initial"})
     if study.sampler == "random":
         return usable, "all trials (drawn at random)"

@@ -28,7 +28,7 @@ JITTER = 0.012
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     """Objective against one knob over all searched trials; the other knobs vary freely."""
     objective = objectives.named(study.objective)
-    trials = [t for t in reading.searched(study) if knob.name in t.configuration]
+    trials = [t for t in study.trials if knob.name in t.configuration]
     places = knob_axis(knob, [trial.configuration[knob.name] for trial in trials])
     at = Placing(x=lambda trial: _place(places, knob, trial), knob=knob.name)
     good = reading.succeeded(trials)
@@ -52,7 +52,7 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
 def parallel(study: StudyRecord) -> go.Figure:
     """One line per trial through the values of the varied knobs and its objective."""
     objective = objectives.named(study.objective)
-    trials = reading.searched(study)
+    trials = study.trials
     knobs = reading.varied_knobs(study)
     axes = [
         knob_axis(knob, [v for t in trials if (v := t.configuration.get(knob.name)) is not None])

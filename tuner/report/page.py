@@ -169,7 +169,7 @@ def _importance(study: StudyRecord) -> Markup:
 
 def _key(study: StudyRecord) -> Markup:
     """Legend of the slices: they have none of their own, to stay readable when small."""
-    good = reading.succeeded(reading.searched(study))
+    good = reading.succeeded(study.trials)
     kinds: list[str] = list(dict.fromkeys(trial.origin for trial in good))
     kinds += list(dict.fromkeys(t.outcome.status for t in reading.failed(study.trials)))
     kinds += ["best"] if study.best is not None else []

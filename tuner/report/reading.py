@@ -29,8 +29,6 @@ from tuner.values import (
 Role = Literal["default", "best"]
 ROLES: tuple[Role, Role] = ("default", "best")
 
-VERIFYING = ("verify-default", "verify-best")
-
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
@@ -68,11 +66,6 @@ class Launches:
         return min((item.requests for item in self.measurements), default=0)
 
 
-def searched(study: StudyRecord) -> tuple[Trial, ...]:
-    """Every trial but the final re-measurements, in order."""
-    return tuple(trial for trial in study.trials if trial.origin not in VERIFYING)
-
-
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
     """Trials that were ok and measured."""
     return tuple(trial for trial in trials if trial.measurement is not None)
@@ -84,10 +77,10 @@ def failed(trials: Iterable[Trial]) -> tuple[Trial, ...]:
 
 
 def best_so_far(study: StudyRecord) -> list[tuple[int, float]]:
-    """(trial number, best objective up to it) of the searched trials from the first ok one on."""
+    """(trial number, best objective up to it) of the trials from the first ok one on."""
     objective = objectives.named(study.objective)
     steps: list[tuple[int, float]] = []
-    for trial in searched(study):
+    for trial in study.trials:
         value = objective.of(trial)
         if value is None:
             value = steps[-1][1] if steps else None
@@ -119,8 +112,8 @@ def launches(study: StudyRecord, role: Role) -> Launches:
 
 
 def tried_values(study: StudyRecord, knob: KnobInfo) -> tuple[Value, ...]:
-    """Values of the knob that some searched trial had, in the order of the grid, others after."""
-    seen = {trial.configuration.get(knob.name) for trial in searched(study)}
+    """Values of the knob that some trial had, in the order of the grid, others after."""
+    seen = {trial.configuration.get(knob.name) for trial in study.trials}
     inside = tuple(value for value in knob.values if value in seen)
     outside = {value for value in seen if value is not None and value not in knob.values}
     return inside + tuple(sorted(outside, key=lambda value: (isinstance(value, str), value)))
@@ -180,9 +173,9 @@ def headline(study: StudyRecord) -> str:
 def cautions(study: StudyRecord) -> tuple[str, ...]:
     """What the trials themselves say against the result, beside the study's own notes."""
     found: list[str] = []
-    broken = failed(searched(study))
+    broken = failed(study.trials)
     if broken:
-        whole = wording.plural(len(searched(study)), "trial")
+        whole = wording.plural(len(study.trials), "trial")
         found.append(f"{len(broken)} of {whole} gave no figure: {_failures(broken)}.")
     off = [
         trial.number

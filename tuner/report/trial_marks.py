@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from tuner import objective as objectives
-from tuner.report import reading, theme, wording
+from tuner.report import theme, wording
 from tuner.report.axes import escaped
 from tuner.values import StudyRecord, Trial
 
@@ -105,7 +105,7 @@ def add_best(drawn: go.Figure, study: StudyRecord, *, at: Placing = BY_NUMBER) -
     objective = objectives.named(study.objective)
     chosen = [
         (trial, value)
-        for trial in reading.searched(study)
+        for trial in study.trials
         if trial.configuration == study.best and (value := objective.of(trial)) is not None
     ]
     if not chosen:

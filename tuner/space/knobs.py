@@ -4,8 +4,8 @@ A knob has a *range* (what may be given) and a *grid* (what is searched): a sear
 of configurations of a noisy system, so values a few per cent apart cannot be told from one another.
 The default is always on the grid, so that the default configuration is a cell like any other.
 
-In: numbers and texts. Out: `values()`, and `to_unit` / `from_unit` for samplers that work in [0,
-1]. Knows nothing of the engine's settings, of files or of other knobs; a condition is kept as text.
+In: numbers and texts. Out: `values()`, and `to_unit` for samplers that work in [0, 1]. Knows nothing
+of the engine's settings, of files or of other knobs; a condition is kept as text.
 
 A log scale cannot hold 0, yet 0 (off, at once) often belongs beside 100 to 10,000: `zero` adds it,
 one grid step below `low`. With n positive values, 0 lies at 0, `low` at 1/n and `high` at 1.
@@ -101,10 +101,6 @@ class _NumberKnob(Generic[Number]):
             place = (value - self.low) / (self.high - self.low)
         return gap + (1.0 - gap) * min(max(place, 0.0), 1.0)
 
-    def from_unit(self, u: float) -> Value:
-        """The grid's value nearest to `u` in [0, 1]; between two, the lower one."""
-        return _nearest(self, u)
-
     def only(self, is_kept: Callable[[Number], bool]) -> Self | None:
         """This knob with some of its values; a default that is not kept moves to the nearest one.
 
@@ -191,10 +187,6 @@ class ChoiceKnob:
         """Place of a choice: evenly spread in the order given, which means nothing."""
         self.check(value)
         return self.values().index(value) / max(1, len(self.choices) - 1)
-
-    def from_unit(self, u: float) -> Value:
-        """The choice nearest to `u` in [0, 1]; between two, the earlier one."""
-        return _nearest(self, u)
 
     def info(self) -> KnobInfo:
         """What reports need."""
@@ -295,12 +287,6 @@ def _grid(knob: _NumberKnob[Number]) -> tuple[int | float, ...]:
     if knob.zero:
         found.add(0)
     return tuple(int(value) if is_whole else float(value) for value in sorted(found))
-
-
-def _nearest(knob: SearchedKnob | _NumberKnob[Number], u: float) -> Value:
-    if not 0.0 <= u <= 1.0:
-        raise ValueError(f"{knob.name}: {u!r} is not in [0, 1]")
-    return min(knob.values(), key=lambda value: abs(knob.to_unit(value) - u))
 
 
 def _noun(knob: _NumberKnob[Number]) -> str:

@@ -1,4 +1,4 @@
-"""Components of noise, priors, and the length of trials."""
+"""Components of noise, and the length of trials."""
 
 import math
 
@@ -132,53 +132,3 @@ def test_the_useful_length_is_the_best_one():
 
     for other in np.geomspace(0.01, 100, 200):
         assert product(best) <= product(other) * (1 + 1e-9)
-
-
-def test_a_prior_is_found_again():
-    """From 4,000 variances of 3 degrees around a known prior of 8 degrees, within a fifth."""
-    rng = np.random.default_rng(5)
-    truth = 0.04 * 8 / rng.chisquare(8, 4000)
-    seen = truth * rng.chisquare(3, 4000) / 3
-    found = noise.prior_of(seen.tolist(), [3.0] * 4000)
-    assert found.degrees == pytest.approx(8, rel=0.2)
-    assert found.variance == pytest.approx(0.04, rel=0.1)
-
-
-def test_shrunk_variances_are_closer_to_the_truth():
-    """The reason for shrinking: the mean error of the log variance falls by a third at least."""
-    rng = np.random.default_rng(6)
-    truth = 0.04 * 8 / rng.chisquare(8, 1000)
-    seen = truth * rng.chisquare(3, 1000) / 3
-    prior = noise.prior_of(seen.tolist(), [3.0] * 1000)
-    shrunk = np.array([prior.shrunk(variance, 3.0) for variance in seen])
-    before, after = (np.abs(np.log(one / truth)).mean() for one in (seen, shrunk))
-    assert after < before * 2 / 3
-
-
-def test_variances_that_differ_by_chance_alone_are_taken_as_one():
-    """The prior is then worth everything."""
-    rng = np.random.default_rng(8)
-    found = noise.prior_of((0.04 * rng.chisquare(3, 4000) / 3).tolist(), [3.0] * 4000)
-    assert found.degrees > 40
-    assert found.variance == pytest.approx(0.04, rel=0.1)
-    assert noise.Prior(variance=0.04, degrees=math.inf).shrunk(1.0, 3.0) == 0.04
-
-
-@pytest.mark.parametrize(
-    ("variances", "degrees", "expected"),
-    [([], [], None), ([0.0], [3.0], None), ([0.0, 0.0], [3.0, 3.0], None)],
-)
-def test_no_variance_gives_no_prior(variances, degrees, expected):
-    """Nothing, or only zeros, has nothing to teach."""
-    assert noise.prior_of(variances, degrees) is expected
-
-
-@given(variances=st.lists(st.floats(1e-8, 1e3), min_size=1, max_size=30), degrees=st.floats(1, 20))
-def test_a_shrunk_variance_lies_between_itself_and_the_prior(variances, degrees):
-    """Whatever the variances are, and never outside."""
-    prior = noise.prior_of(variances, [degrees] * len(variances))
-    assert prior.variance > 0
-    for variance in variances:
-        shrunk = prior.shrunk(variance, degrees)
-        low, high = sorted((variance, prior.variance))
-        assert low * (1 - 1e-9) <= shrunk <= high * (1 + 1e-9)

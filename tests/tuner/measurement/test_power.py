@@ -22,23 +22,6 @@ def test_the_smallest_gain_is_found_in_eight_of_ten_comparisons(pairs, sd):
     assert found / 2000 == pytest.approx(0.8, abs=5 * (0.8 * 0.2 / 2000) ** 0.5)
 
 
-@pytest.mark.parametrize(
-    ("sd", "gain", "pairs"), [(0.05, 0.05, 17), (0.02, 0.02, 17), (0.05, 0.02, 98)]
-)
-def test_the_pairs_needed_are_the_known_ones(sd, gain, pairs):
-    """Sixteen by the normal approximation, one or two more by Student's t."""
-    assert power.pairs_needed(sd, gain) == pytest.approx(pairs, abs=3)
-
-
-@given(sd=st.floats(0.005, 0.3), gain=st.floats(0.02, 0.6))
-def test_pairs_needed_and_smallest_gain_agree(sd, gain):
-    """That many pairs show the gain, and one pair less does not."""
-    pairs = power.pairs_needed(sd, gain)
-    assert power.smallest_gain(sd, pairs) <= gain
-    if pairs > 2:
-        assert power.smallest_gain(sd, pairs - 1) > gain
-
-
 @given(sd=st.floats(0.001, 0.5), pairs=st.integers(2, 60))
 def test_more_pairs_and_less_noise_show_smaller_gains(sd, pairs):
     """And a gain stays a share under 1."""

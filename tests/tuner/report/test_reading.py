@@ -15,20 +15,6 @@ def test_the_best_so_far_never_worsens():
         assert values[-1] > values[0]
 
 
-def test_re_measurements_are_not_part_of_the_search():
-    """Trials that verify are left out of the search and of its best so far."""
-    study = studies.study(trials=10)
-    lucky = dataclasses.replace(
-        study.trials[0],
-        number=10,
-        origin="verify-best",
-        measurement=dataclasses.replace(study.trials[0].measurement, mean_ms=0.001),
-    )
-    longer = dataclasses.replace(study, trials=(*study.trials, lucky))
-    assert reading.searched(longer) == study.trials
-    assert reading.best_so_far(longer) == reading.best_so_far(study)
-
-
 def test_launches_come_from_the_verdict_where_there_is_one():
     """The verdict's launches stand for a role; without one, those of the search."""
     study = studies.study()

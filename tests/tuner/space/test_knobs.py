@@ -61,16 +61,12 @@ knobs = st.one_of(int_knobs(), float_knobs(), choice_knobs)
 
 @settings(deadline=None, max_examples=50)
 @given(knob=knobs)
-def test_the_way_to_the_unit_interval_and_back_gives_the_same_value(knob):
-    """Every value of the grid comes back as the same value of the same type."""
-    for value in knob.values():
-        u = knob.to_unit(value)
+def test_every_value_has_a_place_in_the_unit_interval(knob):
+    """Places lie in [0, 1], and two values share one only where all do."""
+    places = [knob.to_unit(value) for value in knob.values()]
 
-        assert 0.0 <= u <= 1.0
-        back = knob.from_unit(u)
-        assert knob.to_unit(back) == u
-        if knob.to_unit(knob.values()[0]) != knob.to_unit(knob.values()[-1]):
-            assert (value, type(value)) == (back, type(back))
+    assert all(0.0 <= u <= 1.0 for u in places)
+    assert len(set(places)) in {1, len(places)}
 
 
 @settings(deadline=None, max_examples=50)
@@ -93,13 +89,6 @@ def test_the_grid_holds_the_default_and_nothing_out_of_range(knob):
 
 
 @settings(deadline=None, max_examples=50)
-@given(knob=knobs, u=st.floats(0, 1))
-def test_every_place_has_a_value(knob, u):
-    """Whatever a sampler proposes in [0, 1] becomes a value of the grid."""
-    assert knob.from_unit(u) in knob.values()
-
-
-@settings(deadline=None, max_examples=50)
 @given(knob=knobs)
 def test_knobs_pickle(knob):
     """A knob crosses a process boundary as an equal knob."""
@@ -113,7 +102,6 @@ def test_zero_lies_one_step_below_a_log_range():
 
     assert knob.values() == (0, 100, 1000, 10_000)
     assert pytest.approx([knob.to_unit(value) for value in knob.values()]) == [0, 1 / 3, 2 / 3, 1]
-    assert knob.from_unit(0.1) == 0
 
 
 def test_off_the_grid_is_allowed_within_the_range():
@@ -229,10 +217,3 @@ def test_check_refuses_what_the_knob_cannot_hold(knob, value):
     """The text says what was given and what is allowed."""
     with pytest.raises(ValueError, match=r"k = .*, expected "):
         knob.check(value)
-
-
-@pytest.mark.parametrize("u", [-0.1, 1.1, float("nan")])
-def test_places_outside_the_unit_interval_are_refused(u):
-    """A sampler that leaves [0, 1] is wrong, and hears it."""
-    with pytest.raises(ValueError, match=r"not in \[0, 1\]"):
-        IntKnob(name="k", low=1, high=4, default=2).from_unit(u)
