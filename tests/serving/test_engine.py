@@ -1,5 +1,6 @@
 """The engine over real sockets and small replicas: live settings, replicas that die, the cache, metrics."""
 
+import asyncio
 import concurrent.futures
 import json
 import threading
@@ -192,6 +193,56 @@ def test_a_dead_replica_is_replaced_and_its_work_given_to_another_once():
         assert [death["reason"] for death in deaths] == ["oom"]
         metrics = running.request("GET", "/metrics", admin=True)[2].decode()
         assert 'luthier_replica_deaths_total{model="echo",reason="oom"} 1.0' in metrics
+
+
+class SlowHome(FakeHome):
+    """A home whose starts wait for `go` once `waits` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = False
+        self.starts = 0
+        self.go = threading.Event()
+
+    async def start(self, worker, **wanted):
+        self.starts += 1
+        while self.waits and not self.go.is_set():
+            await asyncio.sleep(0.005)
+        return await super().start(worker, **wanted)
+
+
+def deaths(running):
+    listed = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+    return [death["reason"] for death in listed]
+
+
+def test_a_death_of_a_replica_that_leaves_says_nothing_about_the_new_settings():
+    """Only deaths of replicas that the new settings use are counted as theirs."""
+    home = SlowHome()
+    with gateway({"replica.count": 1}, home) as running:
+        home.waits = True
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            change = pool.submit(patch, running, {"replica.threads": 2})
+            assert until(lambda: home.starts == 2)
+            home.replicas[0].die("oom")
+            assert until(lambda: states(running) == ["starting"])
+            home.go.set()
+            assert change.result(10)[0] == 200
+        assert deaths(running) == []
+        home.replicas[1].die("oom")
+        assert until(lambda: deaths(running) == ["oom"])
+
+
+def test_replicas_that_were_to_leave_count_again_when_the_change_fails():
+    """After a change that failed, the death of a replica that stayed is counted."""
+    home = FakeHome()
+    with gateway({"replica.count": 1}, home) as running:
+        home.load_error = "the file is broken"
+        assert patch(running, {"replica.threads": 2})[0] == 409
+        home.load_error = None
+        home.replicas[0].die("oom")
+        assert until(lambda: deaths(running) == ["oom"])
+        assert until(lambda: states(running) == ["ready"])
 
 
 def test_a_request_that_kills_two_replicas_is_refused():

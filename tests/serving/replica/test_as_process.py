@@ -259,6 +259,22 @@ async def test_a_cancelled_start_leaves_nothing(home):
             await asyncio.sleep(0.01)
 
 
+async def test_a_start_that_fails_before_it_is_ordered_leaves_nothing(home):
+    """Where the replica's socket cannot be made, the home keeps neither its number nor its groups."""
+    worker = next(numbers)
+    path = home._nest.directory / f"{worker}.sock"
+    path.touch()
+    with pytest.raises(ReplicaStartFailed, match="no socket can be made"):
+        await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S)
+    path.unlink()
+    async with asyncio.timeout(WAIT_S):
+        while home._finishing:
+            await asyncio.sleep(0.01)
+    assert worker not in home._replicas
+    groups = [path / f"replica-{worker}" for path in home._nest.limits.directories]
+    assert not any(group.exists() for group in groups)
+
+
 async def test_a_killed_template_is_replaced(home):
     """The template's death ends its replicas; the next start makes a new one."""
     first = await _start(home)
@@ -300,6 +316,44 @@ async def test_an_unknown_runtime_is_told_by_the_load(converse):
     assert loaded.status == wire.ActionStatus.LOAD_FAILED
     await home.close()
     replica.sock.close()
+
+
+@pytest.mark.parametrize(
+    ("phrase", "function", "threads"),
+    [("a fork", "fork", False), ("a process of its own", "posix_spawn", True)],
+)
+async def test_a_replica_that_the_kernel_refuses_costs_no_other(
+    tmp_path, monkeypatch, phrase, function, threads
+):
+    """No memory or process left for a replica: its start fails, the template and its others live."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import errno, os, sys, threading, time\n"
+        f"allowed, real = [True, False, True], os.{function}\n"
+        "def once_refused(*arguments):\n"
+        "    if allowed.pop(0):\n"
+        "        return real(*arguments)\n"
+        "    raise BlockingIOError(errno.EAGAIN, 'Resource temporarily unavailable')\n"
+        "if 'serving.replica.template' in ' '.join(sys.orig_argv):\n"
+        f"    os.{function} = once_refused\n"
+        f"    if {threads}:\n"
+        "        threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    home = ProcessHome()
+    await home.open("echo")
+    assert home._nest.forker.forks is not threads
+    first = await _start(home)
+    with pytest.raises(
+        ReplicaStartFailed, match="the kernel refused to make the process"
+    ) as caught:
+        await _start(home)
+    assert caught.value.reason == "crash"
+    third = await _start(home)
+    assert not first.ended.done()
+    assert len(home._replicas) == 2
+    await home.close()
+    first.sock.close()
+    third.sock.close()
 
 
 async def test_a_runtime_with_threads_is_spawned(tmp_path, monkeypatch):

@@ -1,0 +1,101 @@
+"""The dispatcher alone: messages of a replica are given to it as bytes, and its clock is a variable."""
+
+import contextlib
+
+import pytest
+
+from serving.dispatch import Connection, Dispatcher
+from serving.protocol.oip import Codec
+from serving.replica import wire
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
+from serving.settings import ServingSettings
+from serving.values import ModelCard, Tensor
+from tests.fakes.replicas import SIGNATURE
+
+CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
+BODY = b'{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}]}'
+
+
+class Waiting:
+    """A waiter that keeps how it was completed."""
+
+    def __init__(self):
+        self.answers = []
+        self.errors = []
+
+    def answer(self, frame):
+        self.answers.append(bytes(frame))
+
+    def refuse(self, error):
+        self.errors.append(error)
+
+
+class Bench:
+    """A dispatcher with one worker that has loaded the model; its socket leads nowhere."""
+
+    def __init__(self, **knobs):
+        self.now_s = 100.0
+        values = {name.replace("__", "."): value for name, value in knobs.items()}
+        settings = ServingSettings().changed(values)
+        self.dispatcher = Dispatcher(
+            AdaptiveScheduler(CARD.id, settings),
+            CARD,
+            on_batch=lambda *_: None,
+            clock=lambda: self.now_s,
+        )
+        self.query = Codec("echo", "1", SIGNATURE).query(BODY, None)
+        self.broken = []
+        self.dispatcher.worker_up(
+            Connection(self.dispatcher, 1),
+            threads=1,
+            on_loaded=lambda _: None,
+            on_broken=self.broken.append,
+        )
+        detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
+        self.hear(wire.MessageType.LOADED, wire.encode_loaded(1, wire.ActionStatus.OK, detail))
+
+    def hear(self, kind, message):
+        self.dispatcher.received(1, kind, memoryview(message)[wire.HEAD.size :])
+
+    def submit(self):
+        waiter = Waiting()
+        deadline_s = self.now_s + 30
+        self.dispatcher.submit(self.query, waiter, CARD.id, deadline_s, self.now_s)
+        self.dispatcher._pump()
+        return waiter
+
+    def result(self, action, value=b"\7"):
+        tensor = Tensor("data", "UINT8", (1, 1), value)
+        frame = wire.encode_descriptor([tensor]) + value
+        head = wire.result_head(action, 0, wire.ReplicaTimes(0, 0, 0, 0), [(len(frame), 0)])
+        self.hear(wire.MessageType.RESULT, head + frame)
+
+
+@pytest.fixture(name="bench")
+async def _bench():
+    bench = Bench(batching__max_size=1)
+    yield bench
+    with contextlib.closing(bench.dispatcher):
+        pass
+
+
+async def test_a_buffered_batch_is_held_since_the_result_before_it(bench):
+    """A batch that waits behind another has not hung: its time begins when the worker gets to it."""
+    assert bench.dispatcher.oldest_sent_s(1) is None
+    bench.submit()
+    bench.submit()
+    assert bench.dispatcher.oldest_sent_s(1) == 100.0
+    bench.now_s = 120.0
+    bench.result(2)
+    assert bench.dispatcher.oldest_sent_s(1) == 120.0
+    bench.result(3)
+    assert bench.dispatcher.oldest_sent_s(1) is None
+
+
+async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
+    """A result of long ago does not make a new batch older than it is."""
+    bench.submit()
+    bench.result(2)
+    bench.now_s = 150.0
+    bench.submit()
+    assert bench.dispatcher.oldest_sent_s(1) == 150.0
