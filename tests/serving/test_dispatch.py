@@ -1,7 +1,5 @@
 """The dispatcher alone: messages of a replica are given to it as bytes, and its clock is a variable."""
 
-import contextlib
-
 import pytest
 
 from serving.dispatch import Connection, Dispatcher
@@ -75,8 +73,7 @@ class Bench:
 async def _bench():
     bench = Bench(batching__max_size=1)
     yield bench
-    with contextlib.closing(bench.dispatcher):
-        pass
+    bench.dispatcher.close()
 
 
 async def test_a_buffered_batch_is_held_since_the_result_before_it(bench):

@@ -1,13 +1,15 @@
 """Requests that wait, by earliest deadline; and the age of the oldest.
 
 In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is
-lazy: an entry that left is skipped when it comes up, so every operation costs O(log n) amortised.
-Knows nothing of workers or time.
+lazy: an entry that left is skipped when it comes up, so every operation costs O(log n) amortised, but for
+giving back, which is rare and costs up to O(n). Knows nothing of workers or time.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import operator
 from collections import deque
 
 from serving.scheduling.seam import Part
@@ -34,7 +36,7 @@ class Entry:
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
         self.serial = 0
-        """Place among equal deadlines."""
+        """Place in the order of arrival, which decides among equal deadlines."""
         self.spans = [(0, items)]
         """Item ranges that wait, the next one last."""
         self.outstanding = 0
@@ -50,6 +52,9 @@ class Entry:
         return bool(self.spans) and not self.left
 
 
+_BY_ARRIVAL = operator.attrgetter("serial")
+
+
 class DeadlineQueue:
     """Waiting entries ordered by (deadline, arrival)."""
 
@@ -58,6 +63,7 @@ class DeadlineQueue:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
         self._arrivals: deque[Entry] = deque()
+        """Every waiting entry, and some that wait no more, in the order of arrival."""
         self._serial = 0
         self.items = 0
         """Items that wait."""
@@ -80,7 +86,7 @@ class DeadlineQueue:
         self.items += part.stop - part.start
         if not was_waiting:
             heapq.heappush(self._heap, (entry.deadline_s, entry.serial, entry))
-            self._arrivals.appendleft(entry)
+            bisect.insort(self._arrivals, entry, key=_BY_ARRIVAL)
 
     def discard(self, entry: Entry) -> None:
         """The entry leaves; what waited of it no longer counts."""

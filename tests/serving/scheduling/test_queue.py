@@ -1,0 +1,63 @@
+"""Laws of the queue by deadline: what it tells of the waiting entries, whatever was taken and given back."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("push"), st.integers(1, 5), st.integers(1, 20)),
+        st.tuples(st.just("take"), st.integers(1, 6), st.none()),
+        st.tuples(st.just("give back"), st.integers(0, 9), st.booleans()),
+        st.tuples(st.just("discard"), st.integers(0, 19), st.none()),
+    ),
+    max_size=60,
+)
+FIRST = st.lists(st.tuples(st.just("push"), st.integers(1, 3), st.integers(1, 20)), max_size=9)
+
+
+def waiting(entries):
+    return [entry for entry in entries if entry.waiting]
+
+
+@given(FIRST, STEPS)
+def test_the_queue_tells_the_oldest_and_the_most_urgent_of_what_waits(first, steps):
+    """After any pushes, batches, lost batches and departures: age, deadline and count are those of the waiting."""
+    queue = DeadlineQueue()
+    entries, taken = [], []
+    for now_s, (what, number, more) in enumerate(first + steps):
+        if what == "push":
+            entries.append(Entry(len(entries), number, float(more), float(now_s)))
+            queue.push(entries[-1])
+        elif what == "take":
+            batch = queue.take(number)
+            deadlines = [entry.deadline_s for entry, _ in batch]
+            assert deadlines == sorted(deadlines)
+            taken.append(batch)
+        elif what == "give back" and taken:
+            batch = taken.pop(number % len(taken))
+            for entry, part in reversed(batch) if more else batch:
+                if not entry.left:
+                    queue.give_back(entry, part)
+        elif what == "discard" and waiting(entries):
+            left = waiting(entries)
+            queue.discard(left[number % len(left)])
+        left = waiting(entries)
+        assert queue.items == sum(stop - start for entry in left for start, stop in entry.spans)
+        assert queue.oldest_arrival_s() == min((entry.arrived_s for entry in left), default=None)
+        urgent = min(((entry.deadline_s, entry.id) for entry in left), default=None)
+        head = queue.head()
+        assert urgent == (None if head is None else (head.deadline_s, head.id))
+
+
+def test_a_batch_that_comes_back_is_as_old_as_it_was():
+    """A younger request with an earlier deadline, handed back, does not hide the older ones behind it."""
+    queue = DeadlineQueue()
+    old, young = Entry(1, 1, 30.0, 0.0), Entry(2, 1, 5.0, 4.0)
+    queue.push(old)
+    queue.push(young)
+    [(entry, part)] = queue.take(1)
+    assert entry is young
+    queue.give_back(entry, part)
+    assert queue.oldest_arrival_s() == 0.0
