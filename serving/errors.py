@@ -7,7 +7,6 @@
     ├── Overloaded (429)              the queue is full; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
-    ├── Cancelled (499)               the client went away
     ├── ReplicaFailed (500)           the replica that held the request died, twice
     ├── PredictionFailed (500)        the model raised, or broke its contract
     ├── InvalidSettings (400)         unknown knob, wrong type, out of range
@@ -113,18 +112,6 @@ class DeadlineExceeded(ServingError):
 
     def __str__(self) -> str:
         return f"the request's deadline passed while it was in the {self.where}"
-
-
-class Cancelled(ServingError):
-    """The client went away; nobody reads the answer."""
-
-    status = 499
-
-    def __init__(self) -> None:
-        super().__init__()
-
-    def __str__(self) -> str:
-        return "the client went away"
 
 
 class ReplicaFailed(ServingError):

@@ -34,7 +34,6 @@ class PredictionCache:
         """Bytes in use, keys and values and what holds them."""
         self.hits = 0
         self.misses = 0
-        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -61,7 +60,6 @@ class PredictionCache:
         while self.bytes + cost > self._capacity_bytes:
             old_key, old_value = self._entries.popitem(last=False)
             self.bytes -= _cost(old_key, old_value)
-            self.evictions += 1
         self._entries[key] = value
         self.bytes += cost
 
@@ -82,7 +80,6 @@ class PredictionCache:
         while self.bytes > capacity_bytes:
             key, value = self._entries.popitem(last=False)
             self.bytes -= _cost(key, value)
-            self.evictions += 1
 
 
 def _cost(key: Key, value: bytes) -> int:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import signal
 import socket
@@ -95,16 +94,6 @@ class Replica:
         if not self.ended.done():
             self._was_killed = True
             self.forker.kill(self.worker)
-
-    async def stop(self, grace_s: float) -> Ended:
-        """Let it finish its batch and end; it is killed when that takes longer than `grace_s`."""
-        if self._sock is not None:
-            with contextlib.suppress(OSError):  # closed by its owner
-                self._sock.shutdown(socket.SHUT_WR)
-        done, _ = await asyncio.wait({self.ended}, timeout=grace_s)
-        if not done:
-            self.kill()
-        return await asyncio.shield(self.ended)
 
     def ended_by(self, event: Mapping[str, Any]) -> Ended:
         """How it ended, from the template's report and the group's count of kills for memory."""

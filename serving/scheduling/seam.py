@@ -91,7 +91,6 @@ class Kind(enum.Enum):
 
     LOAD = "load"
     INFER = "infer"
-    UNLOAD = "unload"
 
 
 class Part(NamedTuple):
@@ -103,16 +102,13 @@ class Part(NamedTuple):
 
 
 class Action(NamedTuple):
-    """One thing that a worker shall do, within its window (an open window is 0 to infinity)."""
+    """One thing that a worker shall do."""
 
     id: int
     kind: Kind
     worker: int
     model: ModelId
     parts: tuple[Part, ...]
-    earliest_s: float
-    latest_s: float
-    expected_s: float
 
 
 class Reason(enum.Enum):

@@ -2,7 +2,7 @@
 
 A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
 waited `batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the
-model once, when it comes up, and windows are open. A request whose deadline passes is refused
+model once, when it comes up. A request whose deadline passes is refused
 wherever it is; the parts of a lost worker are given to another worker once.
 
 The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
@@ -201,7 +201,7 @@ class AdaptiveScheduler:
     def _load(self, worker: Worker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
+        return Action(action, Kind.LOAD, worker.id, self._model, ())
 
     def _infer(self, worker: Worker) -> Action:
         action = self._next_action()
@@ -212,4 +212,4 @@ class AdaptiveScheduler:
         worker.last_turn = action
         self._batches[action] = _Batch(worker, entries)
         parts = tuple([part for _, part in entries])
-        return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, 0.0)
+        return Action(action, Kind.INFER, worker.id, self._model, parts)

@@ -115,19 +115,13 @@ async def test_a_replica_is_there_and_answers(home, converse, path, frame):
     assert not _is_alive(replica.pid)
 
 
-async def test_stop_lets_a_replica_end_in_order(home):
-    """A stopped replica exits by itself."""
-    replica = await _start(home)
-    assert await replica.stop(WAIT_S) == Ended(reason="exit", text="exited in order")
-    replica.sock.close()
-
-
-async def test_stop_kills_what_does_not_end(home, converse, path, frame):
-    """A replica that is stuck in its model is killed when the grace is over."""
+async def test_kill_ends_what_is_stuck_in_its_model(home, converse, path, frame):
+    """A replica whose model does not return is ended by kill, and its end says that we asked for it."""
     replica = await _start(home)
     talk = await _talk(replica, converse, path)
     talk.send([frame(("x", "UINT8", (1, 1), b"\4"))])
-    ended = await replica.stop(0.05)
+    replica.kill()
+    ended = await _end(replica)
     assert (ended.reason, "as asked" in ended.text) == ("killed", True)
     replica.sock.close()
 
@@ -166,8 +160,8 @@ async def test_requests_to_end_are_left_to_the_gateway(home):
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(replica.pid, number)
         os.kill(home._nest.forker.pid, number)
-    assert await replica.stop(WAIT_S) == Ended(reason="exit", text="exited in order")
     replica.sock.close()
+    assert await _end(replica) == Ended(reason="exit", text="exited in order")
 
 
 @pytest.mark.parametrize(
@@ -223,10 +217,10 @@ async def test_limits_change_live(home):
         replica.set_limits(cpu=1e6, memory_mb=1)
     groups = replica.group.directories
     assert all(group.exists() for group in groups)
-    await replica.stop(WAIT_S)
+    replica.sock.close()
+    await _end(replica)
     assert not any(group.exists() for group in groups)
     assert replica.usage().cpu_s >= usage.cpu_s
-    replica.sock.close()
 
 
 async def test_many_start_together(home):
@@ -368,6 +362,6 @@ async def test_a_runtime_with_threads_is_spawned(tmp_path, monkeypatch):
     await home.open("echo")
     assert not home._nest.forker.forks
     replica = await _start(home)
-    assert await replica.stop(WAIT_S) == Ended(reason="exit", text="exited in order")
     replica.sock.close()
+    assert await _end(replica) == Ended(reason="exit", text="exited in order")
     await home.close()
