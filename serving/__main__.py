@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import json
-import logging
 import pathlib
 import sys
 from collections.abc import Sequence
@@ -20,27 +18,9 @@ import yaml
 
 from serving import __version__, zoo
 from serving.errors import InvalidSettings, ServingError, UnknownModel
+from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
-
-_STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
-
-
-class JsonLines(logging.Formatter):
-    """One JSON object per event, with its fields."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """The line."""
-        event: dict[str, Any] = {
-            "at": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "room": record.name,
-        }
-        event |= {k: v for k, v in record.__dict__.items() if k not in _STANDARD}
-        if record.exc_info:
-            event["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(event, default=str)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -98,9 +78,7 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = parser().parse_args(argv)
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=arguments.log_level.upper(), handlers=[handler])
+    log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
         card = zoo.find(arguments.model)

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from serving.replica import host
+from serving.replica.log_lines import log_lines
 
 log = logging.getLogger(__name__)
 
@@ -80,32 +81,6 @@ def ignore_requests_to_end() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def log_lines() -> None:
-    """Log to stderr, one JSON object per event, as the gateway does."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(_JsonLines())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
-
-
-class _JsonLines(logging.Formatter):
-    """One JSON object per event, as the gateway writes them."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        event: dict[str, object] = {
-            "at": round(record.created, 3),
-            "level": record.levelname.lower(),
-            "event": record.getMessage(),
-            "room": record.name,
-            "pid": os.getpid(),
-        }
-        for name in ("error", "model", "items"):
-            if hasattr(record, name):
-                event[name] = getattr(record, name)
-        if record.exc_info:
-            event["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(event, default=str)
-
-
 if __name__ == "__main__":
-    log_lines()
+    log_lines(logging.WARNING)
     sys.exit(become(json.loads(sys.argv[1]), parent=int(sys.argv[2])))

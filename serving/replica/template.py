@@ -40,6 +40,7 @@ from typing import Any
 
 from serving import models
 from serving.replica import child
+from serving.replica.log_lines import log_lines
 
 log = logging.getLogger(__name__)
 
@@ -202,7 +203,7 @@ def main() -> None:
     """Run the template with the arguments of the command line."""
     began_s = time.monotonic()
     descriptor, kind, directory, *groups = sys.argv[1:]
-    child.log_lines()
+    log_lines(logging.WARNING)
     child.ignore_requests_to_end()
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
