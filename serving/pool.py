@@ -203,7 +203,8 @@ class Pool:
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
-                self._limit(member, limits)
+                if member.state != "ended" and not self._limit(member, limits):
+                    log.warning("limits cannot be put back", extra={"worker": member.worker})
             raise
         self._settings = settings
         if not keep_learnt:

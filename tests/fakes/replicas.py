@@ -55,7 +55,7 @@ class FakeReplica:
         return Usage()
 
     def set_limits(self, *, cpu, memory_mb):
-        if self.home.refuse_limits:
+        if self.worker in self.home.refuse_limits:
             raise LimitsUnavailable("the fake kernel refuses")
         self.limits = (cpu, memory_mb)
 
@@ -114,7 +114,7 @@ class FakeHome:
         self.entry_status = 0
         self.load_error = None
         self.die_on_batch = False
-        self.refuse_limits = False
+        self.refuse_limits = set()
         self.hold = threading.Event()
         self.release = threading.Event()
 

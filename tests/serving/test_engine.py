@@ -39,6 +39,22 @@ def states(running):
     return sorted(replica["state"] for replica in replicas)
 
 
+class SlowHome(FakeHome):
+    """A home whose starts wait for `go` once `waits` is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.waits = False
+        self.starts = 0
+        self.go = threading.Event()
+
+    async def start(self, worker, **wanted):
+        self.starts += 1
+        while self.waits and not self.go.is_set():
+            await asyncio.sleep(0.005)
+        return await super().start(worker, **wanted)
+
+
 def test_settings_are_shown_and_changed():
     """GET shows what is in force with its generation; PATCH changes it and counts on."""
     with gateway() as running:
@@ -170,10 +186,50 @@ def test_fresh_replicas_are_new_ones():
 def test_limits_that_the_kernel_refuses_are_met_by_new_replicas():
     """A live limit that cannot be set is not an error: a new replica starts under it."""
     with gateway({"replica.cpu": 1.0}, home := FakeHome()) as running:
-        home.refuse_limits = True
+        home.refuse_limits = {1}
         assert patch(running, {"replica.cpu": 0.5})[0] == 200
         assert len(home.replicas) == 2
         assert home.replicas[1].limits == (0.5, None)
+
+
+def limits(home):
+    return [replica.limits for replica in home.replicas if not replica.ended.done()]
+
+
+def test_limits_are_put_back_when_the_change_fails():
+    """Half of the limits are changed, one is refused, its successor cannot start: all are as before."""
+    home = FakeHome()
+    with gateway({"replica.count": 3, "replica.cpu": 1.0}, home) as running:
+        home.refuse_limits = {2}
+        home.load_error = "the file is broken"
+        assert patch(running, {"replica.cpu": 0.5})[0] == 409
+        assert limits(home) == [(1.0, None)] * 3
+        assert len(home.replicas) == 4
+        home.refuse_limits, home.load_error = set(), None
+        assert patch(running, {"replica.cpu": 0.5})[0] == 200
+        assert limits(home) == [(0.5, None)] * 3
+        assert len(home.replicas) == 4
+
+
+def test_limits_that_cannot_be_put_back_are_remembered_as_they_are(caplog):
+    """A replica that uses more than it had keeps what it has, until a change gives it a successor."""
+    home = SlowHome()
+    with gateway({"replica.count": 1, "replica.memory_mb": 64}, home) as running:
+        home.waits = True
+        home.load_error = "the file is broken"
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            change = pool.submit(patch, running, {"replica.memory_mb": 128, "replica.count": 2})
+            assert until(lambda: home.starts == 2)
+            assert limits(home) == [(None, 128)]
+            home.refuse_limits = {1}
+            home.go.set()
+            assert change.result(10)[0] == 409
+        assert "limits cannot be put back" in caplog.text
+        assert limits(home) == [(None, 128)]
+        assert running.request("POST", INFER, body())[0] == 200
+        home.load_error = None
+        assert patch(running, {"replica.count": 2})[0] == 200
+        assert limits(home) == [(None, 64)] * 2
 
 
 def test_a_dead_replica_is_replaced_and_its_work_given_to_another_once():
@@ -193,22 +249,6 @@ def test_a_dead_replica_is_replaced_and_its_work_given_to_another_once():
         assert [death["reason"] for death in deaths] == ["oom"]
         metrics = running.request("GET", "/metrics", admin=True)[2].decode()
         assert 'luthier_replica_deaths_total{model="echo",reason="oom"} 1.0' in metrics
-
-
-class SlowHome(FakeHome):
-    """A home whose starts wait for `go` once `waits` is set."""
-
-    def __init__(self):
-        super().__init__()
-        self.waits = False
-        self.starts = 0
-        self.go = threading.Event()
-
-    async def start(self, worker, **wanted):
-        self.starts += 1
-        while self.waits and not self.go.is_set():
-            await asyncio.sleep(0.005)
-        return await super().start(worker, **wanted)
 
 
 def deaths(running):
