@@ -11,6 +11,8 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
+from tuner.settings import StudySettings
+
 EXPECTED_OVERHEAD_S = 0.5
 """Of a trial before any was seen: new replicas, the proposal, and keeping the result."""
 EXPECTED_START_S = 1.6
@@ -29,6 +31,18 @@ class Budget:
     load_s: float
     """Warm-up and measured time of one launch."""
     pairs: int
+
+    @classmethod
+    def of(cls, settings: StudySettings) -> Budget:
+        """What the settings allow."""
+        measurement = settings.measurement
+        return cls(
+            trials=settings.search.trials,
+            initial=settings.search.first_trials,
+            max_time_s=settings.search.max_time_s,
+            load_s=measurement.warmup_s + measurement.seconds,
+            pairs=measurement.pairs,
+        )
 
     def trial_s(self, walls_s: Sequence[float]) -> float:
         """Expected time of one trial, from those that were seen."""

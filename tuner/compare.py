@@ -16,13 +16,17 @@ import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 
-from tuner import inputs, study, verification
+from tuner import inputs, verification
 from tuner import objective as objectives
 from tuner.bench import Bench, Launch
+from tuner.budget import Budget
+from tuner.creation import environment_facts, folder_of, named
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
+from tuner.interruption import resumable
 from tuner.measurement import comparison
 from tuner.measurement.winners import best_so_far, differences
+from tuner.preparation import bench_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
@@ -31,6 +35,7 @@ from tuner.store.study_store import StudyStore
 from tuner.values import (
     ComparisonRecord,
     Configuration,
+    FreshStart,
     SamplerRun,
 )
 
@@ -66,17 +71,15 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         Interrupted: a signal came; the trials so far are kept.
     """
     card = inputs.card_of(order.settings.target.model)
-    settings = study.named(
-        order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-"
-    )
-    folder = study.folder_of(settings)
+    settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
+    folder = folder_of(settings)
     if folder.exists():
         raise StudyExists(folder.name)
-    with study.resumable(None), study.bench_of(settings) as bench:
-        arena, payloads, served = study.prepared(bench, settings, card, terminal)
+    with resumable(None), bench_of(settings) as bench:
+        arena, payloads, served = prepared(bench, settings, card, terminal)
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
-        environment = study.environment_facts(served)
+        environment = environment_facts(served)
         asked = {**settings.nested(), "samplers": list(order.samplers), "repeats": order.repeats}
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
         with folder.locked():
@@ -96,7 +99,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.objective)),
-            notes=(*arena.notes, *study.notes_of(payloads, served)),
+            notes=(*arena.notes, *notes_of(payloads, served)),
             environment=environment,
             settings=asked,
         )
@@ -140,7 +143,7 @@ def _begun(
     repeat: int,
 ) -> _Run:
     mine = _searching(settings, sampler, repeat)
-    budget = dataclasses.replace(study.budget_of(mine), max_time_s=math.inf)
+    budget = dataclasses.replace(Budget.of(mine), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
         database=folder.database,
@@ -200,10 +203,14 @@ def _remeasured(
     progress: Progress,
     terminal: Terminal,
 ) -> verification.Rounds:
-    def report(number: int, role: str, launch: Launch) -> None:
+    def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         terminal.check()
         progress.verification(
-            number, rounds * len(winners), role, launch.outcome, launch.measurement
+            len(starts),
+            rounds * len(winners),
+            starts[-1].role,
+            launch.outcome,
+            launch.measurement,
         )
 
     if not winners:

@@ -68,7 +68,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
-        self._little_to_gain = 0
+        self._gains = list(store.guided_gains())
         self._last_end_s: float | None = None
 
     def prepare(self, settings: SearchSettings) -> None:
@@ -84,7 +84,7 @@ class Search:
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
-        if self._little_to_gain >= STOP_AFTER:
+        if self._has_little_to_gain():
             return (
                 f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
                 f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
@@ -105,14 +105,14 @@ class Search:
         proposed = self.store.ask(
             self.arena.distributions, else_origin="initial" if is_initial else "guided"
         )
-        if proposed.origin == "guided":
-            self._watch_gain()
         launch = self._bench.launch(proposed.configuration)
         self._keep_records(proposed.trial.number, launch)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
         trial = self.store.tell(proposed, self._result(launch, wall_s))
         self.walls_s.append(wall_s)
+        if trial.origin == "guided":
+            self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)
         _log.info(
             "trial ended",
@@ -168,10 +168,12 @@ class Search:
             started_at=launch.started_at,
         )
 
-    def _watch_gain(self) -> None:
-        gain = getattr(self.store.study.sampler, "largest_expected_improvement", None)
-        is_little = gain is not None and gain < self._stop_ei
-        self._little_to_gain = self._little_to_gain + 1 if is_little else 0
+    def _has_little_to_gain(self) -> bool:
+        """Whether the last guided proposals, of earlier commands too, promised too little."""
+        last = self._gains[-STOP_AFTER:]
+        return len(last) == STOP_AFTER and all(
+            gain is not None and gain < self._stop_ei for gain in last
+        )
 
     def _keep_records(self, number: int, launch: Launch) -> None:
         if self._folder is not None and launch.records is not None:

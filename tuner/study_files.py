@@ -17,13 +17,22 @@ from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.values import Configuration, KnobInfo, RequestRecords, StudyRecord, Trial, Verdict
+from tuner.values import (
+    Configuration,
+    Ending,
+    KnobInfo,
+    RequestRecords,
+    StudyRecord,
+    Trial,
+    Verdict,
+)
 
 UNFINISHED = (
     "the study is not finished: its best is the lowest measurement so far, which flatters it; "
     "go on with `tune resume`"
 )
 VERDICT_FILE = "verdict.json"
+ENDING_FILE = "verification/launches.json"
 ROLES = ("default", "best")
 
 
@@ -45,11 +54,16 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
         url: storage URL to use instead of the kept one, whose password is not kept.
 
     Raises:
-        UnknownStudy, StorageFailed: it is not there or cannot be reached.
+        WrongUse: the folder has no trials.
+        UnknownStudy, StorageFailed: the storage does not have it or cannot be reached.
     """
-    return StudyStore.open_study(
-        folder.name, database=folder.database, url=url or settings.store.storage
-    )
+    url = url or settings.store.storage
+    if url is None and not folder.database.exists():
+        raise WrongUse(
+            f"{folder.path} holds no trials: what made it was ended too early; "
+            "begin anew with the same command and --fresh"
+        )
+    return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
 
 def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any]:
@@ -79,6 +93,25 @@ def check_same_space(store: StudyStore, arena: Arena) -> None:
                 f"the study searched {name} over {before.get(name)}, on this machine it is "
                 f"{now.get(name)}: go on where it was begun, or start a new study"
             )
+
+
+def keep_ending(folder: RunFolder, ending: Ending) -> None:
+    """Keep that the search has ended, and the fresh starts of the verification so far."""
+    folder.write_json(ENDING_FILE, ending.as_json())
+
+
+def ending_of(folder: RunFolder) -> Ending | None:
+    """What `keep_ending` kept; None while the study searches.
+
+    Raises:
+        WrongUse: the file is broken.
+    """
+    data = folder.read_json(ENDING_FILE)
+    try:
+        return None if data is None else Ending.from_json(data)
+    except (KeyError, TypeError) as error:
+        path = folder.path / ENDING_FILE
+        raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
 
 
 def keep_end(

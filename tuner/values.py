@@ -187,6 +187,62 @@ class Trial:
     """Unix time, for people; never used for durations."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FreshStart:
+    """One launch of the verification, on a server of its own."""
+
+    role: str
+    outcome: Outcome
+    measurement: Measurement | None
+    """None where the outcome is not ok."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FreshStart:
+        """Inverse of `as_json`."""
+        measurement = data["measurement"]
+        return cls(
+            role=data["role"],
+            outcome=Outcome(**data["outcome"]),
+            measurement=None if measurement is None else Measurement.from_json(measurement),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """A study whose search has ended: what is verified, and the fresh starts so far."""
+
+    stopped: str
+    """Why the search ended."""
+    best: Configuration | None
+    """What the search recommends; None where no trial was ok."""
+    pairs: int
+    """Fresh starts that default and best get each."""
+    starts: tuple[FreshStart, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {
+            "stopped": self.stopped,
+            "best": None if self.best is None else dict(self.best),
+            "pairs": self.pairs,
+            "starts": [start.as_json() for start in self.starts],
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Ending:
+        """Inverse of `as_json`."""
+        return cls(
+            stopped=data["stopped"],
+            best=None if data["best"] is None else Configuration(data["best"]),
+            pairs=data["pairs"],
+            starts=tuple(map(FreshStart.from_json, data["starts"])),
+        )
+
+
 VerdictOutcome = Literal["better", "worse", "no difference shown"]
 
 

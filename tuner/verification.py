@@ -3,21 +3,23 @@ difference with an interval.
 
 Each round launches every configuration once, and the next round in the opposite order (for two: A B
 B A), so that a machine that drifts favours neither. A round in which a launch failed does not
-count, and is said. In: a bench, configurations by role. Out: measurements by role, of equal number,
-paired by round. What the pairs show is computed in `tuner.measurement.comparison`.
+count, and is said. The order follows from the number of a launch alone, so that a verification that
+was interrupted goes on behind its last launch. In: a bench, configurations by role. Out:
+measurements by role, of equal number, paired by round. What the pairs show is computed in
+`tuner.measurement.comparison`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.bench import Launch
-from tuner.values import Configuration, Measurement
+from tuner.values import Configuration, FreshStart, Measurement
 
-Report = Callable[[int, str, Launch], None]
-"""Called after each launch with its number from 1, the role and what it gave."""
+Report = Callable[[Sequence[FreshStart], Launch], None]
+"""Called after each launch with all fresh starts so far, its own the last, and with what it gave."""
 
 
 class StartsFresh(Protocol):
@@ -43,27 +45,52 @@ class Rounds:
 
 
 def alternate(
-    bench: StartsFresh, configurations: Mapping[str, Configuration], *, rounds: int, report: Report
+    bench: StartsFresh,
+    configurations: Mapping[str, Configuration],
+    *,
+    rounds: int,
+    report: Report,
+    done: Sequence[FreshStart] = (),
 ) -> Rounds:
-    """Launch all configurations in every round, each on a server of its own."""
-    found: dict[str, list[Measurement]] = {role: [] for role in configurations}
-    failures: list[str] = []
-    number = 0
+    """Launch all configurations in every round, each on a server of its own.
+
+    Args:
+        bench: starts the servers.
+        configurations: by role.
+        rounds: in all, with those that are done.
+        report: hears of every launch.
+        done: fresh starts of an earlier command, in their order; they are not launched again.
+    """
+    starts = list(done)
+    for role in list(order(tuple(configurations), rounds))[len(starts) :]:
+        launch = bench.launch_fresh(configurations[role])
+        starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
+        report(tuple(starts), launch)
+    return counted(starts, tuple(configurations))
+
+
+def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
+    """Role of each launch: A B B A A B ..."""
     for index in range(rounds):
-        order = list(configurations.items())
-        seen: dict[str, Measurement] = {}
-        for role, configuration in order if index % 2 == 0 else reversed(order):
-            launch = bench.launch_fresh(configuration)
-            number += 1
-            report(number, role, launch)
-            if launch.measurement is None:
-                failures.append(f"{role}: {launch.outcome.reason}")
-            else:
-                seen[role] = launch.measurement
-        if len(seen) == len(configurations):
+        yield from roles if index % 2 == 0 else reversed(roles)
+
+
+def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
+    """Fresh starts by role, without the rounds in which one of them failed."""
+    found: dict[str, list[Measurement]] = {role: [] for role in roles}
+    size = len(roles)
+    for first in range(0, len(starts), size):
+        seen = {
+            start.role: start.measurement
+            for start in starts[first : first + size]
+            if start.measurement is not None
+        }
+        if len(seen) == size:
             for role, measurement in seen.items():
                 found[role].append(measurement)
     return Rounds(
         measurements={role: tuple(measurements) for role, measurements in found.items()},
-        failures=tuple(failures),
+        failures=tuple(
+            f"{start.role}: {start.outcome.reason}" for start in starts if start.measurement is None
+        ),
     )

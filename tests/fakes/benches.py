@@ -67,6 +67,11 @@ class ToyBench:
         )
 
     launch_fresh = launch
+    address = None
+    """No server listens."""
+
+    def close(self) -> None:
+        """Nothing to end."""
 
 
 def arena(text: str = SPACE) -> Arena:

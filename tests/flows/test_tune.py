@@ -25,6 +25,13 @@ TUNE = (sys.executable, "-m", "tuner.cli")
 SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
+SPACE = """
+name: two
+knobs:
+  batching.timeout_us: {type: int, choices: [0, 2000, 4000, 6000], default: 6000, unit: us}
+  batching.max_size: {type: int, choices: [8], default: 8, unit: items}
+"""
+"""The default waits for a batch that never fills: any other configuration is quicker."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -239,6 +246,30 @@ def test_kill_loses_the_running_trial_and_leaves_no_process(tmp_path: pathlib.Pa
     after = states(tmp_path, "k")
     assert after.count("COMPLETE") + after.count("PRUNED") == 6
     assert after.count("FAIL") == kept.count("RUNNING") <= 1
+
+
+def test_kill_in_the_verification_keeps_the_fresh_starts_before_it(tmp_path: pathlib.Path) -> None:
+    """After `kill -9` behind the third fresh start, resume launches what is missing and no trial."""
+    budget = ("--trials", "4", "--initial", "4", "--pairs", "4", "--space", "two.yaml")
+    (tmp_path / "two.yaml").write_text(SPACE, encoding="utf-8")
+    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "v")
+    assert process.stderr is not None
+    lines = [next(process.stderr)]
+    while not lines[-1].startswith("verify 3/8"):
+        lines.append(next(process.stderr))
+    process.kill()
+    process.communicate()
+    before = json.loads((tmp_path / "runs/v/verification/launches.json").read_text())
+    assert len(before["starts"]) >= 3
+    resumed = tune(tmp_path, "resume", "v", "--json")
+    assert resumed.code == 0, resumed.err
+    verified = [line.split()[1] for line in resumed.err.splitlines() if line.startswith("verify")]
+    assert verified == [f"{number}/8" for number in range(len(before["starts"]) + 1, 9)]
+    answer = json.loads(resumed.out)
+    assert answer["best"] == before["best"]
+    kept = [start["measurement"] for start in before["starts"] if start["role"] == "default"]
+    assert answer["verdict"]["default"][: len(kept)] == kept
+    assert states(tmp_path, "v") == ["COMPLETE"] * 4
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -98,6 +98,16 @@ def test_little_to_gain_ends_the_search_early(tmp_path: pathlib.Path) -> None:
     assert [trial.origin for trial in search.trials][-STOP_AFTER:] == ["guided"] * STOP_AFTER
 
 
+def test_what_little_was_to_gain_is_remembered_over_an_interruption(tmp_path: pathlib.Path) -> None:
+    """Guided proposals of a process that was killed count: the search ends where it would have ended."""
+    search = search_of(tmp_path, ToyBench(interrupt_at=7), sampler="gp", stop_ei=0.9)
+    with pytest.raises(KeyboardInterrupt):
+        run_out(search)
+    assert [trial.origin for trial in search.trials][-2:] == ["guided"] * 2
+    again = search_of(tmp_path, ToyBench(), sampler="gp", stop_ei=0.9)
+    assert "ended early after 8 of 12 trials" in run_out(again)
+
+
 def test_the_gp_recommends_a_configuration_that_worked(tmp_path: pathlib.Path) -> None:
     """What is recommended was measured, and is better than the default by the toy's own law."""
     search = search_of(tmp_path, ToyBench(), sampler="gp")

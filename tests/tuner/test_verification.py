@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Sequence
+
+import pytest
 
 from tests.fakes.benches import ToyBench
 from tuner.bench import Launch
-from tuner.values import Configuration, Outcome
-from tuner.verification import alternate
+from tuner.values import Configuration, FreshStart, Outcome
+from tuner.verification import alternate, counted
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
@@ -21,7 +25,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
         bench,
         {"default": ONE, "best": TWO},
         rounds=4,
-        report=lambda number, role, _: seen.append((number, role)),
+        report=lambda starts, _: seen.append((len(starts), starts[-1].role)),
     )
     assert bench.launched == [ONE, TWO, TWO, ONE] * 2
     assert [number for number, _ in seen] == list(range(1, 9))
@@ -49,3 +53,34 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     assert rounds.counted == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
     assert rounds.failures == ("best: peak 64 MiB",)
+
+
+@pytest.mark.parametrize("interrupted_at", range(8))
+def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_at: int) -> None:
+    """Whatever was launched is not launched again, and the rounds are the same as without a break."""
+    sides = {"default": ONE, "best": TWO}
+    kept: list[FreshStart] = []
+
+    def keep(starts: Sequence[FreshStart], _launch: Launch) -> None:
+        kept[:] = starts
+
+    first = ToyBench(interrupt_at=interrupted_at)
+    with pytest.raises(KeyboardInterrupt):
+        alternate(first, sides, rounds=4, report=keep)
+    assert len(kept) == interrupted_at
+    done = tuple(kept)
+    second = ToyBench(seed=1)
+    rounds = alternate(second, sides, rounds=4, report=keep, done=done)
+    assert first.launched + second.launched == [ONE, TWO, TWO, ONE] * 2
+    assert tuple(kept[:interrupted_at]) == done
+    assert rounds == counted(kept, tuple(sides))
+    assert rounds.counted == 4
+
+
+def test_a_fresh_start_survives_its_file() -> None:
+    """With a measurement and without one."""
+    seen: list[FreshStart] = []
+    alternate(FailsOnce(), {"one": ONE}, rounds=3, report=lambda starts, _: seen.append(starts[-1]))
+    assert [start.measurement is None for start in seen] == [False, False, True]
+    for start in seen:
+        assert FreshStart.from_json(json.loads(json.dumps(start.as_json()))) == start

@@ -14,8 +14,8 @@ from tuner.commands.said import Said
 from tuner.commands.study import finite
 from tuner.doctor import Finding
 from tuner.errors import WrongUse
+from tuner.interruption import resumable
 from tuner.progress import Terminal
-from tuner.study import resumable
 
 FEWEST_LAUNCHES = 2
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}

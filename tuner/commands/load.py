@@ -19,6 +19,7 @@ from serving.values import Signature
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import LoadFailed, TunerError, WrongUse
+from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.measurement import host
 from tuner.measurement.doubts import doubts
@@ -26,7 +27,6 @@ from tuner.measurement.outcome import measure_outcome
 from tuner.progress import Terminal
 from tuner.report import wording
 from tuner.settings import MeasurementSettings
-from tuner.study import resumable
 from tuner.traffic import payload_files, payloads
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads

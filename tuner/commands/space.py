@@ -11,12 +11,12 @@ from tuner.bench import Bench
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
+from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.progress import Terminal
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
-from tuner.study import resumable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

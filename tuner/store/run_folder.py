@@ -73,6 +73,7 @@ class RunFolder:
         self.runs_dir = runs_dir
         self.name = name
         self.path = runs_dir / name
+        self._is_new_place = False
 
     @property
     def database(self) -> pathlib.Path:
@@ -113,6 +114,7 @@ class RunFolder:
         Raises:
             StorageFailed: it cannot be written; what had been written is removed again.
         """
+        self._is_new_place = not self.runs_dir.exists()
         with storage_errors(f"study folder {self.path}"):
             self.runs_dir.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
@@ -122,8 +124,15 @@ class RunFolder:
                 settings_file, MARK + "\n" + yaml.safe_dump(dict(settings), sort_keys=False)
             )
         except BaseException:
-            shutil.rmtree(self.path, ignore_errors=True)
+            self.discard()
             raise
+
+    def discard(self) -> None:
+        """Remove what `create` has just made, as far as can be; never raises, so that the error before it is seen."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._is_new_place:
+            with contextlib.suppress(OSError):
+                self.runs_dir.rmdir()
 
     def delete(self) -> None:
         """Remove the study with all its files.

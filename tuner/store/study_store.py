@@ -38,7 +38,7 @@ Sampler = BaseSampler
 Distributions = Mapping[str, BaseDistribution]
 """Parameter -> its distribution, the form in which a space is given to Optuna."""
 PROPOSAL = "sampler:proposal"
-"""User attribute in which a sampler keeps what it proposed, `origin` among it."""
+"""User attribute in which a sampler keeps what it proposed: `origin`, and what it expected to gain."""
 BUSY_TIMEOUT_S = 20.0
 """How long SQLite waits for a reader (a dashboard) to let go."""
 
@@ -50,6 +50,9 @@ class Proposed:
     trial: optuna.Trial
     configuration: Configuration
     origin: str
+    gain: float | None
+    """The largest improvement that the sampler expected of any configuration, as a share of the
+    best; None where it tells none."""
 
 
 class StudyStore:
@@ -140,7 +143,7 @@ class StudyStore:
             trial.set_user_attr("configuration", dict(configuration))
             if attrs.get("origin") != origin:
                 trial.set_user_attr("origin", origin)
-        return Proposed(trial=trial, configuration=configuration, origin=origin)
+        return Proposed(trial=trial, configuration=configuration, origin=origin, gain=_gain(attrs))
 
     def tell(self, proposed: Proposed, result: TrialResult) -> Trial:
         """End a trial with its result."""
@@ -203,12 +206,23 @@ class StudyStore:
             return bool(self.study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
 
     def used_s(self) -> float:
-        """Seconds that trials took so far, over all processes that ran the study."""
+        """Seconds of the study so far, over all processes that ran it, as they were kept."""
         with _storage_errors(self._where):
-            durations = [
-                t.duration for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)
-            ]
-        return sum(duration.total_seconds() for duration in durations if duration is not None)
+            return float(self.study.user_attrs.get("used_s", 0.0))
+
+    def keep_used_s(self, seconds: float) -> None:
+        """Keep the seconds that the study has used so far."""
+        with _storage_errors(self._where):
+            self.study.set_user_attr("used_s", seconds)
+
+    def guided_gains(self) -> tuple[float | None, ...]:
+        """`Proposed.gain` of the guided trials that ended, by number."""
+        with _storage_errors(self._where):
+            frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
+        frozen.sort(key=lambda trial: trial.number)
+        return tuple(
+            _gain(trial.user_attrs) for trial in frozen if trial.user_attrs["origin"] == "guided"
+        )
 
 
 def delete(name: str, *, url: str) -> None:
@@ -227,6 +241,11 @@ def without_password(url: str) -> str:
         return sqlalchemy.engine.make_url(url).render_as_string(hide_password=True)
     except sqlalchemy.exc.ArgumentError:
         return url
+
+
+def _gain(attributes: Mapping[str, Any]) -> float | None:
+    found = attributes.get(PROPOSAL, {}).get("largest_expected_improvement")
+    return None if found is None else float(found)
 
 
 def _storage(database: pathlib.Path, url: str | None) -> RDBStorage:

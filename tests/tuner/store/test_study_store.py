@@ -132,3 +132,14 @@ def test_a_storage_that_cannot_be_reached_is_one_line(tmp_path: pathlib.Path) ->
     assert "\n" not in str(caught.value)
     shown = study_store.without_password("postgresql://u:secret@h/db")
     assert "secret" not in shown
+
+
+def test_the_time_used_is_kept_with_the_study(tmp_path: pathlib.Path) -> None:
+    """What one process kept the next one reads; how long trials lay interrupted does not count."""
+    store = created(tmp_path)
+    assert store.used_s() == 0
+    store.ask(DISTRIBUTIONS, else_origin="initial")
+    store.keep_used_s(12.5)
+    reopened = StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
+    reopened.give_up_running("killed")
+    assert reopened.used_s() == 12.5

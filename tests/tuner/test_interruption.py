@@ -1,0 +1,48 @@
+"""What a signal leaves, in words."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tuner import interruption
+from tuner.errors import Interrupted
+from tuner.store.run_folder import RunFolder
+
+
+def interrupted(folder: RunFolder | None, kept: str = interruption.EVERYTHING) -> str:
+    """What is said of a signal."""
+    with pytest.raises(Interrupted) as caught, interruption.resumable(folder, kept):
+        raise KeyboardInterrupt
+    return str(caught.value)
+
+
+def test_without_a_study_nothing_was_kept(tmp_path: pathlib.Path) -> None:
+    """A command without a study, and a study whose folder is not there yet."""
+    assert interrupted(None) == "interrupted; nothing was kept"
+    assert interrupted(RunFolder(tmp_path, "s")) == "interrupted; nothing was kept"
+
+
+def test_from_the_folder_on_the_way_to_go_on_is_said(tmp_path: pathlib.Path) -> None:
+    """As soon as the folder is a study, whatever has been measured by then."""
+    folder = RunFolder(tmp_path, "s")
+    folder.create({}, {})
+    text = interrupted(folder, interruption.NOT_BEGUN)
+    assert text == (
+        f"interrupted; nothing was measured yet; go on with: tune resume s --runs-dir {tmp_path}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ({"trials": 0, "starts": 0, "of": 0}, "no trial had ended"),
+        ({"trials": 1, "starts": 0, "of": 0}, "1 trial is kept"),
+        ({"trials": 4, "starts": 0, "of": 0}, "4 trials are kept"),
+        ({"trials": 4, "starts": 5, "of": 20}, "5 of 20 fresh starts"),
+    ],
+)
+def test_what_is_kept_is_counted(counts: dict[str, int], said: str) -> None:
+    """Trials while it searches, fresh starts while it verifies."""
+    assert said in interruption.kept(**counts)

@@ -1,0 +1,117 @@
+"""The hub with a toy bench: what a signal keeps, in the search and in the verification."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+
+import pytest
+import rich.console
+
+from serving.values import Signature
+from tests.fakes import benches
+from tests.fakes.benches import ToyBench
+from tuner import creation, study, study_files
+from tuner.bench import Served
+from tuner.errors import Interrupted
+from tuner.progress import Progress, Terminal
+from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.store.event_log import EventLog
+from tuner.store.run_folder import RunFolder
+from tuner.study import Setup
+
+SETTINGS = StudySettings(
+    target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
+    search=SearchSettings(sampler="random", trials=6, initial=6, stop_ei=0),
+    measurement=MeasurementSettings(pairs=3),
+)
+SERVED = Served(
+    model="toy",
+    version="1",
+    kind="python",
+    signature=Signature(inputs=(), outputs=()),
+    limits="enforced",
+)
+
+
+@dataclasses.dataclass
+class SlowBench(ToyBench):
+    """Every launch takes some time."""
+
+    def launch(self, configuration):
+        time.sleep(0.02)
+        return super().launch(configuration)
+
+    launch_fresh = launch
+
+
+def setup_of(path: pathlib.Path, bench: ToyBench, *, settings: StudySettings = SETTINGS) -> Setup:
+    """A new study, or one that goes on."""
+    folder, arena = RunFolder(path, "s"), benches.arena()
+    if folder.exists():
+        store = study_files.store_of(folder, settings)
+    else:
+        store = creation.created(folder, settings, arena, SERVED, fresh=False)
+    console = rich.console.Console(quiet=True)
+    return Setup(
+        settings=settings,
+        folder=folder,
+        store=store,
+        arena=arena,
+        bench=bench,
+        payloads=None,
+        terminal=Terminal(console=console, log=EventLog(), check=lambda: None),
+        progress=Progress(console, default=arena.default, objective="mean"),
+        begin_s=time.monotonic() - store.used_s(),
+    )
+
+
+def test_a_signal_before_the_first_result_says_that_there_is_none(tmp_path: pathlib.Path) -> None:
+    """It still names the command that goes on, because the study is there."""
+    with pytest.raises(Interrupted, match=r"no result yet; go on with: tune resume s") as caught:
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=0)))
+    assert "everything" not in str(caught.value)
+
+
+def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> None:
+    """Three trials ended before it."""
+    with pytest.raises(Interrupted, match=r"3 trials are kept; go on with: tune resume s"):
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=3)))
+
+
+def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path) -> None:
+    """After six trials and two fresh starts the next process has four to go, and no trial."""
+    with pytest.raises(Interrupted, match="2 of 6 fresh starts of the verification are kept"):
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=8)))
+    kept = study_files.ending_of(RunFolder(tmp_path, "s"))
+    assert kept is not None
+    bench = ToyBench(seed=1)
+    finished = study._conducted(setup_of(tmp_path, bench))
+    assert len(bench.launched) == 4
+    verdict = finished.record.verdict
+    assert verdict is not None
+    assert (len(verdict.default), len(verdict.best)) == (3, 3)
+    assert verdict.default[0] == kept.starts[0].measurement
+    assert finished.record.best == kept.best
+    assert finished.stopped == kept.stopped
+
+
+def test_the_longest_time_counts_verification_and_interrupted_trials(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Eight launches of at least 20 ms were begun before the signal, one of them for nothing."""
+    with pytest.raises(Interrupted):
+        study._conducted(setup_of(tmp_path, SlowBench(interrupt_at=8)))
+    used_s = study_files.store_of(RunFolder(tmp_path, "s"), SETTINGS).used_s()
+    assert used_s >= 8 * 0.02
+
+
+def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathlib.Path) -> None:
+    """Two trials are there and no third is begun; they are verified all the same."""
+    with pytest.raises(Interrupted):
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=2)))
+    study_files.store_of(RunFolder(tmp_path, "s"), SETTINGS).keep_used_s(1e4)
+    finished = study._conducted(setup_of(tmp_path, ToyBench()))
+    assert "longest time" in finished.stopped
+    assert len(finished.record.trials) == 2

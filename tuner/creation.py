@@ -1,0 +1,106 @@
+"""The beginning of a study on disk: its name, its folder and its store, both or none.
+
+In: settings, the arena, what the engine said. Out: an open `StudyStore` in a new folder. What fails
+in between leaves nothing behind, and the error that is seen is the first one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import pathlib
+from typing import Any
+
+from serving.accelerator import clocks
+from serving.values import ModelCard
+from tuner import inputs, study_files
+from tuner.bench import Served
+from tuner.inputs import Arena
+from tuner.launching import machine
+from tuner.settings import StudySettings
+from tuner.store import study_store
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
+
+
+def named(
+    settings: StudySettings, card: ModelCard, *, now: dt.datetime, prefix: str = ""
+) -> StudySettings:
+    """The settings with a name for the study, and with paths that any working folder understands."""
+    target, store = settings.target, settings.store
+    name = store.study or f"{prefix}{card.name}-c{target.concurrency}-{now:%Y%m%d-%H%M%S}"
+    target = dataclasses.replace(
+        target,
+        model=inputs.absolute_model(target.model, card),
+        space=_absolute(target.space),
+        payload=_absolute(target.payload),
+    )
+    return dataclasses.replace(
+        settings, target=target, store=dataclasses.replace(store, study=name)
+    )
+
+
+def folder_of(settings: StudySettings) -> RunFolder:
+    """The folder of a named study; nothing is made yet."""
+    assert settings.store.study is not None
+    return RunFolder(pathlib.Path(settings.store.runs_dir), settings.store.study)
+
+
+def created(
+    folder: RunFolder, settings: StudySettings, arena: Arena, served: Served, *, fresh: bool
+) -> StudyStore:
+    """Make the folder and the store.
+
+    Args:
+        folder: of the study.
+        settings: of the study; a storage's password is used and not kept.
+        arena: the space, kept as it is searched.
+        served: what the engine said of itself.
+        fresh: whether a study of the same name is deleted first.
+
+    Raises:
+        StudyExists: the storage has a study of that name.
+        WrongUse: `fresh`, and the folder is no study of ours.
+        StorageFailed: it cannot be written.
+    """
+    url = settings.store.storage
+    if fresh:
+        _delete(folder, url)
+    kept_url = None if url is None else study_store.without_password(url)
+    kept = dataclasses.replace(
+        settings, store=dataclasses.replace(settings.store, storage=kept_url)
+    )
+    folder.create(kept.nested(), environment_facts(served))
+    try:
+        folder.write_text("space.yaml", arena.text)
+        return StudyStore.create(
+            folder.name,
+            database=folder.database,
+            url=url,
+            facts=study_files.facts_of(settings, arena, served.model),
+        )
+    except BaseException:
+        folder.discard()
+        raise
+
+
+def environment_facts(served: Served) -> dict[str, Any]:
+    """What `environment.json` holds."""
+    found = clocks.supported_clocks_mhz()
+    return {
+        **machine.describe(machine.read()),
+        "limits": served.limits,
+        "gpu": found if isinstance(found, str) else {"clocks_mhz": list(found)},
+    }
+
+
+def _delete(folder: RunFolder, url: str | None) -> None:
+    if folder.exists():
+        with folder.locked():
+            folder.delete()
+    if url is not None:
+        study_store.delete(folder.name, url=url)
+
+
+def _absolute(path: str | None) -> str | None:
+    return None if path is None else str(pathlib.Path(path).absolute())

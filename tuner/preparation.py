@@ -1,0 +1,102 @@
+"""Everything that stands before the first launch: inputs checked, the engine started, the space
+bound to this machine.
+
+In: settings and the model's card. Out: an arena, payloads, and what the engine said of itself; the
+bench serves and is told what to send. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from serving.values import ModelCard
+from tuner import inputs, probe
+from tuner.bench import Bench, Served
+from tuner.errors import LaunchFailed
+from tuner.inputs import Arena
+from tuner.launching import machine
+from tuner.progress import Terminal
+from tuner.sampling.gp import GpSampler
+from tuner.search import sampler_of
+from tuner.settings import StudySettings
+from tuner.space.environment import Environment
+from tuner.traffic.payloads import Payloads
+
+
+def bench_of(settings: StudySettings) -> Bench:
+    """A bench for the study's target; nothing is started yet."""
+    return Bench(
+        model=settings.target.model,
+        concurrency=settings.target.concurrency,
+        settings=settings.measurement,
+    )
+
+
+def prepared(
+    bench: Bench, settings: StudySettings, card: ModelCard, terminal: Terminal
+) -> tuple[Arena, Payloads, Served]:
+    """Check the inputs, start the engine, and bind the space to this machine.
+
+    Raises:
+        WrongUse: an input is wrong.
+        LaunchFailed: the engine does not start with this model.
+    """
+    target = settings.target
+    environment = inputs.environment_of(target, machine.read())
+    text = inputs.space_text_of(target, card)
+    source = target.space or f"{card.name}.yaml"
+    if text is not None:  # what is wrong is said before anything starts
+        expected = inputs.arena_of(text, environment, source=source, limits="enforced")
+        sampler_of(settings.search, expected)
+    with _importing_early():
+        served = started(bench)
+        payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
+        bench.send(payloads)
+    if text is None:
+        text = _derived(bench, environment, served, terminal)
+    arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
+    sampler_of(settings.search, arena)
+    return arena, payloads, served
+
+
+def started(bench: Bench) -> Served:
+    """Start the engine; an error names the model as it was given.
+
+    Raises:
+        WrongUse, LaunchFailed: the engine does not start with this model.
+    """
+    try:
+        return bench.start()
+    except LaunchFailed as error:
+        raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
+
+
+def notes_of(payloads: Payloads, served: Served) -> Iterator[str]:
+    """What readers must know of the payloads and of the limits."""
+    if payloads.is_synthetic:
+        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+    if served.limits != "enforced":
+        yield f"limits: {served.limits}"
+
+
+def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
+    terminal.console.print(f"no search space for {served.model}: probing the model to derive one")
+    return probe.text(bench, environment, model=served.model)
+
+
+@contextlib.contextmanager
+def _importing_early() -> Iterator[None]:
+    """Import what the sampler's model needs (over a second) while the engine starts, not while it is measured."""
+    thread = threading.Thread(target=_import_quietly, name="import GPy")
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
+def _import_quietly() -> None:
+    with contextlib.suppress(Exception):  # the sampler imports it again, and says what is wrong
+        GpSampler.warm_up()
