@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 
 from tuner.errors import Interrupted
+from tuner.settings import runs_dir_option
 from tuner.store.run_folder import RunFolder
 
 NOTHING = "nothing was kept"
@@ -53,9 +54,4 @@ def kept(*, trials: int, starts: int, of: int) -> str:
 
 def resume_command(folder: RunFolder) -> str:
     """The command that goes on with a study."""
-    return f"tune resume {folder.name}{where(folder.runs_dir)}"
-
-
-def where(runs_dir: object) -> str:
-    """The option that names the folder of the studies; empty where it is the default one."""
-    return "" if str(runs_dir) == "runs" else f" --runs-dir {runs_dir}"
+    return f"tune resume {folder.name}{runs_dir_option(folder.runs_dir)}"

@@ -340,6 +340,11 @@ class StudySettings:
         return cls(**groups)
 
 
+def runs_dir_option(runs_dir: object) -> str:
+    """How a command names the folder of studies: empty where it is the default one."""
+    return "" if str(runs_dir) == "runs" else f" --runs-dir {runs_dir}"
+
+
 GROUPS: dict[str, type] = {
     "target": TargetSettings,
     "search": SearchSettings,

@@ -18,6 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tuner import answers, inputs, interruption, study_files, verification
+from tuner.advice import advised
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
 from tuner.creation import created, folder_of, named
@@ -195,7 +196,10 @@ def _searched(setup: Setup, search: Search) -> Ending:
             search.pause()
     setup.progress.say(reason)
     left_s = setup.settings.search.max_time_s - setup.used_s()
-    return Ending(stopped=reason, best=search.recommended(), pairs=search.budget.pairs_in(left_s))
+    best = search.recommended()
+    if best is not None and setup.arena.is_default(best):
+        best = setup.arena.default
+    return Ending(stopped=reason, best=best, pairs=search.budget.pairs_in(left_s))
 
 
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
@@ -247,7 +251,7 @@ def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration]
     """What is compared, by role; None where there is nothing to compare."""
     if best is None:
         return None
-    if setup.arena.is_default(best):
+    if best == setup.arena.default:
         setup.progress.say("the default is the best that was found: there is nothing to compare")
         return None
     return {"default": setup.arena.default, "best": best}
@@ -270,12 +274,13 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     """Write what a finished study offers to its readers."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
-    if record.best is not None:
-        text = serving_export.settings_text(study_files.recommended(record))
+    advice = advised(record)
+    if advice is not None:
+        text = serving_export.settings_text(record, advice)
         written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path
-    if record.best is None:
+    if advice is None:
         last = record.trials[-1].outcome.reason if record.trials else "no trial was run"
         raise TunerError(
             f"study {folder.name}: no configuration worked ({last}); see {written['report']}"

@@ -170,18 +170,6 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     )
 
 
-def recommended(record: StudyRecord) -> StudyRecord:
-    """The record with what a user should run: the default where the found one was shown to be worse."""
-    if record.verdict is None or record.verdict.outcome != "worse":
-        return record
-    note = (
-        f"these are the default's settings, because what was found is worse: {record.verdict.text}"
-    )
-    return dataclasses.replace(
-        record, best=record.default, verdict=None, notes=(note, *record.notes)
-    )
-
-
 def _configuration(values: Mapping[str, Any] | None) -> Configuration | None:
     return None if values is None else Configuration(values)
 

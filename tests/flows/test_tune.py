@@ -170,10 +170,10 @@ def test_the_log_has_an_event_for_each_trial(finished: tuple[pathlib.Path, Done]
 def test_best_yaml_is_what_the_server_reads(
     finished: tuple[pathlib.Path, Done], tmp_path: pathlib.Path
 ) -> None:
-    """The export and best.yaml are settings as they stand, with the best configuration's values."""
+    """The export and best.yaml are settings as they stand, with the recommended values."""
     folder, done = finished
-    best = json.loads(done.out)["best"]
-    exported = tune(folder, "export", "one", "--to", "serving", "--out", str(tmp_path))
+    best = json.loads(done.out)["recommended"]
+    exported = tune(folder, "export", "one", "--out", str(tmp_path))
     assert exported.code == 0, exported.err
     for path in (tmp_path / "best.yaml", folder / "runs" / "one" / "best.yaml"):
         flat = serving_settings.resolve(file=path, environment={}).flat()

@@ -1,8 +1,7 @@
-"""A study read back whole, and what a user is told to run."""
+"""A study read back whole."""
 
 from __future__ import annotations
 
-import dataclasses
 import pathlib
 
 import pytest
@@ -82,17 +81,6 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
     assert record.notes == ("payloads are synthetic", "the budget is used up")
-
-
-def test_what_is_worse_is_not_recommended() -> None:
-    """Where fresh starts show the found one to be worse, the default is what a user should run."""
-    record = studies.study()
-    assert record.verdict is not None
-    assert study_files.recommended(record) == record
-    worse = dataclasses.replace(record.verdict, outcome="worse", text="It is worse.")
-    told = study_files.recommended(dataclasses.replace(record, verdict=worse))
-    assert told.best == record.default
-    assert "It is worse." in told.notes[0]
 
 
 def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:

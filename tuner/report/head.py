@@ -149,4 +149,5 @@ def _use(study: StudyRecord) -> Markup | None:
     if study.best is None:
         return None
     command = f"python -m serving --model {study.model} --settings best.yaml"
-    return joined((element("h3", "Use it"), element("pre", element("code", command))))
+    advice = [element("p", line) for line in reading.advice(study)]
+    return joined((element("h3", "Use it"), *advice, element("pre", element("code", command))))

@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tuner import objective as objectives
+from tuner.advice import advised, export_of_best
 from tuner.report import wording
 from tuner.values import (
     LEAST_FOR_P99,
@@ -168,6 +169,17 @@ def headline(study: StudyRecord) -> str:
         "A better configuration was seen in the search, but it was not re-measured beside the "
         "default: take its figures as a guess."
     )
+
+
+def advice(study: StudyRecord) -> tuple[str, ...]:
+    """What to run and why, and how to have what was found all the same; nothing where that was said."""
+    found = advised(study)
+    if found is None or study.best == study.default:
+        return ()
+    command = export_of_best(study)
+    if command is None:
+        return (found.reason,)
+    return (found.reason, f"The best that was found, to try all the same: {command}")
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:

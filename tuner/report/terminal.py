@@ -32,6 +32,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     if study.trials:
         parts.append(_table(study))
     parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
+    parts += [rich.text.Text(line) for line in reading.advice(study)]
     notes = (*study.notes, *reading.cautions(study))
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
     width = max((len(name) for name in files), default=0)

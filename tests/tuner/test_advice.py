@@ -1,0 +1,103 @@
+"""What a user is told to run: the default, unless something better was shown."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from tests.fakes import studies
+from tuner import advice
+from tuner.errors import WrongUse
+from tuner.export.serving import settings_text
+from tuner.report import head, terminal
+from tuner.values import Outcome, StudyRecord, VerdictOutcome
+
+STUDY = studies.study(trials=20)
+BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
+
+
+def with_verdict(outcome: VerdictOutcome) -> StudyRecord:
+    """The study with another end."""
+    assert STUDY.verdict is not None
+    return dataclasses.replace(STUDY, verdict=dataclasses.replace(STUDY.verdict, outcome=outcome))
+
+
+def with_default_lost(record: StudyRecord, outcome: Outcome) -> StudyRecord:
+    """The study with a default that did not work."""
+    lost = dataclasses.replace(record.trials[0], outcome=outcome, measurement=None, objective=None)
+    return dataclasses.replace(record, trials=(lost, *record.trials[1:]))
+
+
+TOO_SLOW = Outcome(status="infeasible", cause="constraint", reason="p99 of 9 ms is above 5 ms")
+BROKE = Outcome(status="failed", cause="crash", reason="the server ended")
+
+
+@pytest.mark.parametrize(
+    ("record", "is_best", "said"),
+    [
+        (with_verdict("better"), True, "it was shown to be better"),
+        (with_verdict("no difference shown"), False, "no difference could be shown"),
+        (with_verdict("worse"), False, "what was found was shown to be worse"),
+        (dataclasses.replace(STUDY, verdict=None), False, "not measured again"),
+        (dataclasses.replace(STUDY, best=STUDY.default, verdict=None), False, "nothing better"),
+        (
+            with_default_lost(dataclasses.replace(STUDY, verdict=None), BROKE),
+            True,
+            "the default does not work here (the server ended)",
+        ),
+        (with_default_lost(with_verdict("worse"), TOO_SLOW), True, "p99 of 9 ms is above 5 ms"),
+        (with_default_lost(with_verdict("worse"), BROKE), False, "shown to be worse"),
+    ],
+)
+def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
+    record: StudyRecord, is_best: bool, said: str
+) -> None:
+    """Or unless the default does not work at all."""
+    found = advice.advised(record)
+    assert found is not None
+    assert found.configuration == (record.best if is_best else record.default)
+    assert said in found.reason
+    assert (advice.export_of_best(record) is None) == (found.configuration == record.best)
+
+
+def test_nothing_is_advised_where_nothing_worked() -> None:
+    """And there is nothing to export."""
+    assert advice.advised(studies.all_failed()) is None
+    assert advice.export_of_best(studies.all_failed()) is None
+
+
+@pytest.mark.parametrize("outcome", ["better", "worse", "no difference shown"])
+def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
+    """The reason, and the command that exports what was found where it is not advised."""
+    record = with_verdict(outcome)
+    found = advice.advised(record)
+    assert found is not None
+    command = advice.export_of_best(record)
+    assert command == (None if outcome == "better" else f"tune export resnet-20 --trial {BEST}")
+    texts = [
+        "\n".join(terminal.lines(record, {}, width=200)),
+        settings_text(record, found),
+        str(head.answer(record)),
+    ]
+    for text in texts:
+        assert found.reason in text
+        assert (f"tune export resnet-20 --trial {BEST}" in text) == (command is not None)
+
+
+def test_the_command_names_another_folder_of_studies() -> None:
+    """Where it is not the default one."""
+    record = dataclasses.replace(with_verdict("worse"), settings={"store": {"runs_dir": "/tmp/r"}})
+    assert (
+        advice.export_of_best(record) == f"tune export resnet-20 --trial {BEST} --runs-dir /tmp/r"
+    )
+
+
+def test_a_trial_can_be_had_if_it_worked() -> None:
+    """Another number, and one without a measurement, are refused with what there is."""
+    assert advice.of_trial(STUDY, BEST).configuration == STUDY.best
+    with pytest.raises(WrongUse, match=r"--trial 99: .* has no such trial \(trials: 0 to 19\)"):
+        advice.of_trial(STUDY, 99)
+    lost = next(trial for trial in STUDY.trials if trial.measurement is None)
+    with pytest.raises(WrongUse, match="did not work"):
+        advice.of_trial(STUDY, lost.number)
