@@ -348,7 +348,7 @@ class Dispatcher:
         if ok:
             known.on_loaded(_signature(message.detail))
         else:
-            known.on_loaded(ModelLoadFailed(self._card.name, str(message.detail.get("error"))))
+            known.on_loaded(ModelLoadFailed(self._card.label, str(message.detail.get("error"))))
         self._pump()
 
     def _result(self, worker: int, message: wire.ResultMessage) -> None:
