@@ -16,10 +16,25 @@ A failed trial is a value (`tuner.values.Outcome`), not an exception: these end 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 from serving.errors import nearest
 from tuner.values import Cause
+
+MOST_LISTED = 8
+"""More names than these are not read: then the nearest are told."""
+NEAREST_LISTED = 4
+
+
+def listed(given: str, valid: Iterable[str]) -> str:
+    """The valid names, or the nearest of many and how many others there are."""
+    names = list(valid)
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    close = difflib.get_close_matches(given, names, n=NEAREST_LISTED, cutoff=0.0)
+    return f"{', '.join(close)} and {len(names) - len(close)} others"
 
 
 class TunerError(Exception):
@@ -51,16 +66,16 @@ class InvalidSpace(WrongUse):
 class UnknownStudy(WrongUse):
     """No study of that name."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
+    def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
+        super().__init__(name, known, where)
         self.name = name
         self.known = known
+        self.where = where
 
     def __str__(self) -> str:
-        listed = ", ".join(self.known) if self.known else "none"
-        return (
-            f"study {self.name!r} is not known{nearest(self.name, self.known)} (studies: {listed})"
-        )
+        hint = nearest(self.name, self.known)
+        studies = listed(self.name, self.known) if self.known else "none"
+        return f"study {self.name!r} is not known{hint} (studies in {self.where}: {studies})"
 
 
 class StudyExists(WrongUse):

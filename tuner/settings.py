@@ -71,7 +71,7 @@ class TargetSettings:
         dataclasses.MISSING,
         "--model",
         "NAME|FILE",
-        "bundled model by name, or a model file (.onnx, .skops, .py)",
+        "bundled model by name, or a model file (.onnx, .skops, .npz, .py:NAME)",
     )
     concurrency: int = _option(
         dataclasses.MISSING,

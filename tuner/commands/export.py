@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--trial",
-        type=int,
+        type=options.parsing(int),
         metavar="N",
         help="export the configuration of this trial; default: what the study recommends",
     )

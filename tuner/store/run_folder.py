@@ -260,4 +260,4 @@ def find(runs_dir: pathlib.Path, name: str) -> RunFolder:
     for folder in candidates:
         if folder.is_study():
             return folder
-    raise UnknownStudy(name, known_studies(runs_dir))
+    raise UnknownStudy(name, known_studies(runs_dir), str(runs_dir))
