@@ -1,11 +1,11 @@
-"""The hub: one request from the protocols to an answer, and settings that change while it serves.
+"""The hub: which model version a request means, and models, versions and settings that change while it serves.
 
-    predict: resolve (application -> model) -> cache -> dispatch (queue -> batch -> replica) -> answer
-    apply:   check -> replicas and limits (pool) -> scheduler -> cache -> generation
+    resolve: name -> version (current, label, share of a split) -> `Served`; submit there
+    deploy:  start replicas -> load and warm up -> register; then it takes traffic
+    apply:   check -> replicas and limits (pool) -> scheduler -> cache -> generation, model by model
 
-A model name in a request resolves to an application; here every model has an implicit application
-of one, itself, so that there is one request path. Selection comes before the cache, which is keyed
-by model, version and input.
+A request is resolved and submitted in one go, so that a version switch loses none: what was taken by the
+old version is answered by it.
 
 All methods belong to the event loop's thread.
 """
@@ -15,66 +15,48 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import random
 import time
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from serving.cache.prediction_cache import Key
-from serving.cache.single_flight import SingleFlight
-from serving.dispatch import Dispatcher
-from serving.errors import NotReady, UnknownModel
-from serving.metrics.counters import Counters
-from serving.metrics.exposition import Gauges
-from serving.pool import Pool
-from serving.replica.as_process import ProcessHome
-from serving.scheduling import SCHEDULERS
+from serving.catalogue import Catalogue, Entry
+from serving.errors import InvalidRequest, NotReady, ServingError
+from serving.homes import Homes
+from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.served import Query, Served
 from serving.settings import ServingSettings
-from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
+from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
 
 
-class Query(Protocol):
-    """A request as a protocol's codec made it."""
+class Target(Protocol):
+    """What a request is sent to."""
 
     @property
-    def frame(self) -> tuple[Buffer, ...]:
-        """Its frame for the replica wire, in pieces."""
+    def id(self) -> ModelId:
+        """Name and version that answer."""
         ...
 
     @property
-    def frame_bytes(self) -> int:
-        """Length of the frame."""
+    def signature(self) -> Signature:
+        """Inputs and outputs."""
         ...
 
     @property
-    def encoding(self) -> int:
-        """How the frame is written."""
+    def codecs(self) -> dict[str, Any]:
+        """Room for the protocols to keep what they make of the signature, by protocol."""
         ...
 
-    @property
-    def items(self) -> int:
-        """Items along the batch axis."""
+    def submit(self, query: Query, waiter: Waiter) -> Ticket:
+        """Take a request; the waiter is called once, later, in the event loop."""
         ...
 
-    @property
-    def timeout_s(self) -> float | None:
-        """The request's own time limit."""
+    def done(self, status: int, seconds: float) -> None:
+        """Count an answered request."""
         ...
-
-
-class _Sent:
-    """Ticket of a request that went straight to dispatch."""
-
-    __slots__ = ("_dispatcher", "_id")
-
-    def __init__(self, dispatcher: Dispatcher, id_: int) -> None:
-        self._dispatcher = dispatcher
-        self._id = id_
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._dispatcher.cancel(self._id)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,83 +68,237 @@ class Applied:
     seconds: float
 
 
-class Engine:
-    """Serves one model under settings that can change."""
+class _Unseen:
+    """Waiter of a copy that a shadow got: counted, seen by nobody."""
 
-    def __init__(self, card: ModelCard, settings: ServingSettings, home: ProcessHome) -> None:
-        self.card = card
+    __slots__ = ("_served", "_started_s")
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._started_s = time.monotonic()
+
+    def answer(self, _frame: memoryview) -> None:
+        self._served.done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._served.done(error.status, time.monotonic() - self._started_s)
+
+
+class _Shadowed:
+    """A version whose requests are copied to another one."""
+
+    __slots__ = ("_first", "_shadow")
+
+    def __init__(self, first: Served, shadow: Served) -> None:
+        self._first = first
+        self._shadow = shadow
+
+    @property
+    def id(self) -> ModelId:
+        return self._first.id
+
+    @property
+    def signature(self) -> Signature:
+        return self._first.signature
+
+    @property
+    def codecs(self) -> dict[str, Any]:
+        return self._first.codecs
+
+    def submit(self, query: Query, waiter: Waiter) -> Ticket:
+        ticket = self._first.submit(query, waiter)
+        if self._shadow.signature.inputs == self._first.signature.inputs:
+            self._shadow.submit(query, _Unseen(self._shadow))
+        return ticket
+
+    def done(self, status: int, seconds: float) -> None:
+        self._first.done(status, seconds)
+
+
+class Engine:
+    """Serves models under settings that can change."""
+
+    def __init__(
+        self,
+        cards: Sequence[ModelCard],
+        settings: ServingSettings,
+        homes: Homes,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            cards: the first models.
+            settings: for all models, and what differs for some.
+            homes: where replicas live.
+        """
         self.settings = settings
         self.generation = 1
-        self.counters = Counters()
-        self._home = home
-        scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
-        self._dispatcher = Dispatcher(scheduler, card, on_batch=self._batch_done)
-        self._pool = Pool(card, home, self._dispatcher, settings, self.counters)
-        self._cache = SingleFlight(settings.cache.capacity_mb * 2**20)
-        self._caching = settings.cache.capacity_mb > 0
-        self._resolved: dict[tuple[str, str | None], tuple[ModelId, Signature]] = {}
-        self._applying = asyncio.Lock()
+        self._cards = tuple(cards)
+        self._homes = homes
+        self._catalogue: Catalogue[Served] = Catalogue()
+        self._loading: set[ModelId] = set()
+        self._failed: dict[ModelId, str] = {}
+        self._resolved: dict[tuple[str, str | None], Served] = {}
+        self._changing = asyncio.Lock()
         self._draining = False
 
     # Requests
 
     def ready(self) -> bool:
-        """Whether a request that comes now will be answered."""
-        return not self._draining and self._pool.ready_count > 0
+        """Whether a request that comes now, for whichever model, will be answered."""
+        served = self._catalogue.all()
+        return not self._draining and bool(served) and all(one.ready for one in served)
 
     def models(self) -> tuple[ModelId, ...]:
         """What is served."""
-        return (self.card.id,)
+        return tuple(served.id for served in self._catalogue.all())
 
-    def resolve(self, name: str, version: str | None) -> tuple[ModelId, Signature]:
-        """The model that a name and an optional version mean, with its signature.
+    def resolve(self, name: str, version: str | None) -> Target:
+        """What a name and an optional version or label mean; ask each time, a split draws each time.
 
         Raises:
-            UnknownModel: no such name or version.
-            NotReady: it has never been loaded.
+            UnknownModel: no such name, version or label.
+            NotReady: it is being loaded for the first time.
         """
         known = self._resolved.get((name, version))
-        if known is not None and known[1] is self._pool.signature:
+        if known is not None:
             return known
-        model = self.card.id
-        if name != model.name or version not in (None, model.version):
-            raise UnknownModel(name, (f"{model.name} (version {model.version})",), version)
-        if self._pool.signature is None:
+        if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
             raise NotReady(f"model {name!r} is not loaded yet; ask /v2/health/ready")
-        resolved = self._resolved[name, version] = (model, self._pool.signature)
-        return resolved
+        entry = self._catalogue.entry(name)
+        served = entry.of(version, random.random())  # noqa: S311 - it guards nothing
+        if version is None and entry.shadow is not None and served.id.version == entry.current:
+            return _Shadowed(served, entry.versions[entry.shadow])
+        if version is not None or not entry.shares:
+            self._resolved[name, version] = served
+        return served
 
     def model_ready(self, name: str, version: str | None) -> bool:
         """Whether the model answers now.
 
         Raises:
-            UnknownModel: no such name or version.
+            UnknownModel: no such name, version or label.
         """
         try:
             self.resolve(name, version)
         except NotReady:
             return False
-        return self.ready()
+        entry = self._catalogue.entry(name)
+        wanted = entry.current if version is None else entry.named(version)
+        return not self._draining and entry.versions[wanted].ready
 
-    def submit(self, model: ModelId, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called once, later, in the event loop."""
-        now_s = time.monotonic()
-        deadline_s = now_s + (query.timeout_s or self.settings.scheduling.default_deadline_s)
-        dispatcher = self._dispatcher
-        if not self._caching:
-            return _Sent(dispatcher, dispatcher.submit(query, waiter, model, deadline_s, now_s))
-        key = Key(model, query.encoding, b"".join(query.frame))
+    # Models and versions
 
-        def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            id_ = dispatcher.submit(query, inner, model, inner_deadline_s, time.monotonic())
-            return _Sent(dispatcher, id_)
+    def entry(self, name: str) -> Entry[Served]:
+        """Versions, labels, shares and shadow of a model.
 
-        return self._cache.submit(key, waiter, deadline_s, send)
+        Raises:
+            UnknownModel: no such name.
+        """
+        return self._catalogue.entry(name)
 
-    def _batch_done(self, worker: int, items: int, times: StageTimes) -> None:
-        self._pool.served(worker)
-        self.counters.batch_items.observe(items)
-        self.counters.exec_s.observe(times.exec_s)
+    def states(self) -> dict[ModelId, tuple[str, str]]:
+        """State of every version that is known, and why, where it failed."""
+        states = {
+            served.id: ("ready" if served.ready else "unavailable", "")
+            for served in self._catalogue.all()
+        }
+        states |= {id_: ("loading", "") for id_ in self._loading}
+        return states | {id_: ("failed", why) for id_, why in self._failed.items()}
+
+    async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
+        """Load a version and let it take traffic once it is warm.
+
+        Args:
+            card: what to load.
+            current: whether requests that name no version get it.
+
+        Raises:
+            InvalidRequest: the version is served already.
+            ServingError: it cannot be loaded; what was served before still is.
+        """
+        async with self._changing:
+            await self._deploy(card, current=current)
+
+    async def _deploy(self, card: ModelCard, *, current: bool) -> None:
+        self._check_serving()
+        entry = self._catalogue.entries.get(card.name)
+        if entry is not None and card.version in entry.versions:
+            raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
+        began_s = time.monotonic()
+        self._loading.add(card.id)
+        self._failed.pop(card.id, None)
+        try:
+            home = await self._homes.of(card.kind)
+            settings = self.settings.of(card.name)
+            served = Served(card, settings, home, self._homes.workers)
+            await served.open()
+        except ServingError as error:
+            self._failed[card.id] = str(error)
+            raise
+        finally:
+            self._loading.discard(card.id)
+        self._catalogue.add(card.name, card.version, served, current=current)
+        self._resolved.clear()
+        log.info(
+            "model deployed",
+            extra={
+                "model": card.name,
+                "version": card.version,
+                "seconds": round(time.monotonic() - began_s, 4),
+            },
+        )
+
+    async def retire(self, name: str, version: str, *, within_s: float) -> None:
+        """Take a version out of service; what it has taken it answers first, within a time.
+
+        Raises:
+            UnknownModel: no such name or version.
+            InvalidRequest: requests without a version go to it, and there is another one.
+        """
+        async with self._changing:
+            served = self._catalogue.remove(name, version)
+            self._resolved.clear()
+            if not await served.drained(within_s):
+                log.warning("not drained in time", extra={"model": name, "version": version})
+            await served.close()
+
+    def set_version(self, name: str, version: str) -> None:
+        """Let requests that name no version get this one, from the next one on.
+
+        Raises:
+            UnknownModel: no such name, version or label.
+        """
+        self._catalogue.set_current(name, version)
+        self._resolved.clear()
+
+    def roll_back(self, name: str) -> str:
+        """Return to the version before the current one; returns it.
+
+        Raises:
+            UnknownModel: no such name.
+            InvalidRequest: there is none, or it is not loaded any more.
+        """
+        entry = self._catalogue.entry(name)
+        if entry.previous is None:
+            raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
+        self.set_version(name, entry.previous)
+        return entry.current
+
+    def set_label(self, name: str, label: str, version: str | None) -> None:
+        """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""
+        self._catalogue.set_label(name, label, version)
+        self._resolved.clear()
+
+    def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
+        """Split the traffic that names no version. Raises as `Catalogue.set_shares`."""
+        self._catalogue.set_shares(name, shares)
+        self._resolved.clear()
+
+    def set_shadow(self, name: str, version: str | None) -> None:
+        """Copy the current version's requests to another one. Raises as `Catalogue.set_shadow`."""
+        self._catalogue.set_shadow(name, version)
+        self._resolved.clear()
 
     # Settings
 
@@ -183,18 +319,20 @@ class Engine:
         Raises:
             ServingError: with the reason; the old generation still serves.
         """
-        async with self._applying:
+        async with self._changing:
             began_s = time.monotonic()
-            if self._draining:
-                raise NotReady("the server is stopping; settings cannot change any more")
-            await self._pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+            self._check_serving()
+            changed: list[Served] = []
+            try:
+                for served in self._catalogue.all():
+                    wanted = settings.of(served.id.name)
+                    await served.apply(wanted, fresh=fresh, keep_learnt=keep_learnt)
+                    changed.append(served)
+            except BaseException:
+                await self._put_back(changed)
+                raise
             self.settings = settings
             self.generation += 1
-            if not keep_learnt:
-                self._cache.reset(settings.cache.capacity_mb * 2**20)
-            else:
-                self._cache.cache.resize(settings.cache.capacity_mb * 2**20)
-            self._caching = settings.cache.capacity_mb > 0
             seconds = time.monotonic() - began_s
             log.info(
                 "settings applied",
@@ -202,17 +340,33 @@ class Engine:
             )
             return Applied(generation=self.generation, settings=settings, seconds=seconds)
 
+    async def _put_back(self, changed: Sequence[Served]) -> None:
+        """The settings in force, for models that had got others already."""
+        for served in changed:
+            settings = self.settings.of(served.id.name)
+            try:
+                await served.apply(settings, fresh=False, keep_learnt=True)
+            except ServingError as error:
+                log.error(
+                    "settings cannot be put back",
+                    extra={"model": served.id.name, "error": str(error)},
+                )
+
+    def _check_serving(self) -> None:
+        if self._draining:
+            raise NotReady("the server is stopping; models and settings cannot change any more")
+
     # Life
 
     async def open(self) -> None:
-        """Load the model and start the replicas.
+        """Load the first models.
 
         Raises:
-            ServingError: it cannot be served under these settings; nothing is left running.
+            ServingError: one cannot be served under these settings; nothing is left running.
         """
         try:
-            await self._home.open(self.card.kind)
-            await self._pool.open()
+            for card in self._cards:
+                await self.deploy(card)
         except BaseException:
             await self.close()
             raise
@@ -224,40 +378,55 @@ class Engine:
     @property
     def unfinished(self) -> int:
         """Requests without an answer."""
-        return self._dispatcher.unfinished
+        return sum(served.dispatcher.unfinished for served in self._catalogue.all())
 
     async def close(self) -> None:
-        """End replicas and their home; whoever still waits is refused."""
+        """End replicas and their homes; whoever still waits is refused."""
         self._draining = True
-        await self._pool.close(grace_s=0.0)
-        self._dispatcher.close()
-        await self._home.close()
+        await asyncio.gather(*(served.close() for served in self._catalogue.all()))
+        await self._homes.close()
 
     # Facts
 
     @property
     def limits(self) -> str:
         """`enforced`, or `not enforced: why`."""
-        return self._home.limits_text
+        return self._homes.limits_text
+
+    def served(self) -> tuple[Served, ...]:
+        """Every version that is served."""
+        return self._catalogue.all()
 
     def replicas(self) -> dict[str, Any]:
         """Replicas and their deaths since the settings came into force, as plain data."""
-        return {
-            "replicas": self._pool.members(),
-            "deaths": [dataclasses.asdict(death) for death in self._pool.deaths],
-        }
+        replicas: list[dict[str, Any]] = []
+        deaths: list[dict[str, Any]] = []
+        for served in self._catalogue.all():
+            of_model = {"model": served.id.name, "version": served.id.version}
+            replicas += [{**of_model, **member} for member in served.pool.members()]
+            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.pool.deaths]
+        return {"replicas": replicas, "deaths": deaths}
 
-    def gauges(self, connections: int) -> Gauges:
+    def metrics(self, connections: int) -> Snapshot:
         """What the metrics show of this moment."""
-        cache = self._cache.cache
-        return Gauges(
-            queue_items=self._dispatcher.waiting_items,
-            unfinished_requests=self._dispatcher.unfinished,
-            replicas=self._pool.states(),
-            cache_hits=cache.hits,
-            cache_misses=cache.misses,
-            cache_shared=self._cache.shared,
-            cache_bytes=cache.bytes,
+        return Snapshot(
             generation=self.generation,
             connections=connections,
+            models=tuple(
+                ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
+                for served in self._catalogue.all()
+            ),
         )
+
+
+def _gauges(served: Served) -> Gauges:
+    cache = served.cache.cache
+    return Gauges(
+        queue_items=served.dispatcher.waiting_items,
+        unfinished_requests=served.dispatcher.unfinished,
+        replicas=served.pool.states(),
+        cache_hits=cache.hits,
+        cache_misses=cache.misses,
+        cache_shared=served.cache.shared,
+        cache_bytes=cache.bytes,
+    )

@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 from serving.dispatch import Connection, Dispatcher
@@ -23,9 +24,9 @@ from serving.errors import (
     ReplicaStartFailed,
     ServingError,
 )
-from serving.replica.as_process import ProcessHome, Replica
+from serving.replica.as_process import Replica
 from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import ModelCard, Signature
+from serving.values import Signature
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,29 @@ class Counting(Protocol):
 
     def died(self, reason: str) -> None:
         """One replica ended unasked."""
+        ...
+
+
+class Home(Protocol):
+    """Where replicas live; see `serving.replica.as_process.ProcessHome`."""
+
+    @property
+    def limits_text(self) -> str:
+        """The word "enforced", or "not enforced: " and why."""
+        ...
+
+    async def open(self, kind: str) -> None:
+        """Make ready for replicas that run models of a kind."""
+        ...
+
+    async def start(
+        self, worker: int, *, cpu: float | None, memory_mb: int | None, ready_timeout_s: float
+    ) -> Replica:
+        """Start a replica: alive, limited, connected and greeted."""
+        ...
+
+    async def close(self) -> None:
+        """End all replicas and remove all traces."""
         ...
 
 
@@ -79,19 +103,30 @@ class Pool:
 
     def __init__(
         self,
-        card: ModelCard,
-        home: ProcessHome,
+        home: Home,
         dispatcher: Dispatcher,
         settings: ServingSettings,
         counting: Counting,
+        workers: Iterator[int],
+        on_signature: Callable[[], None],
     ) -> None:
-        self._card = card
+        """Nothing is started yet.
+
+        Args:
+            home: where the replicas live, open.
+            dispatcher: what gives them work.
+            settings: how many, and under which limits.
+            counting: where deaths are counted.
+            workers: numbers that no other replica of the home has.
+            on_signature: called when replicas report another signature than before.
+        """
         self._home = home
         self._dispatcher = dispatcher
         self._settings = settings
         self._counting = counting
         self._members: dict[int, Member] = {}
-        self._last_worker = 0
+        self._workers = workers
+        self._on_signature = on_signature
         self._failures = 0
         self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
@@ -233,8 +268,7 @@ class Pool:
         """Start replicas together; all become ready, or none stays."""
         members = []
         for _ in range(count):
-            self._last_worker += 1
-            member = Member(self._last_worker, limits)
+            member = Member(next(self._workers), limits)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -268,6 +302,7 @@ class Pool:
                 signature = await member.ready
                 if signature != self.signature:  # an equal one stays, with what is kept about it
                     self.signature = signature
+                    self._on_signature()
         except TimeoutError:
             raise ReplicaStartFailed(
                 "timeout",

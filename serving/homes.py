@@ -1,0 +1,57 @@
+"""The homes of replicas, one per kind of model: a template process imports one runtime.
+
+In: kinds. Out: open homes, made when the first model of a kind is served and kept until the end,
+warm for the next one. Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterator
+
+from serving.pool import Home
+from serving.replica.as_process import ProcessHome
+
+
+class Homes:
+    """All homes of one gateway."""
+
+    def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
+        self._make = make
+        self._homes: dict[str, Home] = {}
+        self._opening = asyncio.Lock()
+        self.workers: Iterator[int] = itertools.count(1)
+        """Numbers for replicas, each given once."""
+
+    async def of(self, kind: str) -> Home:
+        """The open home of replicas that run models of a kind.
+
+        Raises:
+            ReplicaStartFailed: it cannot be opened.
+        """
+        async with self._opening:
+            home = self._homes.get(kind)
+            if home is None:
+                home = self._make()
+                self._homes[kind] = home  # also one that fails to open is closed at the end
+                try:
+                    await home.open(kind)
+                except BaseException:
+                    del self._homes[kind]
+                    await home.close()
+                    raise
+            return home
+
+    @property
+    def limits_text(self) -> str:
+        """The word "enforced", or "not enforced: " and why; the same for all kinds of one machine."""
+        for home in self._homes.values():
+            return home.limits_text
+        return "not enforced: no model has been served"
+
+    async def close(self) -> None:
+        """End all replicas and remove all traces."""
+        async with self._opening:
+            await asyncio.gather(*(home.close() for home in self._homes.values()))
+            self._homes.clear()

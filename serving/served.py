@@ -1,0 +1,182 @@
+"""One model version that is served: its queue, its replicas, its cache, and what is counted about it.
+
+    submit: cache (an equal request in flight, a kept answer) -> dispatch (queue -> batch -> replica)
+
+In: requests as a protocol's codec made them; settings. Out: answers, through each request's waiter.
+Which version a request means is decided before (`engine`). All methods belong to the event loop's
+thread; `apply` calls must not overlap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from serving.cache.prediction_cache import Key
+from serving.cache.single_flight import SingleFlight
+from serving.dispatch import Dispatcher
+from serving.metrics.counters import Counters
+from serving.pool import Home, Pool
+from serving.scheduling import SCHEDULERS
+from serving.settings import ServingSettings
+from serving.values import Buffer, ModelCard, Signature, StageTimes
+from serving.waiter import Ticket, Waiter
+
+_RETRY_S = 0.005
+
+
+class Query(Protocol):
+    """A request as a protocol's codec made it."""
+
+    @property
+    def frame(self) -> tuple[Buffer, ...]:
+        """Its frame for the replica wire, in pieces."""
+        ...
+
+    @property
+    def frame_bytes(self) -> int:
+        """Length of the frame."""
+        ...
+
+    @property
+    def encoding(self) -> int:
+        """How the frame is written."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Items along the batch axis."""
+        ...
+
+    @property
+    def timeout_s(self) -> float | None:
+        """The request's own time limit."""
+        ...
+
+
+class _Sent:
+    """Ticket of a request that went straight to dispatch."""
+
+    __slots__ = ("_dispatcher", "_id")
+
+    def __init__(self, dispatcher: Dispatcher, id_: int) -> None:
+        self._dispatcher = dispatcher
+        self._id = id_
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more."""
+        self._dispatcher.cancel(self._id)
+
+
+class Served:
+    """One version of one model."""
+
+    def __init__(
+        self, card: ModelCard, settings: ServingSettings, home: Home, workers: Iterator[int]
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            card: what is loaded.
+            settings: those of this model.
+            home: where its replicas live, open.
+            workers: numbers for its replicas that no other replica of the home has.
+        """
+        self.card = card
+        self.id = card.id
+        self.settings = settings
+        self.counters = Counters()
+        self.codecs: dict[str, Any] = {}
+        """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
+        scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
+        self.dispatcher = Dispatcher(scheduler, card, on_batch=self._batch_done)
+        self.pool = Pool(
+            home, self.dispatcher, settings, self.counters, workers, self.codecs.clear
+        )
+        self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
+        self._caching = settings.cache.capacity_mb > 0
+        self._default_deadline_s = settings.scheduling.default_deadline_s
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs, as the replicas report them; there once it is open."""
+        signature = self.pool.signature
+        assert signature is not None, "a model is asked only after it was opened"
+        return signature
+
+    @property
+    def ready(self) -> bool:
+        """Whether a replica takes batches."""
+        return self.pool.ready_count > 0
+
+    # Requests
+
+    def submit(self, query: Query, waiter: Waiter) -> Ticket:
+        """Take a request; the waiter is called once, later, in the event loop."""
+        now_s = time.monotonic()
+        deadline_s = now_s + (query.timeout_s or self._default_deadline_s)
+        dispatcher = self.dispatcher
+        if not self._caching:
+            return _Sent(dispatcher, dispatcher.submit(query, waiter, self.id, deadline_s, now_s))
+        key = Key(self.id, query.encoding, b"".join(query.frame))
+
+        def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
+            id_ = dispatcher.submit(query, inner, self.id, inner_deadline_s, time.monotonic())
+            return _Sent(dispatcher, id_)
+
+        return self.cache.submit(key, waiter, deadline_s, send)
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count an answered request: HTTP status, and seconds from its last byte to its answer."""
+        self.counters.done(status, seconds)
+
+    def _batch_done(self, worker: int, items: int, times: StageTimes) -> None:
+        self.pool.served(worker)
+        self.counters.batch_items.observe(items)
+        self.counters.exec_s.observe(times.exec_s)
+
+    # Life
+
+    async def open(self) -> None:
+        """Start the replicas; each loads the model.
+
+        Raises:
+            ServingError: it cannot be served under its settings; nothing is left running.
+        """
+        try:
+            await self.pool.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Bring new settings into force while serving; see `Engine.apply`.
+
+        Raises:
+            ServingError: with the reason; the old settings still serve.
+        """
+        await self.pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        self.settings = settings
+        capacity_bytes = settings.cache.capacity_mb * 2**20
+        if keep_learnt:
+            self.cache.cache.resize(capacity_bytes)
+        else:
+            self.cache.reset(capacity_bytes)
+        self._caching = capacity_bytes > 0
+        self._default_deadline_s = settings.scheduling.default_deadline_s
+
+    async def drained(self, within_s: float) -> bool:
+        """Wait until what was taken is answered; False when it is not in time."""
+        until_s = time.monotonic() + within_s
+        while self.dispatcher.unfinished:
+            if time.monotonic() > until_s:
+                return False
+            await asyncio.sleep(_RETRY_S)
+        return True
+
+    async def close(self) -> None:
+        """End the replicas; whoever still waits is refused."""
+        await self.pool.close(grace_s=0.0)
+        self.dispatcher.close()
