@@ -14,9 +14,9 @@ from typing import Protocol
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol import oip
-from serving.protocol.http import (
-    Connection,
-    Exchange,
+from serving.protocol.http import Connection, Exchange
+from serving.protocol.http_messages import (
+    JSON_TYPE,
     Head,
     Response,
     ending,
@@ -32,7 +32,6 @@ _MODEL = re.compile(
 _BINARY_FIELDS = (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
-_JSON_FIELDS = b"Content-Type: application/json\r\n"
 
 
 class Inference(Protocol):
@@ -181,7 +180,7 @@ class OipRoutes:
 
 def _response_head(form: oip.Form, data_bytes: int) -> bytes:
     """The head of a 200 with this form, and the JSON part of its body."""
-    fields = _JSON_FIELDS if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
+    fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
