@@ -1,4 +1,4 @@
-"""`python -m serving`: serve one model.
+"""`python -m serving`: serve models.
 
 Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use: an option, a
 setting, or a model that is not there.
@@ -22,6 +22,7 @@ from serving.errors import InvalidSettings, ServingError
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
+from serving.values import ModelCard
 
 
 class _Parser(argparse.ArgumentParser):
@@ -35,10 +36,14 @@ class _Parser(argparse.ArgumentParser):
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
     options = _Parser(
-        prog="python -m serving", description="Serve one model over the Open Inference Protocol v2."
+        prog="python -m serving", description="Serve models over the Open Inference Protocol v2."
     )
     options.add_argument(
-        "--model", required=True, metavar="NAME|FILE", help="a bundled model, or a model file"
+        "--model",
+        required=True,
+        action="append",
+        metavar="NAME|FILE",
+        help="a bundled model, or a model file; may be repeated",
     )
     options.add_argument(
         "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
@@ -88,20 +93,31 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
+def _cards(models: Sequence[str]) -> list[ModelCard]:
+    """The cards of the models, whose names must differ."""
+    cards: dict[str, ModelCard] = {}
+    for text in models:
+        card = zoo.find(text)
+        if card.name in cards:
+            raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
+        cards[card.name] = card
+    return list(cards.values())
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns the exit code."""
     arguments = parser().parse_args(argv)
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        card = zoo.find(arguments.model)
+        cards = _cards(arguments.model)
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
         return 2
 
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
-        await Server(card, settings).run()
+        await Server(cards, settings).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -173,7 +173,9 @@ class Catalogue(Generic[Version]):
         """
         entry = self.entry(name)
         if not label or label in entry.versions:
-            raise InvalidRequest(f"{label!r} cannot be a label of model {name!r}; choose another word")
+            raise InvalidRequest(
+                f"{label!r} cannot be a label of model {name!r}; choose another word"
+            )
         if version is None:
             entry.labels.pop(label, None)
         else:
@@ -213,5 +215,7 @@ class Catalogue(Generic[Version]):
         entry = self.entry(name)
         wanted = None if version is None else entry.named(version)
         if wanted is not None and wanted == entry.current:
-            raise InvalidRequest(f"version {wanted!r} of model {name!r} is the current one, no shadow")
+            raise InvalidRequest(
+                f"version {wanted!r} of model {name!r} is the current one, no shadow"
+            )
         entry.shadow = wanted

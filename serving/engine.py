@@ -141,6 +141,8 @@ class Engine:
         self._resolved: dict[tuple[str, str | None], Served] = {}
         self._changing = asyncio.Lock()
         self._draining = False
+        self.unresolved_responses: dict[int, int] = {}
+        """Responses by HTTP status to requests that meant no model."""
 
     # Requests
 
@@ -173,6 +175,10 @@ class Engine:
             self._resolved[name, version] = served
         return served
 
+    def unresolved(self, status: int) -> None:
+        """Count an answered request that meant no model."""
+        self.unresolved_responses[status] = self.unresolved_responses.get(status, 0) + 1
+
     def model_ready(self, name: str, version: str | None) -> bool:
         """Whether the model answers now.
 
@@ -203,7 +209,7 @@ class Engine:
             served.id: ("ready" if served.ready else "unavailable", "")
             for served in self._catalogue.all()
         }
-        states |= {id_: ("loading", "") for id_ in self._loading}
+        states |= dict.fromkeys(self._loading, ("loading", ""))
         return states | {id_: ("failed", why) for id_, why in self._failed.items()}
 
     async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
@@ -412,6 +418,7 @@ class Engine:
         return Snapshot(
             generation=self.generation,
             connections=connections,
+            unresolved=dict(self.unresolved_responses),
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
                 for served in self._catalogue.all()

@@ -1,7 +1,7 @@
 """The server's life: listen, load, serve, drain, stop. The only place of `serving` that handles
 signals.
 
-In: a model card and settings. Out: an exit code. SIGTERM or SIGINT: not ready at once, idle
+In: model cards and settings. Out: an exit code. SIGTERM or SIGINT: not ready at once, idle
 connections closed, what was taken is answered within `server.drain_s`, replicas and their home
 ended; a second signal ends the wait.
 """
@@ -18,17 +18,17 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from aiohttp import web
 
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
+from serving.homes import Homes
 from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.http import Listener
 from serving.protocol.routes import OipRoutes
-from serving.replica.as_process import ProcessHome
 from serving.settings import ServingSettings
 from serving.values import ModelCard
 
@@ -66,8 +66,8 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 class Server:
     """One engine behind its listeners."""
 
-    def __init__(self, card: ModelCard, settings: ServingSettings) -> None:
-        self._card = card
+    def __init__(self, cards: Sequence[ModelCard], settings: ServingSettings) -> None:
+        self._cards = tuple(cards)
         self._settings = settings
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -92,7 +92,7 @@ class Server:
             admin = sockets.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
-            engine = Engine(self._card, self._settings, ProcessHome())
+            engine = Engine(self._cards, self._settings, Homes())
             if not await self._opened(engine):
                 return
             try:
@@ -116,18 +116,13 @@ class Server:
 
     async def _serve(self, engine: Engine, query: socket.socket, admin: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        routes = OipRoutes(engine, on_done=engine.counters.done)
         listener = Listener(
-            routes,
+            OipRoutes(engine),
             max_body_bytes=self._settings.server.max_body_bytes,
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
         )
-        exposition = Exposition(
-            self._card.name,
-            engine.counters,
-            lambda: engine.gauges(len(listener.connections)),
-        )
+        exposition = Exposition(lambda: engine.metrics(len(listener.connections)))
         runner = web.AppRunner(
             AdminRoutes(engine, metrics=exposition.text).application(), access_log=None
         )
@@ -165,7 +160,7 @@ class Server:
             "port": query.getsockname()[1],
             "admin_port": admin.getsockname()[1],
             "pid": os.getpid(),
-            "model": self._card.name,
+            "models": [served.name for served in engine.models()],
             "limits": engine.limits,
         }
         log.info("ready", extra={key: facts[key] for key in ("port", "admin_port", "limits")})

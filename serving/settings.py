@@ -27,6 +27,8 @@ ENVIRONMENT_PREFIX = "LUTHIER_"
 """`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
 
 Value = int | float | str | bool | None
+_MODELS = "models"
+"""The group in which single models are named: `models.NAME.batching.max_size`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -108,10 +110,13 @@ class BatchingSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSettings:
-    """Prediction cache, one for the engine."""
+    """Prediction cache, one for each model version: no model pushes out another one's answers."""
 
     capacity_mb: int = _knob(0, "MiB", 0, 1_048_576)
-    """Bytes of keys and answers kept. Default 0, off: a cache changes what a measurement means."""
+    """Bytes of keys and answers kept, least recently used out first.
+
+    Default 0, off: a cache changes what a measurement means, and is of use only where inputs repeat.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,16 +173,32 @@ class ServingSettings:
     routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)
     scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
+    models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
+    """What differs for single models: name of the model -> knob -> value."""
+
+    def of(self, model: str) -> ServingSettings:
+        """The settings of one model: those for all, with what differs for it."""
+        own = self.models.get(model, {})
+        return dataclasses.replace(self.changed(own) if own else self, models={})
 
     def flat(self) -> dict[str, Value]:
-        """Every knob by its dotted name."""
-        return {f"{group}.{field.name}": value for group, field, value in _walk(self)}
+        """Every knob by its dotted name; `models.NAME.` before those of a single model."""
+        flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
+        for model, own in self.models.items():
+            flat |= {f"{_MODELS}.{model}.{name}": value for name, value in own.items()}
+        return flat
 
-    def nested(self) -> dict[str, dict[str, Value]]:
+    def nested(self) -> dict[str, Any]:
         """The form of a settings file: one mapping per group."""
-        tree: dict[str, dict[str, Value]] = {}
+        tree: dict[str, Any] = {}
         for group, field, value in _walk(self):
             tree.setdefault(group, {})[field.name] = value
+        for model, own in self.models.items():
+            groups: dict[str, dict[str, Value]] = {}
+            for name, value in own.items():
+                group, _, leaf = name.partition(".")
+                groups.setdefault(group, {})[leaf] = value
+            tree.setdefault(_MODELS, {})[model] = groups
         return tree
 
     def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
@@ -191,16 +212,23 @@ class ServingSettings:
             InvalidSettings: unknown name (with the nearest valid one), wrong type, or out of range.
         """
         groups: dict[str, dict[str, Value]] = {}
+        models = {model: dict(own) for model, own in self.models.items()}
         for name, value in _flattened(values, source).items():
-            if name not in KNOBS:
+            model, knob = _of_model(name)
+            if knob not in KNOBS or (model and knob.startswith("server.")):
                 raise InvalidSettings(
-                    f"{source}: unknown setting {name!r}{nearest(name, KNOBS)}; "
+                    f"{source}: unknown setting {name!r}{nearest(knob, KNOBS)}; "
                     f"the settings are listed in docs/settings.md"
                 )
-            group, field = name.split(".", 1)
-            groups.setdefault(group, {})[field] = KNOBS[name].checked(value, source)
+            checked = KNOBS[knob].checked(value, source)
+            if model:
+                models.setdefault(model, {})[knob] = checked
+            else:
+                group, field = knob.split(".", 1)
+                groups.setdefault(group, {})[field] = checked
         return dataclasses.replace(
             self,
+            models=models,
             **{
                 group: dataclasses.replace(getattr(self, group), **fields)
                 for group, fields in groups.items()
@@ -267,6 +295,8 @@ class Knob:
 
 def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
     for group in dataclasses.fields(settings):
+        if group.name == _MODELS:
+            continue
         part = getattr(settings, group.name)
         for field in dataclasses.fields(part):
             yield group.name, field, getattr(part, field.name)
@@ -275,7 +305,15 @@ def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[An
 def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
-        if isinstance(value, Mapping):
+        if key == _MODELS and isinstance(value, Mapping):
+            for model, own in value.items():
+                if not isinstance(own, Mapping):
+                    raise InvalidSettings(
+                        f"{source}: models.{model} = {own!r}, expected a mapping of settings"
+                    )
+                inner_flat = _flattened(own, source)
+                flat |= {f"{_MODELS}.{model}.{name}": inner for name, inner in inner_flat.items()}
+        elif isinstance(value, Mapping):
             flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
         elif "." in str(key):
             flat[str(key)] = value
@@ -293,9 +331,19 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
     return flat
 
 
+def _of_model(name: str) -> tuple[str, str]:
+    """The model that a dotted name is for, empty for all, and the knob."""
+    if not name.startswith(f"{_MODELS}."):
+        return "", name
+    _, model, knob = ([*name.split(".", 2), "", ""])[:3]
+    return model, knob
+
+
 def _table() -> dict[str, Knob]:
     table: dict[str, Knob] = {}
     for group in dataclasses.fields(ServingSettings):
+        if group.name == _MODELS:
+            continue
         part: Any = group.default_factory
         hints = typing.get_type_hints(part)
         for field in dataclasses.fields(part):

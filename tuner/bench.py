@@ -283,7 +283,7 @@ def _difference(after: float | None, before: float | None) -> float | None:
 
 
 def _served(answer: dict[str, Any]) -> Served:
-    model = answer["model"]
+    (model,) = answer["models"]
     return Served(
         model=str(model["name"]),
         version=str(model["version"]),

@@ -20,11 +20,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from serving.metrics.counters import Counters, Histogram
+from serving.values import ModelId
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """What is true at the moment of asking."""
+    """What is true of one model version at the moment of asking."""
 
     queue_items: int
     unfinished_requests: int
@@ -34,99 +35,149 @@ class Gauges:
     cache_misses: int
     cache_shared: int
     cache_bytes: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelMetrics:
+    """One model version: what was counted, and what is true now."""
+
+    id: ModelId
+    counters: Counters
+    gauges: Gauges
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """The server at the moment of asking."""
+
     generation: int
     connections: int
+    unresolved: Mapping[int, int]
+    """Responses by HTTP status to requests that meant no model."""
+    models: tuple[ModelMetrics, ...]
 
 
 class _Collector(Collector):
-    def __init__(self, model: str, counters: Counters, gauges: Callable[[], Gauges]) -> None:
-        self._model = model
-        self._counters = counters
-        self._gauges = gauges
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterator[Metric]:
-        counters, now, model = self._counters, self._gauges(), self._model
+        now = self._snapshot()
+        models = now.models
         yield _counter(
             "luthier_requests",
             "Inference responses by HTTP status (499: the client went away).",
-            model,
             "status",
-            {str(status): count for status, count in counters.responses.items()},
+            {
+                one.id: {str(status): count for status, count in one.counters.responses.items()}
+                for one in models
+            },
         )
+        unresolved = CounterMetricFamily(
+            "luthier_unresolved_requests",
+            "Responses by HTTP status to requests that named no known model.",
+            labels=("status",),
+        )
+        for status, count in now.unresolved.items():
+            unresolved.add_metric((str(status),), count)
+        yield unresolved
         yield _histogram(
             "luthier_request_seconds",
             "Seconds from a request's last byte to its answer.",
-            model,
-            counters.latency_s,
+            {one.id: one.counters.latency_s for one in models},
         )
-        yield _histogram("luthier_batch_items", "Items per batch.", model, counters.batch_items)
+        yield _histogram(
+            "luthier_batch_items",
+            "Items per batch.",
+            {one.id: one.counters.batch_items for one in models},
+        )
         yield _histogram(
             "luthier_batch_exec_seconds",
             "Seconds of model execution per batch.",
-            model,
-            counters.exec_s,
+            {one.id: one.counters.exec_s for one in models},
         )
         yield _counter(
             "luthier_replica_deaths",
             "Replicas that ended unasked, by reason.",
-            model,
             "reason",
-            counters.replica_deaths,
+            {one.id: one.counters.replica_deaths for one in models},
         )
-        yield _gauge("luthier_queue_items", "Items that wait for a batch.", model, now.queue_items)
+        yield _gauge(
+            "luthier_queue_items",
+            "Items that wait for a batch.",
+            {one.id: one.gauges.queue_items for one in models},
+        )
         yield _gauge(
             "luthier_unfinished_requests",
             "Requests without an answer.",
-            model,
-            now.unfinished_requests,
+            {one.id: one.gauges.unfinished_requests for one in models},
         )
         replicas = GaugeMetricFamily(
-            "luthier_replicas", "Replicas by state.", labels=("model", "state")
+            "luthier_replicas", "Replicas by state.", labels=(*_LABELS, "state")
         )
-        for state, count in now.replicas.items():
-            replicas.add_metric((model, state), count)
+        for one in models:
+            for state, count in one.gauges.replicas.items():
+                replicas.add_metric((*one.id, state), count)
         yield replicas
         yield _counter(
             "luthier_cache_lookups",
             "Prediction cache look-ups: hit, miss, shared (waited for an equal request in flight).",
-            model,
             "result",
-            {"hit": now.cache_hits, "miss": now.cache_misses, "shared": now.cache_shared},
+            {
+                one.id: {
+                    "hit": one.gauges.cache_hits,
+                    "miss": one.gauges.cache_misses,
+                    "shared": one.gauges.cache_shared,
+                }
+                for one in models
+            },
         )
         yield _gauge(
-            "luthier_cache_bytes", "Bytes in the prediction cache.", model, now.cache_bytes
+            "luthier_cache_bytes",
+            "Bytes in the prediction cache.",
+            {one.id: one.gauges.cache_bytes for one in models},
         )
-        yield _gauge(
-            "luthier_settings_generation", "Generation of the settings.", model, now.generation
+        yield GaugeMetricFamily(
+            "luthier_settings_generation", "Generation of the settings.", value=now.generation
         )
-        yield _gauge("luthier_connections", "Open client connections.", model, now.connections)
+        yield GaugeMetricFamily(
+            "luthier_connections", "Open client connections.", value=now.connections
+        )
 
 
-def _counter(name: str, text: str, model: str, label: str, counts: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=("model", label))
-    for value, count in counts.items():
-        family.add_metric((model, value), count)
+_LABELS = ("model", "version")
+
+
+def _counter(
+    name: str, text: str, label: str, counts: Mapping[ModelId, Mapping[str, int]]
+) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(*_LABELS, label))
+    for model, by_value in counts.items():
+        for value, count in by_value.items():
+            family.add_metric((*model, value), count)
     return family
 
 
-def _gauge(name: str, text: str, model: str, value: float) -> Metric:
-    family = GaugeMetricFamily(name, text, labels=("model",))
-    family.add_metric((model,), value)
+def _gauge(name: str, text: str, values: Mapping[ModelId, float]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=_LABELS)
+    for model, value in values.items():
+        family.add_metric(model, value)
     return family
 
 
-def _histogram(name: str, text: str, model: str, histogram: Histogram) -> Metric:
-    family = HistogramMetricFamily(name, text, labels=("model",))
-    family.add_metric((model,), buckets=histogram.cumulative(), sum_value=histogram.sum)
+def _histogram(name: str, text: str, histograms: Mapping[ModelId, Histogram]) -> Metric:
+    family = HistogramMetricFamily(name, text, labels=_LABELS)
+    for model, histogram in histograms.items():
+        family.add_metric(model, buckets=histogram.cumulative(), sum_value=histogram.sum)
     return family
 
 
 class Exposition:
     """The metrics of one server."""
 
-    def __init__(self, model: str, counters: Counters, gauges: Callable[[], Gauges]) -> None:
+    def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_Collector(model, counters, gauges))
+        self._registry.register(_Collector(snapshot))
 
     def text(self) -> bytes:
         """The body of `GET /metrics`."""

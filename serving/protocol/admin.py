@@ -49,18 +49,20 @@ class AdminRoutes:
 
     async def _get_settings(self, _request: web.Request) -> web.Response:
         engine = self._engine
-        signature = engine.resolve(engine.card.name, None)[1]
         return web.json_response(
             {
                 "generation": engine.generation,
                 "settings": engine.settings.nested(),
                 "limits": engine.limits,
-                "model": {
-                    "name": engine.card.name,
-                    "version": engine.card.version,
-                    "kind": engine.card.kind,
-                    "signature": signature.as_json(),
-                },
+                "models": [
+                    {
+                        "name": served.id.name,
+                        "version": served.id.version,
+                        "kind": served.card.kind,
+                        "signature": served.signature.as_json(),
+                    }
+                    for served in engine.served()
+                ],
             }
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
@@ -26,6 +26,8 @@ from serving.protocol.http_messages import (
 from serving.values import ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
+_CODEC = "open inference"
+"""Where a model version keeps this protocol's codec."""
 _MODEL = re.compile(
     r"/v2/models/(?P<name>[^/]+)(?:/versions/(?P<version>[^/]+))?(?:/(?P<verb>ready|infer))?/?"
 )
@@ -45,30 +47,55 @@ class Inference(Protocol):
         """What is served."""
         ...
 
-    def resolve(self, name: str, version: str | None) -> tuple[ModelId, Signature]:
-        """The model meant; raises UnknownModel or NotReady."""
+    def resolve(self, name: str, version: str | None) -> Target:
+        """The model meant, asked for each request; raises UnknownModel or NotReady."""
         ...
 
     def model_ready(self, name: str, version: str | None) -> bool:
         """Whether the model answers now; raises UnknownModel."""
         ...
 
-    def submit(self, model: ModelId, query: oip.Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called later, never before this returns."""
+    def unresolved(self, status: int) -> None:
+        """Count an answered request that meant no model."""
         ...
 
 
-class _Target:
-    """What a method and a path ask for; with the codec of the model, once there was a request."""
+class Target(Protocol):
+    """What the routes need of a model version."""
 
-    __slots__ = ("codec", "kind", "name", "signature", "version")
+    @property
+    def id(self) -> ModelId:
+        """Name and version."""
+        ...
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs."""
+        ...
+
+    @property
+    def codecs(self) -> dict[str, Any]:
+        """Room for what the protocols make of the signature."""
+        ...
+
+    def submit(self, query: oip.Query, waiter: Waiter) -> Ticket:
+        """Take a request; the waiter is called later, never before this returns."""
+        ...
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count an answered request."""
+        ...
+
+
+class _Asked:
+    """What a method and a path ask for."""
+
+    __slots__ = ("kind", "name", "version")
 
     def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
         self.kind = kind
         self.name = name
         self.version = version
-        self.signature: Signature | None = None
-        self.codec: oip.Codec | None = None
 
 
 class _InFlight:
@@ -110,54 +137,46 @@ class _InFlight:
 class OipRoutes:
     """Open Inference Protocol v2 over one engine."""
 
-    def __init__(self, engine: Inference, *, on_done: Callable[[int, float], None]) -> None:
+    def __init__(self, engine: Inference) -> None:
         self._engine = engine
-        self._on_done = on_done
-        self._codecs: dict[ModelId, tuple[Signature, oip.Codec]] = {}
 
     def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
-        target: _Target | None = head.meaning
-        if target is None:
-            found = _target(head.method, head.path)
+        asked: _Asked | None = head.meaning
+        if asked is None:
+            found = _asked(head.method, head.path)
             if isinstance(found, Response):
                 return found
-            head.meaning = target = found
-        if target.kind == "infer":
-            return self._infer(target, head, body, connection)
-        return self._ask(target)
+            head.meaning = asked = found
+        if asked.kind == "infer":
+            return self._infer(asked, head, body, connection)
+        return self._ask(asked)
 
-    def _infer(self, target: _Target, head: Head, body: bytes, connection: Connection) -> Exchange:
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Connection) -> Exchange:
         started_s = time.monotonic()
+        try:
+            target = self._engine.resolve(asked.name, asked.version)
+        except ServingError as error:
+            self._engine.unresolved(error.status)
+            raise
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
                     f"send the body as it is"
                 )
-            model, signature = self._engine.resolve(target.name, target.version)
-            codec = target.codec
-            if codec is None or target.signature is not signature:
-                codec = self._codec(model, signature)
-                target.signature, target.codec = signature, codec
+            codec = target.codecs.get(_CODEC) or _codec(target)
             query = codec.query(body, head.inference_header_bytes)
-            flight = _InFlight(connection, codec, query.wanted, started_s, self._on_done)
-            flight.ticket = self._engine.submit(model, query, flight)
+            flight = _InFlight(connection, codec, query.wanted, started_s, target.done)
+            flight.ticket = target.submit(query, flight)
         except ServingError as error:
-            self._on_done(error.status, time.monotonic() - started_s)
+            target.done(error.status, time.monotonic() - started_s)
             raise
         return flight
 
-    def _codec(self, model: ModelId, signature: Signature) -> oip.Codec:
-        known = self._codecs.get(model)
-        if known is None or known[0] is not signature:
-            known = signature, oip.Codec(model.name, model.version, signature)
-            self._codecs[model] = known
-        return known[1]
-
-    def _ask(self, target: _Target) -> Response:
+    def _ask(self, asked: _Asked) -> Response:
         engine = self._engine
-        match target.kind:
+        match asked.kind:
             case "live":
                 return json_response(200, {"live": True})
             case "ready":
@@ -171,11 +190,20 @@ class OipRoutes:
                 }
                 return json_response(200, data)
             case "model ready":
-                ready = engine.model_ready(target.name, target.version)
-                return json_response(200 if ready else 503, {"name": target.name, "ready": ready})
+                ready = engine.model_ready(asked.name, asked.version)
+                return json_response(200 if ready else 503, {"name": asked.name, "ready": ready})
             case _:
-                model, signature = engine.resolve(target.name, target.version)
-                return json_response(200, self._codec(model, signature).metadata())
+                target = engine.resolve(asked.name, asked.version)
+                return json_response(200, _codec(target).metadata())
+
+
+def _codec(target: Target) -> oip.Codec:
+    codec: oip.Codec | None = target.codecs.get(_CODEC)
+    if codec is None:
+        codec = target.codecs[_CODEC] = oip.Codec(
+            target.id.name, target.id.version, target.signature
+        )
+    return codec
 
 
 def _response_head(form: oip.Form, data_bytes: int) -> bytes:
@@ -184,7 +212,7 @@ def _response_head(form: oip.Form, data_bytes: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 
-def _target(method: str, path: str) -> _Target | Response:
+def _asked(method: str, path: str) -> _Asked | Response:
     """What a method and path mean, or the 404 or 405 that answers them."""
     path = path.partition("?")[0]
     fixed = _FIXED.get(path.rstrip("/"))
@@ -199,8 +227,8 @@ def _target(method: str, path: str) -> _Target | Response:
         response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
         return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
     if match is None:
-        return _Target(verb)
-    return _Target(verb, match["name"], match["version"])
+        return _Asked(verb)
+    return _Asked(verb, match["name"], match["version"])
 
 
 _FIXED = {"/v2": "server", "/v2/health/live": "live", "/v2/health/ready": "ready"}

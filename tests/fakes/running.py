@@ -11,6 +11,7 @@ import uvloop
 from aiohttp import web
 
 from serving.engine import Engine
+from serving.homes import Homes
 from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.http import Listener
@@ -95,19 +96,17 @@ def _thread(settings, home, started, stop):
 
 
 async def _serve(settings, home, started, stop):
-    engine = Engine(CARD, settings, home)
+    engine = Engine([CARD], settings, Homes(lambda: home))
     await engine.open()
     listener = Listener(
-        OipRoutes(engine, on_done=engine.counters.done),
+        OipRoutes(engine),
         max_body_bytes=settings.server.max_body_bytes,
         idle_s=60.0,
         request_s=60.0,
     )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
-    exposition = Exposition(
-        "echo", engine.counters, lambda: engine.gauges(len(listener.connections))
-    )
+    exposition = Exposition(lambda: engine.metrics(len(listener.connections)))
     runner = web.AppRunner(AdminRoutes(engine, metrics=exposition.text).application())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -62,7 +62,7 @@ def test_settings_are_shown_and_changed():
         assert status == 200
         assert shown["generation"] == 1
         assert shown["settings"]["batching"]["max_size"] == 8
-        assert shown["model"]["name"] == "echo"
+        assert shown["models"][0]["name"] == "echo"
         status, applied = patch(running, {"batching.max_size": 3, "replica": {"count": 3}})
         assert status == 200
         assert applied["generation"] == 2
@@ -121,7 +121,7 @@ def seen(running, home):
         work = [pool.submit(running.request, "POST", INFER, body(n)) for n in range(24)]
         until(lambda: running.do(lambda: running.engine.unfinished) == 24)
         time.sleep(0.05)
-        waiting = running.do(lambda: running.engine._dispatcher.waiting_items)
+        waiting = running.do(lambda: running.engine.served()[0].dispatcher.waiting_items)
         home.hold.clear()
         home.release.set()
         assert {w.result(10)[0] for w in work} == {200}
@@ -135,7 +135,7 @@ def seen(running, home):
         "limits": sorted(str(replica.limits) for replica in alive),
         "largest batch": largest,
         "waiting behind held replicas": waiting > 0,
-        "cache": running.do(lambda: len(running.engine._cache.cache)),
+        "cache": running.do(lambda: len(running.engine.served()[0].cache.cache)),
     }
 
 
@@ -248,7 +248,7 @@ def test_a_dead_replica_is_replaced_and_its_work_given_to_another_once():
         deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
         assert [death["reason"] for death in deaths] == ["oom"]
         metrics = running.request("GET", "/metrics", admin=True)[2].decode()
-        assert 'luthier_replica_deaths_total{model="echo",reason="oom"} 1.0' in metrics
+        assert 'luthier_replica_deaths_total{model="echo",reason="oom",version="1"} 1.0' in metrics
 
 
 def deaths(running):
@@ -331,7 +331,7 @@ def test_cache_and_single_flight():
         home.hold.set()
         with concurrent.futures.ThreadPoolExecutor(6) as pool:
             work = [pool.submit(running.request, "POST", INFER, body(5)) for _ in range(6)]
-            assert until(lambda: running.do(lambda: running.engine._cache.shared) == 5)
+            assert until(lambda: running.do(lambda: running.engine.served()[0].cache.shared) == 5)
             home.hold.clear()
             home.release.set()
             answers = {w.result(10)[::2] for w in work}
@@ -371,9 +371,9 @@ def test_metrics_tell_requests_batches_and_replicas():
         assert status == 200
         assert head["Content-Type"].startswith("text/plain")
         lines = text.decode().splitlines()
-        assert 'luthier_requests_total{model="echo",status="200"} 5.0' in lines
-        assert 'luthier_requests_total{model="echo",status="400"} 1.0' in lines
-        assert 'luthier_replicas{model="echo",state="ready"} 2.0' in lines
-        assert 'luthier_request_seconds_count{model="echo"} 6.0' in lines
-        assert 'luthier_batch_items_sum{model="echo"} 5.0' in lines
-        assert 'luthier_queue_items{model="echo"} 0.0' in lines
+        assert 'luthier_requests_total{model="echo",status="200",version="1"} 5.0' in lines
+        assert 'luthier_requests_total{model="echo",status="400",version="1"} 1.0' in lines
+        assert 'luthier_replicas{model="echo",state="ready",version="1"} 2.0' in lines
+        assert 'luthier_request_seconds_count{model="echo",version="1"} 6.0' in lines
+        assert 'luthier_batch_items_sum{model="echo",version="1"} 5.0' in lines
+        assert 'luthier_queue_items{model="echo",version="1"} 0.0' in lines
