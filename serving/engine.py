@@ -203,6 +203,14 @@ class Engine:
         """
         return self._catalogue.entry(name)
 
+    def versions(self, name: str) -> tuple[str, ...]:
+        """All versions of a model that are served.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        return tuple(self._catalogue.entry(name).versions)
+
     def states(self) -> dict[ModelId, tuple[str, str]]:
         """State of every version that is known, and why, where it failed."""
         states = {

@@ -34,7 +34,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
     except KeyboardInterrupt:
         if folder is None or not folder.is_study():
             raise Interrupted(NOTHING) from None
-        raise Interrupted(f"{kept}; go on with: {resume_command(folder)}") from None
+        raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
 def kept(*, trials: int, starts: int, of: int) -> str:
@@ -50,6 +50,11 @@ def kept(*, trials: int, starts: int, of: int) -> str:
     if not trials:
         return "no trial had ended, so there is no result yet"
     return f"{trials} trial{'s are' if trials > 1 else ' is'} kept"
+
+
+def go_on(folder: RunFolder) -> str:
+    """How to go on with a study, as the end of a sentence."""
+    return f"go on with: {resume_command(folder)}"
 
 
 def resume_command(folder: RunFolder) -> str:

@@ -22,7 +22,7 @@ from tuner.advice import advised
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
 from tuner.creation import created, folder_of, named
-from tuner.errors import Interrupted, StudyExists, TunerError
+from tuner.errors import Interrupted, StorageFailed, StudyExists, TunerError
 from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.interruption import resumable
@@ -181,6 +181,8 @@ def _conducted(setup: Setup) -> Finished:
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
+    except StorageFailed as error:
+        raise StorageFailed(f"{error}; then {interruption.go_on(folder)}") from error
 
 
 def _searched(setup: Setup, search: Search) -> Ending:
@@ -267,7 +269,7 @@ def _interrupted(setup: Setup) -> Interrupted:
         starts=0 if ending is None else len(ending.starts),
         of=0 if ending is None else 2 * ending.pairs,
     )
-    return Interrupted(f"{kept}; go on with: {interruption.resume_command(setup.folder)}")
+    return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
 
 def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Finished:

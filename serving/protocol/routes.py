@@ -23,6 +23,8 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
+from serving.protocol.oip_answers import Answers, Form, Wanted
+from serving.protocol.oip_requests import Query
 from serving.values import ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -55,6 +57,10 @@ class Inference(Protocol):
         """Whether the model answers now; raises UnknownModel."""
         ...
 
+    def versions(self, name: str) -> tuple[str, ...]:
+        """All versions of a model; raises UnknownModel."""
+        ...
+
     def unresolved(self, status: int) -> None:
         """Count an answered request that meant no model."""
         ...
@@ -78,7 +84,7 @@ class Target(Protocol):
         """Room for what the protocols make of the signature."""
         ...
 
-    def submit(self, query: oip.Query, waiter: Waiter) -> Ticket:
+    def submit(self, query: Query, waiter: Waiter) -> Ticket:
         """Take a request; the waiter is called later, never before this returns."""
         ...
 
@@ -101,25 +107,25 @@ class _Asked:
 class _InFlight:
     """One inference: the waiter of the engine and the exchange of the connection."""
 
-    __slots__ = ("_codec", "_connection", "_done", "_started_s", "_wanted", "ticket")
+    __slots__ = ("_answers", "_connection", "_done", "_started_s", "_wanted", "ticket")
 
     def __init__(
         self,
         connection: Connection,
-        codec: oip.Codec,
-        wanted: oip.Wanted,
+        answers: Answers,
+        wanted: Wanted,
         started_s: float,
         done: Callable[[int, float], None],
     ) -> None:
         self._connection = connection
-        self._codec = codec
+        self._answers = answers
         self._wanted = wanted
         self._started_s = started_s
         self._done = done
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
-        form, data = self._codec.answer(frame, self._wanted)
+        form, data = self._answers.answer(frame, self._wanted)
         if form.meaning is None:
             form.meaning = _response_head(form, len(data))
         self._connection.respond_with(form.meaning, data)
@@ -166,8 +172,8 @@ class OipRoutes:
                     f"send the body as it is"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
-            query = codec.query(body, head.inference_header_bytes)
-            flight = _InFlight(connection, codec, query.wanted, started_s, target.done)
+            query = codec.requests.query(body, head.inference_header_bytes)
+            flight = _InFlight(connection, codec.answers, query.wanted, started_s, target.done)
             flight.ticket = target.submit(query, flight)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
@@ -194,7 +200,7 @@ class OipRoutes:
                 return json_response(200 if ready else 503, {"name": asked.name, "ready": ready})
             case _:
                 target = engine.resolve(asked.name, asked.version)
-                return json_response(200, _codec(target).metadata())
+                return json_response(200, _codec(target).metadata(engine.versions(asked.name)))
 
 
 def _codec(target: Target) -> oip.Codec:
@@ -206,7 +212,7 @@ def _codec(target: Target) -> oip.Codec:
     return codec
 
 
-def _response_head(form: oip.Form, data_bytes: int) -> bytes:
+def _response_head(form: Form, data_bytes: int) -> bytes:
     """The head of a 200 with this form, and the JSON part of its body."""
     fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.dispatch import Connection, Dispatcher
-from serving.protocol.oip import Codec
+from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.settings import ServingSettings
@@ -41,7 +41,7 @@ class Bench:
             on_batch=lambda *_: None,
             clock=lambda: self.now_s,
         )
-        self.query = Codec("echo", "1", SIGNATURE).query(BODY, None)
+        self.query = Requests("echo", SIGNATURE).query(BODY, None)
         self.broken = []
         self.dispatcher.worker_up(
             Connection(self.dispatcher, 1),

@@ -9,8 +9,10 @@ import signal
 
 import pytest
 
+from tests.fakes import studies
 from tuner import cli
 from tuner.commands import options
+from tuner.commands import study as study_command
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
@@ -183,3 +185,13 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.measurement.objective == "p99"
     assert settings.search.trials == 50
     assert settings.search.first_trials == 25
+
+
+def test_a_program_reads_values_in_the_objective_s_own_unit() -> None:
+    """Requests per second of a throughput study, and the same advice as a person reads."""
+    record = studies.study(objective="throughput", trials=12)
+    told = study_command.as_json(record, {}, stopped="the budget is used up")
+    best = next(t for t in record.trials if t.configuration == record.best and t.measurement)
+    assert told["best_seen"] == best.measurement.throughput_per_s
+    assert told["recommendation"].endswith(".")
+    assert told["recommended"] in (dict(record.best), dict(record.default))

@@ -14,7 +14,7 @@ from tests.fakes import benches
 from tests.fakes.benches import ToyBench
 from tuner import creation, study, study_files
 from tuner.bench import Served
-from tuner.errors import Interrupted
+from tuner.errors import Interrupted, StorageFailed
 from tuner.progress import Progress, Terminal
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
@@ -95,6 +95,23 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     assert verdict.default[0] == kept.starts[0].measurement
     assert finished.record.best == kept.best
     assert finished.stopped == kept.stopped
+
+
+class FullDisk(ToyBench):
+    """The disk is full by the third launch."""
+
+    def launch(self, configuration):
+        if len(self.launched) == 2:
+            raise StorageFailed("study.db cannot be written: no space; free some")
+        return super().launch(configuration)
+
+
+def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
+    """What was kept before it stays, and the command that goes on with it is said."""
+    with pytest.raises(StorageFailed, match="free some; then go on with: tune resume s"):
+        study._conducted(setup_of(tmp_path, FullDisk()))
+    finished = study._conducted(setup_of(tmp_path, ToyBench()))
+    assert len(finished.record.trials) == 6
 
 
 def test_the_longest_time_counts_verification_and_interrupted_trials(

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from tuner import objective as objectives
 from tuner import study
 from tuner.advice import advised
 from tuner.commands import options
@@ -71,7 +72,9 @@ def as_json(
         "best": None if record.best is None else dict(record.best),
         "recommended": None if advice is None else dict(advice.configuration),
         "recommendation": None if advice is None else advice.reason,
-        "best_seen": None if best_trial is None else best_trial.objective,
+        "best_seen": None
+        if best_trial is None
+        else objectives.named(record.objective).of(best_trial),
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
         "notes": [*record.notes, *reading.cautions(record)],

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from serving.protocol.oip import Codec
+from serving.protocol.oip_requests import Requests
 from tests.fakes.replicas import SIGNATURE
 
 
@@ -15,5 +15,5 @@ def test_a_tensor_of_nothing_is_one_item(shape, binary):
     item = {"name": "data", "shape": shape, "datatype": "UINT8"}
     item |= {"parameters": {"binary_data_size": 0}} if binary else {"data": []}
     body = json.dumps({"inputs": [item]}).encode()
-    query = Codec("echo", "1", SIGNATURE).query(body, len(body) if binary else None)
+    query = Requests("echo", SIGNATURE).query(body, len(body) if binary else None)
     assert query.items == 1
