@@ -32,6 +32,16 @@ A later source wins over an earlier one:
 3. the environment: `LUTHIER_BATCHING__MAX_SIZE=16`,
 4. the command line: `python -m serving --model resnet --set batching.max_size=16`.
 
+Where several models are served, `models.NAME.` before a setting is for that model alone, as in
+`--set models.resnet.replica.count=2`, or in a file:
+
+```yaml
+batching: {max_size: 8}       # for all models
+models:
+  resnet:
+    replica: {count: 2}       # for this one
+```
+
 Live settings change while the server runs, without a failed request:
 `PATCH /admin/settings` on the admin port.
 The others are fixed when the server starts.
@@ -65,6 +75,8 @@ def page() -> str:
     texts = field_texts(pathlib.Path(settings.__file__).read_text(encoding="utf-8"))
     parts = [HEAD]
     for group in dataclasses.fields(settings.ServingSettings):
+        if group.name == "models":  # the same settings again, for single models
+            continue
         kind: Any = group.default_factory
         parts.append(f"\n## {group.name}\n\n{kind.__doc__.strip().splitlines()[0]}\n{TABLE_HEAD}")
         for field in dataclasses.fields(kind):

@@ -1,0 +1,154 @@
+"""Several models and versions behind one gateway, switched under load."""
+
+import concurrent.futures
+import json
+import threading
+
+import pytest
+
+from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
+from serving.values import ModelCard
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+
+def card(name="echo", version="2"):
+    return ModelCard(name=name, version=version, kind="echo", path=None)
+
+
+def body(value=1):
+    return json.dumps(
+        {"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [value]}]}
+    )
+
+
+def infer(running, path="/v2/models/echo"):
+    """Status and the version that answered."""
+    status, _, answer = running.request("POST", f"{path}/infer", body())
+    return status, json.loads(answer).get("model_version")
+
+
+def deploy(running, card, **more):
+    running.call(running.engine.deploy(card, **more))
+
+
+def test_two_models_answer_for_themselves():
+    """Each under its name, with settings of its own."""
+    with gateway({"models.other.batching.max_size": 3}) as running:
+        deploy(running, card("other", "1"))
+        assert running.json("POST", "/v2/models/other/infer", json.loads(body()))[0] == 200
+        assert infer(running) == (200, "1")
+        sizes = {one.id.name: one.settings.batching.max_size for one in running.engine.served()}
+        assert sizes == {"echo": 8, "other": 3}
+        status, shown = running.json("GET", "/admin/settings", admin=True)
+        assert [model["name"] for model in shown["models"]] == ["echo", "other"]
+        assert shown["settings"]["models"] == {"other": {"batching": {"max_size": 3}}}
+        patch = {"settings": {"models.echo.batching.max_size": 5}}
+        status, _ = running.json("PATCH", "/admin/settings", patch, admin=True)
+        assert status == 200
+        sizes = {one.id.name: one.settings.batching.max_size for one in running.engine.served()}
+        assert sizes == {"echo": 5, "other": 3}
+
+
+def test_versions_labels_and_roll_back():
+    """A new version takes over; the old one answers by its number, and again after a roll-back."""
+    with gateway() as running:
+        deploy(running, card())
+        assert infer(running) == (200, "2")
+        assert infer(running, "/v2/models/echo/versions/1") == (200, "1")
+        assert infer(running, "/v2/models/echo/versions/stable") == (200, "2")
+        assert running.do(running.engine.roll_back, "echo") == "1"
+        assert infer(running) == (200, "1")
+        running.do(running.engine.set_label, "echo", "canary", "2")
+        assert infer(running, "/v2/models/echo/versions/canary") == (200, "2")
+        metadata = running.json("GET", "/v2/models/echo")[1]
+        assert metadata["versions"] == ["1", "2"]
+        with pytest.raises(InvalidRequest, match="already"):
+            deploy(running, card())
+
+
+def test_a_failed_load_leaves_the_old_version_serving():
+    """The new one is listed as failed, with the reason; nothing of it stays."""
+    home = FakeHome()
+    with gateway(home=home) as running:
+        home.load_error = "no such layer"
+        with pytest.raises(ModelLoadFailed):
+            deploy(running, card())
+        assert infer(running) == (200, "1")
+        states = running.do(running.engine.states)
+        assert states[card().id][0] == "failed"
+        assert "no such layer" in states[card().id][1]
+        assert [replica.ended.done() for replica in home.replicas] == [False, True]
+        home.load_error = None
+        deploy(running, card())
+        assert infer(running) == (200, "2")
+        assert running.do(running.engine.states)[card().id] == ("ready", "")
+
+
+def test_no_request_fails_while_versions_are_switched_and_retired():
+    """Under load: deploy, switch, roll back, retire; every answer is a 200."""
+    with gateway({"replica.count": 2}) as running:
+        stop = threading.Event()
+
+        def ask():
+            seen = []
+            while not stop.is_set():
+                seen.append(infer(running))
+            return seen
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            asking = [pool.submit(ask) for _ in range(4)]
+            try:
+                for version in ("2", "3", "4"):
+                    deploy(running, card(version=version))
+                    running.do(running.engine.roll_back, "echo")
+                    running.do(running.engine.set_version, "echo", version)
+                    old = str(int(version) - 1)
+                    running.call(running.engine.retire("echo", old, within_s=5.0))
+            finally:
+                stop.set()
+            seen = [answer for one in asking for answer in one.result(20)]
+        assert {status for status, _ in seen} == {200}
+        assert {version for _, version in seen} >= {"1", "4"}
+        assert running.do(running.engine.versions, "echo") == ("4",)
+
+
+def test_a_split_and_a_shadow_share_the_traffic():
+    """Shares by chance; a shadow gets copies that nobody sees."""
+    with gateway() as running:
+        deploy(running, card(), current=False)
+        running.do(running.engine.set_shares, "echo", {"2": 0.5})
+        seen = [infer(running)[1] for _ in range(60)]
+        assert 5 < seen.count("2") < 55
+        running.do(running.engine.set_shares, "echo", {})
+        running.do(running.engine.set_shadow, "echo", "2")
+        two = next(one for one in running.engine.served() if one.id.version == "2")
+        before = sum(two.counters.responses.values())
+        assert [infer(running) for _ in range(5)] == [(200, "1")] * 5
+        running.call(two.drained(5.0))
+        assert sum(two.counters.responses.values()) == before + 5
+
+
+def test_what_is_gone_is_unknown():
+    """A retired model answers 404, and is counted as meaning no model."""
+    with gateway() as running:
+        deploy(running, card("other", "1"))
+        running.call(running.engine.retire("other", "1", within_s=1.0))
+        assert running.request("POST", "/v2/models/other/infer", body())[0] == 404
+        assert running.do(lambda: running.engine.unresolved_responses) == {404: 1}
+        with pytest.raises(UnknownModel):
+            running.call(running.engine.retire("other", "1", within_s=1.0))
+
+
+def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():
+    """All or none: the first model has its old settings again."""
+    home = FakeHome()
+    with gateway(home=home) as running:
+        deploy(running, card("other", "1"))
+        home.load_error = "not with these"
+        values = {"settings": {"batching.max_size": 5, "models.other.replica.count": 2}}
+        status, _ = running.json("PATCH", "/admin/settings", values, admin=True)
+        assert status == 409
+        assert [one.settings.batching.max_size for one in running.engine.served()] == [8, 8]
+        assert running.engine.generation == 1
+        assert infer(running) == (200, "1")
