@@ -121,7 +121,7 @@ def test_every_option_of_the_server_in_the_pages_exists(page: pathlib.Path) -> N
 def test_every_setting_in_the_pages_exists(page: pathlib.Path) -> None:
     """What is set by `--set` or in the environment is a knob."""
     text = page.read_text(encoding="utf-8")
-    knobs = set(re.findall(r"--set ([a-z_.]+)=", text))
+    knobs = set(re.findall(r"--set (?:models\.[a-z]+\.)?([a-z_.]+)=", text))
     for group, field in re.findall(rf"{ENVIRONMENT_PREFIX}([A-Z]+)__([A-Z_]+)=", text):
         knobs.add(f"{group}.{field}".lower())
     assert knobs <= set(KNOBS)
