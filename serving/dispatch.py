@@ -261,9 +261,14 @@ class Dispatcher:
         return max(known.heard_s, next(iter(known.sent.values()))[1])
 
     def broken(self, worker: int, fault: str | None) -> None:
-        """A connection cannot be used any more, by the replica's fault or because it ended."""
+        """A connection cannot be used any more, by the replica's fault or because it ended.
+
+        What the worker holds waits for `worker_down`, which knows the reason; what it does not hold yet
+        must not get there: it could not be sent, and would lose one of its two lives.
+        """
         known = self._workers.get(worker)
         if known is not None:
+            self.worker_draining(worker)
             known.on_broken(fault)
 
     def close(self) -> None:

@@ -332,7 +332,7 @@ class Pool:
             if fault is not None:
                 member.failure = ("crash", fault)
             if member.state != "ended" and not replica.ended.done():
-                replica.kill()
+                replica.kill(asked=fault is not None)
 
         self._dispatcher.worker_up(
             connection, threads=member.limits.threads, on_loaded=loaded, on_broken=broken

@@ -43,6 +43,8 @@ SUFFIXES: dict[str, str] = {
     ".py": "python",
 }
 """Suffix -> kind. Pickles are here so that the container can say how to convert them."""
+_OFFERED = ".onnx, .skops, .npz, .py:NAME"
+"""The suffixes that load, for messages."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -105,7 +107,7 @@ def find(name_or_path: str, *, name: str | None = None) -> ModelCard:
         raise ModelLoadFailed(
             name_or_path,
             f"the suffix {path.suffix!r} tells no kind of model; expected one of "
-            f"{', '.join(SUFFIXES)}, or a folder with a {CARD_FILE} that names the kind",
+            f"{_OFFERED}, or a folder with a {CARD_FILE} that names the kind",
         )
     if kind == "python":
         raise ModelLoadFailed(
@@ -130,7 +132,7 @@ def _existing(text: str) -> pathlib.Path:
     if not path.exists():
         raise ModelLoadFailed(
             text,
-            f"there is no file {path}; give the path of a model file ({', '.join(SUFFIXES)}) "
+            f"there is no file {path}; give the path of a model file ({_OFFERED}) "
             f"or a bundled model's name ({', '.join(names())})",
         )
     return path

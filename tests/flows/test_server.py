@@ -170,7 +170,9 @@ def test_a_killed_replica_is_replaced_under_load():
         stop.set()
         for thread in threads:
             thread.join(20)
-        assert [d["reason"] for d in running.replicas()["deaths"]] == ["killed"] * 3
+        deaths = running.replicas()["deaths"]
+        assert [death["reason"] for death in deaths] == ["killed"] * 3
+        assert not [death["text"] for death in deaths if "asked" in death["text"]]
     assert set(statuses) == {200}
 
 

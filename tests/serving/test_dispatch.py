@@ -29,9 +29,9 @@ class Waiting:
 
 
 class Bench:
-    """A dispatcher with one worker that has loaded the model; its socket leads nowhere."""
+    """A dispatcher with workers that have loaded the model; their sockets lead nowhere."""
 
-    def __init__(self, **knobs):
+    def __init__(self, *, workers=1, **knobs):
         self.now_s = 100.0
         values = {name.replace("__", "."): value for name, value in knobs.items()}
         settings = ServingSettings().changed(values)
@@ -43,17 +43,22 @@ class Bench:
         )
         self.query = Requests("echo", SIGNATURE).query(BODY, None)
         self.broken = []
-        self.dispatcher.worker_up(
-            Connection(self.dispatcher, 1),
-            threads=1,
-            on_loaded=lambda _: None,
-            on_broken=self.broken.append,
-        )
-        detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
-        self.hear(wire.MessageType.LOADED, wire.encode_loaded(1, wire.ActionStatus.OK, detail))
+        self.actions = 0
+        for worker in range(1, workers + 1):
+            self.up(worker)
 
-    def hear(self, kind, message):
-        self.dispatcher.received(1, kind, memoryview(message)[wire.HEAD.size :])
+    def up(self, worker):
+        connection = Connection(self.dispatcher, worker)
+        self.dispatcher.worker_up(
+            connection, threads=1, on_loaded=lambda _: None, on_broken=self.broken.append
+        )
+        self.actions += 1
+        detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
+        message = wire.encode_loaded(self.actions, wire.ActionStatus.OK, detail)
+        self.hear(wire.MessageType.LOADED, message, worker)
+
+    def hear(self, kind, message, worker=1):
+        self.dispatcher.received(worker, kind, memoryview(message)[wire.HEAD.size :])
 
     def submit(self):
         waiter = Waiting()
@@ -62,11 +67,11 @@ class Bench:
         self.dispatcher._pump()
         return waiter
 
-    def result(self, action, value=b"\7"):
+    def result(self, action, worker=1, value=b"\7"):
         tensor = Tensor("data", "UINT8", (1, 1), value)
         frame = wire.encode_descriptor([tensor]) + value
         head = wire.result_head(action, 0, wire.ReplicaTimes(0, 0, 0, 0), [(len(frame), 0)])
-        self.hear(wire.MessageType.RESULT, head + frame)
+        self.hear(wire.MessageType.RESULT, head + frame, worker)
 
 
 @pytest.fixture(name="bench")
@@ -96,3 +101,29 @@ async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
     bench.now_s = 150.0
     bench.submit()
     assert bench.dispatcher.oldest_sent_s(1) == 150.0
+
+
+async def test_a_broken_connection_gets_nothing_new(bench):
+    """Between the loss of a socket and the news of the replica's end, its work goes to others."""
+    bench.up(2)
+    bench.dispatcher.broken(2, None)
+    assert bench.broken == [None]
+    for _ in range(4):
+        bench.submit()
+    assert (bench.dispatcher.holds(1), bench.dispatcher.holds(2)) == (2, 0)
+    assert bench.dispatcher.waiting_items == 2
+
+
+async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
+    """Two replicas die at once: what the first held waits for a third, and is answered."""
+    bench.up(2)
+    waiter = bench.submit()
+    bench.dispatcher.broken(1, None)
+    bench.dispatcher.broken(2, None)
+    bench.dispatcher.worker_down(1, "oom")
+    bench.dispatcher.worker_down(2, "oom")
+    assert waiter.errors == []
+    bench.actions = 3
+    bench.up(3)
+    bench.result(5, worker=3)
+    assert len(waiter.answers) == 1
