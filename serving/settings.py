@@ -156,7 +156,10 @@ class ServerSettings:
     admin_host: str = _knob("127.0.0.1", live=False)
     """Address of the admin port, which changes settings: loopback."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0 takes a free one."""
+    """Port of health, metrics and live settings; 0 takes a free one.
+
+    Where the query port is 0 and this one is not named, it is 0 as well.
+    """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
     drain_s: float = _knob(20.0, "s", 0, 3600, live=False)
