@@ -107,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._dispatcher = dispatcher
         self._parser = wire.Parser(max_message_bytes=MAX_RESULT_BYTES)
         self._transport: asyncio.Transport | None = None
+        self.ended = asyncio.Event()
+        """Set when everything that the replica sent has been read, and its end."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is in the loop."""
@@ -124,6 +126,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, _error: Exception | None) -> None:
         """The replica closed the socket, which it only does when it ends."""
         self._transport = None
+        self.ended.set()
         self._dispatcher.broken(self.worker, None)
 
     def send(self, buffers: Sequence[Buffer]) -> None:

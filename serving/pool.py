@@ -11,6 +11,7 @@ Strings `replica` and `dispatch` together; knows nothing of protocols, caches or
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import time
@@ -34,6 +35,8 @@ FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 10.0
 _WATCH_PERIOD_S = 0.25
 _KEPT_DEATHS = 100
+_LAST_WORDS_S = 0.5
+"""Longest time to read what a dead replica sent."""
 
 
 class Counting(Protocol):
@@ -70,12 +73,22 @@ class Home(Protocol):
 class Member:
     """One replica in the pool."""
 
-    __slots__ = ("failure", "leaving", "limits", "ready", "replica", "state", "worker")
+    __slots__ = (
+        "connection",
+        "failure",
+        "leaving",
+        "limits",
+        "ready",
+        "replica",
+        "state",
+        "worker",
+    )
 
     def __init__(self, worker: int, limits: ReplicaSettings) -> None:
         self.worker = worker
         self.limits = limits
         self.replica: Replica | None = None
+        self.connection: Connection | None = None
         self.state = "starting"
         self.ready: asyncio.Future[Signature] = asyncio.get_running_loop().create_future()
         self.leaving = False
@@ -315,7 +328,7 @@ class Pool:
         )
 
     async def _connect(self, member: Member, replica: Replica) -> None:
-        connection = Connection(self._dispatcher, member.worker)
+        connection = member.connection = Connection(self._dispatcher, member.worker)
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
@@ -341,6 +354,9 @@ class Pool:
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
         ended = await asyncio.shield(replica.ended)
+        if member.connection is not None and member.state == "ready":
+            with contextlib.suppress(TimeoutError):  # what it answered before its end counts
+                await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         asked = member.state == "draining" or member.leaving
         was = member.state
         member.state = "ended"

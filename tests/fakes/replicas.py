@@ -93,6 +93,9 @@ class FakeReplica:
         if home.die_on_batch:
             self.die()
             return
+        if home.poison and any(bytes(frame).endswith(home.poison) for *_, frame in message.entries):
+            self.die()
+            return
         if home.hold.is_set():
             home.release.wait(10)
         if home.exec_s:
@@ -114,6 +117,8 @@ class FakeHome:
         self.entry_status = 0
         self.load_error = None
         self.die_on_batch = False
+        self.poison = b""
+        """A request whose data ends so ends the replica."""
         self.refuse_limits = set()
         self.hold = threading.Event()
         self.release = threading.Event()

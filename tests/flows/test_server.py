@@ -220,7 +220,7 @@ def test_drain_answers_what_was_taken():
         thread.start()
         assert until(
             lambda: (
-                b'unfinished_requests{model="resnet"} 1.0'
+                b'unfinished_requests{model="resnet",version="1"} 1.0'
                 in running.request("GET", "/metrics", admin=True)[1]
             )
         )

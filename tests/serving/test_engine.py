@@ -297,6 +297,24 @@ def test_a_request_that_kills_two_replicas_is_refused():
         assert until(lambda: running.request("POST", INFER, body())[0] == 200)
 
 
+def test_a_request_that_kills_its_replica_fails_alone():
+    """Twelve at once, one of them deadly: eleven are answered."""
+    home = FakeHome()
+    with gateway({"batching.max_size": 8}, home) as running:
+        home.poison = b"\x63"
+        home.hold.set()  # the first waits, so that the others come together
+        with concurrent.futures.ThreadPoolExecutor(12) as pool:
+            asked = [pool.submit(running.request, "POST", INFER, body(i + 90)) for i in range(12)]
+            waiting = lambda: sum(s.dispatcher.unfinished for s in running.engine.served())  # noqa: E731
+            assert until(lambda: running.do(waiting) == 12)
+            home.hold.clear()
+            home.release.set()
+            statuses = [one.result(20)[0] for one in asked]
+        assert statuses == [500 if i + 90 == 0x63 else 200 for i in range(12)]
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert len(deaths) == 2
+
+
 def test_a_hanging_replica_is_killed_and_its_work_given_on():
     """A batch held over hang_timeout_s costs the replica its life and the request nothing."""
     home = FakeHome()

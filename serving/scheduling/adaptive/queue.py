@@ -19,6 +19,7 @@ class Entry:
     """One request from submission until all its parts have results."""
 
     __slots__ = (
+        "alone",
         "arrived_s",
         "attempts",
         "deadline_s",
@@ -42,7 +43,9 @@ class Entry:
         self.outstanding = 0
         """Parts with workers."""
         self.attempts = 0
-        """Times that a worker was lost with a part of it."""
+        """Times that a worker was lost while it ran a part of it."""
+        self.alone = False
+        """Suspected of having ended a worker: shares no batch any more."""
         self.left = False
         """Refused or cancelled: its late results mean nothing."""
 
@@ -116,7 +119,7 @@ class DeadlineQueue:
         """Form a batch of at most `size` items in deadline order.
 
         An entry that fits into no batch is split; one that fits into a batch, but not into what is
-        left of this one, ends the batch: nothing overtakes it.
+        left of this one, ends the batch: nothing overtakes it. One that shall be alone is a batch.
         """
         batch: list[tuple[Entry, Part]] = []
         room = size
@@ -127,6 +130,10 @@ class DeadlineQueue:
             if not spans:
                 heapq.heappop(heap)
                 continue
+            if entry.alone:
+                if batch:
+                    break
+                room = size = min(size, spans[-1][1] - spans[-1][0])
             start, stop = spans[-1]
             wanted = stop - start
             if wanted > room:

@@ -3,7 +3,8 @@
 A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
 waited `batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the
 model once, when it comes up, and windows are open. A request whose deadline passes is refused
-wherever it is; the parts of a lost worker are given to another worker once.
+wherever it is. When a worker is lost, the members of the batch that it ran are given to other
+workers once more, each alone: a request that ends workers takes nobody with it.
 
 The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
 4.3).
@@ -128,7 +129,8 @@ class AdaptiveScheduler:
             return
         batch.worker.unfinished -= 1
         if not event.ok:
-            self._take_back(batch.entries, "it did not start the batch")
+            self._suspect(batch, "it did not start the batch")
+            self._give_back(batch.entries)
             return
         for entry, _ in batch.entries:
             entry.outstanding -= 1
@@ -152,17 +154,26 @@ class AdaptiveScheduler:
             self._to_load.remove(worker)
         self._loads = {id_: other for id_, other in self._loads.items() if other is not worker}
         held = {id_: batch for id_, batch in self._batches.items() if batch.worker is worker}
-        for id_ in held:
+        for number, (id_, batch) in enumerate(held.items()):
             del self._batches[id_]
-        parts = [pair for batch in held.values() for pair in batch.entries]
-        self._take_back(parts, event.reason)
+            if number == 0:
+                self._suspect(batch, event.reason)
+        self._give_back([pair for batch in held.values() for pair in batch.entries])
 
-    def _take_back(self, parts: list[tuple[Entry, Part]], reason: str) -> None:
-        """Parts that a worker had and did not execute wait again, once."""
-        for entry in dict.fromkeys(entry for entry, _ in parts if not entry.left):
+    def _suspect(self, batch: _Batch, reason: str) -> None:
+        """A worker was lost while it ran this batch: each member runs alone from now on, once.
+
+        Workers take batches in the order in which they got them, so a batch behind this one was not
+        touched, and none of its members is suspected.
+        """
+        for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
+            entry.alone = True
             if entry.attempts > MAX_LOSSES:
                 self._refuse(entry, Reason.WORKER_LOST, reason)
+
+    def _give_back(self, parts: list[tuple[Entry, Part]]) -> None:
+        """Parts that a worker had and did not execute wait again."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if not entry.left:

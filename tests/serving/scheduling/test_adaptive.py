@@ -26,10 +26,13 @@ class Bench:
         self.scheduler = AdaptiveScheduler(MODEL, ServingSettings().changed(values))
         self.ids = 0
         for worker in range(1, workers + 1):
-            self.scheduler.on(WorkerUp(worker, slots), 0.0)
-        for action in self.scheduler.plan(0.0).actions:
+            self.up(worker, 0.0, slots)
+
+    def up(self, worker: int, now_s: float, slots: int = 2) -> None:
+        self.scheduler.on(WorkerUp(worker, slots), now_s)
+        for action in self.scheduler.plan(now_s).actions:
             assert action.kind is Kind.LOAD
-            self.scheduler.on(Result(action.id, action.worker, True, None), 0.0)
+            self.scheduler.on(Result(action.id, action.worker, True, None), now_s)
 
     def submit(self, count: int, now_s: float, items: int = 1, limit_s: float = 30.0) -> None:
         for _ in range(count):
@@ -125,22 +128,51 @@ def test_a_full_queue_refuses_the_next():
     assert [(r.id, r.reason) for r in bench.plan.refusals] == [(3, Reason.QUEUE_FULL)]
 
 
-def test_a_lost_batch_goes_to_another_worker_once():
-    """After the first loss a request is tried again, after the second it is refused with the reason."""
+def test_members_of_a_lost_batch_run_alone_once():
+    """After the first loss each is tried again by itself; the second loss refuses the one that ran, with the reason."""
     bench = Bench(workers=2, batching__max_size=4)
     bench.submit(2, 0.0)
     assert bench.batches(0.0) == [[1, 2]]
     first = bench.plan.actions[0].worker
     bench.scheduler.on(WorkerDown(first, "killed"), 0.1)
-    assert bench.batches(0.1) == [[1, 2]]
+    assert bench.batches(0.1) == [[1], [2]]
     second = bench.plan.actions[0].worker
     assert second != first
     bench.scheduler.on(WorkerDown(second, "out of memory"), 0.2)
     assert bench.batches(0.2) == []
     assert [(r.id, r.reason, r.detail) for r in bench.plan.refusals] == [
-        (1, Reason.WORKER_LOST, "out of memory"),
-        (2, Reason.WORKER_LOST, "out of memory"),
+        (1, Reason.WORKER_LOST, "out of memory")
     ]
+    bench.up(3, 0.3)
+    assert bench.batches(0.3) == [[2]]
+
+
+def test_a_request_that_ends_workers_takes_nobody_with_it():
+    """Batch after batch with a bad member: only that one is refused, all others are executed."""
+    bench = Bench(workers=1, batching__max_size=4)
+    bad, executed, refused, worker, held = 6, [], [], 1, []
+    bench.submit(16, 0.0)
+    for step in range(100):
+        now_s = 0.01 * step
+        plan = bench.scheduler.plan(now_s)
+        held += plan.actions
+        refused += [refusal.id for refusal in plan.refusals]
+        if not held:
+            break
+        action = held.pop(0)
+        ids = [part.id for part in action.parts]
+        if bad in ids:
+            held.clear()
+            bench.scheduler.on(WorkerDown(worker, "crash"), now_s)
+            refused += [refusal.id for refusal in bench.scheduler.plan(now_s).refusals]
+            worker += 1
+            bench.up(worker, now_s)
+        else:
+            executed += ids
+            bench.scheduler.on(Result(action.id, worker, True, None), now_s)
+    assert refused == [bad]
+    assert sorted(executed) == [id_ for id_ in range(1, 17) if id_ != bad]
+    assert worker == 3
 
 
 def test_one_lost_worker_is_one_loss_however_many_parts_it_held():

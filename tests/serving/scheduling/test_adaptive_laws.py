@@ -91,6 +91,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             request = self.requests[part.id]
             assert not request.over, "executed after it was over"
             assert request.deadline_s > self.now_s, "started after its deadline"
+            if request.losses:
+                assert len(action.parts) == 1, "a suspect shares a batch"
 
     @rule(items=st.integers(1, 9), limit_s=st.sampled_from([0.001, 0.01, 0.5, 30.0]))
     def submit(self, items: int, limit_s: float) -> None:
@@ -138,11 +140,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         worker = data.draw(st.sampled_from(sorted(self.up)))
         self.look()
         self.up.discard(worker)
-        for id_, action in list(self.actions.items()):
-            if action.worker == worker:
-                del self.actions[id_]
-                for request_id in {part.id for part in action.parts}:
-                    self.requests[request_id].losses += 1
+        held = [action for action in self.actions.values() if action.worker == worker]
+        for action in held:
+            del self.actions[action.id]
+        running = next((action for action in held if action.kind is Kind.INFER), None)
+        if running is not None:  # what is buffered behind it was not touched
+            self.suspect(running)
         self.tell(WorkerDown(worker, "killed"))
 
     @precondition(lambda self: self.actions)
@@ -164,9 +167,12 @@ class SchedulerMachine(RuleBasedStateMachine):
         """A replica sends a batch back untouched."""
         batches = [id_ for id_, action in self.actions.items() if action.kind is Kind.INFER]
         action = self.actions.pop(data.draw(st.sampled_from(sorted(batches))))
+        self.suspect(action)
+        self.tell(Result(action.id, action.worker, False, None))
+
+    def suspect(self, action) -> None:
         for request_id in {part.id for part in action.parts}:
             self.requests[request_id].losses += 1
-        self.tell(Result(action.id, action.worker, False, None))
 
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
