@@ -24,6 +24,7 @@ from typing import Any, Protocol, cast
 
 from serving.alarm import Alarm
 from serving.errors import (
+    CannotFinish,
     DeadlineExceeded,
     InvalidRequest,
     ModelLoadFailed,
@@ -476,5 +477,7 @@ def _error_of(refusal: Refusal) -> ServingError:
             return DeadlineExceeded("queue")
         case Reason.DEADLINE_IN_REPLICA:
             return DeadlineExceeded("replica")
+        case Reason.CANNOT_FINISH:
+            return CannotFinish(retry_after_s=1.0)
         case Reason.WORKER_LOST:
             return ReplicaFailed(refusal.detail)

@@ -6,6 +6,7 @@
     ├── UnknownModel (404)            no such model or version; lists the known ones
     ├── Overloaded (429)              the queue is full; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
+    ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
     ├── ReplicaFailed (500)           the replica that held the request died, twice
     ├── PredictionFailed (500)        the model raised, or broke its contract
@@ -99,6 +100,19 @@ class NotReady(ServingError):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
+
+
+class CannotFinish(ServingError):
+    """By the profile of the model it would be answered after its deadline; try again after `retry_after_s`."""
+
+    status = 503
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return f"too much waits to finish before the request's deadline; try again in {self.retry_after_s:g} s"
 
 
 class DeadlineExceeded(ServingError):

@@ -91,10 +91,16 @@ class ReplicaSettings:
 class BatchingSettings:
     """When waiting requests become a batch. The item is the unit; a request may carry several."""
 
-    policy: Literal["fixed"] = _knob("fixed")
-    """How size and wait are decided.
+    policy: Literal["fixed", "aimd", "quantile", "delayed"] = _knob("fixed")
+    """How size and wait are decided, within `max_size` and `timeout_us` (docs/batching.md).
 
-    `fixed`: a batch leaves when `max_size` items wait or `timeout_us` has passed.
+    `fixed`: as they are set. `aimd`, `quantile`: the size follows `objective_ms`. `delayed`: the wait follows
+    the arrivals. Default fixed: what is set is what happens.
+    """
+    objective_ms: float = _knob(20.0, "ms", 0.1, 3_600_000)
+    """Latency that requests shall keep, for `aimd` and `quantile`: a batch gets a third of it.
+
+    Default 20 ms, Clipper's.
     """
     max_size: int = _knob(8, "items", 1, 4096)
     """Most items in one batch; a request above it is split.

@@ -122,6 +122,7 @@ class Reason(enum.Enum):
     QUEUE_FULL = "queue full"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
+    CANNOT_FINISH = "cannot finish before its deadline"
     WORKER_LOST = "worker lost"
 
 

@@ -1,10 +1,14 @@
-"""The adaptive scheduler: fixed size and timeout, earliest deadline first, late binding.
+"""The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
 
-A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
-waited `batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the
-model once, when it comes up, and windows are open. A request whose deadline passes is refused
-wherever it is. When a worker is lost, the members of the batch that it ran are given to other
-workers once more, each alone: a request that ends workers takes nobody with it.
+A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one
+(`sizing`; `fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`;
+0: at once). A batch is no larger than its most urgent member's deadline allows, by the profile of
+batches that ran; a request that can no longer finish in time is refused before it is sent.
+
+Each model's pool has one queue; each worker loads the model once, when it comes up, and windows are
+open. A request whose deadline passes is refused wherever it is. When a worker is lost, the members of
+the batch that it ran are given to other workers once more, each alone: a request that ends workers
+takes nobody with it.
 
 The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
 4.3).
@@ -14,7 +18,9 @@ from __future__ import annotations
 
 import math
 
+from serving.profiles import Profile
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
+from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker
 from serving.scheduling.seam import (
     Action,
@@ -42,11 +48,15 @@ MAX_LOSSES = 1
 class _Batch:
     """One INFER action with a worker."""
 
-    __slots__ = ("deadline_s", "entries", "worker")
+    __slots__ = ("deadline_s", "entries", "expected_s", "items", "worker")
 
-    def __init__(self, worker: Worker, entries: list[tuple[Entry, Part]]) -> None:
+    def __init__(
+        self, worker: Worker, entries: list[tuple[Entry, Part]], items: int, expected_s: float
+    ) -> None:
         self.worker = worker
         self.entries = entries
+        self.items = items
+        self.expected_s = expected_s
         self.deadline_s = min(entry.deadline_s for entry, _ in entries)
 
 
@@ -63,11 +73,13 @@ class AdaptiveScheduler:
         self._to_load: list[Worker] = []
         self._refusals: list[Refusal] = []
         self._last_action = 0
+        self._batching = settings.batching
+        self._sizing: Sizing = POLICIES[settings.batching.policy](settings.batching)
+        self.profile = Profile()
+        """How long batches took, by their size."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
-        self._max_size = settings.batching.max_size
-        self._timeout_s = settings.batching.timeout_us * 1e-6
         self._capacity = settings.scheduling.queue_capacity
         self._choose = ROUTING[settings.routing.policy]
 
@@ -83,7 +95,7 @@ class AdaptiveScheduler:
             return
         match event:
             case Result():
-                self._result(event)
+                self._result(event, now_s)
             case Cancelled():
                 self._leave(event.id)
             case WorkerUp():
@@ -96,7 +108,7 @@ class AdaptiveScheduler:
             case WorkerDown():
                 self._down(event)
             case SettingsChanged():
-                self._configure(event.settings)
+                self._changed(event)
 
     def plan(self, now_s: float) -> Plan:
         """Load what came up, refuse what is too late, give batches to free workers."""
@@ -108,7 +120,9 @@ class AdaptiveScheduler:
             worker = self._choose(self._workers.values())
             if worker is None:
                 break
-            actions.append(self._infer(worker))
+            action = self._infer(worker, now_s)
+            if action is not None:
+                actions.append(action)
         refusals, self._refusals = self._refusals, []
         return Plan(actions, refusals, self._wake_at_s(now_s))
 
@@ -119,19 +133,34 @@ class AdaptiveScheduler:
         entry = Entry(event.id, event.items, event.deadline_s, now_s)
         self._entries[event.id] = entry
         self._queue.push(entry)
+        if self._sizing.watches_arrivals:
+            self._sizing.arrived(now_s)
 
-    def _result(self, event: Result) -> None:
+    def _changed(self, event: SettingsChanged) -> None:
+        batching = event.settings.batching
+        if not event.keep_learnt:
+            self.profile = Profile()
+        if not event.keep_learnt or batching != self._batching:
+            self._sizing = POLICIES[batching.policy](batching)
+        self._batching = batching
+        self._configure(event.settings)
+
+    def _result(self, event: Result, now_s: float) -> None:
         batch = self._batches.pop(event.action, None)
         if batch is None:
             loaded = self._loads.pop(event.action, None)
             if loaded is not None and event.ok:
                 loaded.loaded = True
             return
-        batch.worker.unfinished -= 1
+        batch.worker.finish(batch.expected_s, now_s)
         if not event.ok:
             self._suspect(batch, "it did not start the batch")
             self._give_back(batch.entries)
             return
+        if event.times is not None:
+            took_s = event.times.input_s + event.times.exec_s + event.times.output_s
+            self.profile.observe(batch.items, took_s)
+            self._sizing.ran(batch.items, took_s)
         for entry, _ in batch.entries:
             entry.outstanding -= 1
             if not entry.outstanding and not entry.spans:
@@ -196,20 +225,24 @@ class AdaptiveScheduler:
                 batch.deadline_s = later
 
     def _due(self, now_s: float) -> bool:
-        if self._timeout_s == 0.0 or self._queue.items >= self._max_size:
+        items = self._queue.items
+        if items >= self._sizing.size:
+            return True
+        wait_s = self._sizing.wait_s(items)
+        if wait_s == 0.0:
             return True
         oldest_s = self._queue.oldest_arrival_s()
-        return oldest_s is not None and oldest_s + self._timeout_s <= now_s
+        return oldest_s is not None and oldest_s + wait_s <= now_s
 
     def _wake_at_s(self, now_s: float) -> float | None:
         wake_s = min((batch.deadline_s for batch in self._batches.values()), default=math.inf)
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
-            if self._timeout_s and not self._due(now_s) and self._choose(self._workers.values()):
+            if not self._due(now_s) and self._choose(self._workers.values()):
                 oldest_s = self._queue.oldest_arrival_s()
                 if oldest_s is not None:
-                    wake_s = min(wake_s, oldest_s + self._timeout_s)
+                    wake_s = min(wake_s, oldest_s + self._sizing.wait_s(self._queue.items))
         return None if wake_s == math.inf else wake_s
 
     def _next_action(self) -> int:
@@ -221,13 +254,39 @@ class AdaptiveScheduler:
         self._loads[action] = worker
         return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
 
-    def _infer(self, worker: Worker) -> Action:
+    def _infer(self, worker: Worker, now_s: float) -> Action | None:
+        """A batch for a worker; None where a request was refused instead."""
+        size = self._size_for(worker, now_s)
+        if not size:
+            return None
         action = self._next_action()
-        entries = self._queue.take(self._max_size)
-        for entry, _ in entries:
+        entries = self._queue.take(size)
+        items = 0
+        for entry, part in entries:
             entry.outstanding += 1
-        worker.unfinished += 1
+            items += part.stop - part.start
+        expected_s = self.profile.estimate_s(items)
+        worker.take(expected_s, now_s)
         worker.last_turn = action
-        self._batches[action] = _Batch(worker, entries)
+        self._batches[action] = _Batch(worker, entries, items, expected_s)
         parts = tuple([part for _, part in entries])
-        return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, 0.0)
+        return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
+
+    def _size_for(self, worker: Worker, now_s: float) -> int:
+        """Most items of the next batch; 0: the most urgent request was hopeless and is refused."""
+        size = self._sizing.size
+        head = self._queue.head()
+        if head is None:
+            return 0
+        left_s = head.deadline_s - worker.starts_s(now_s)
+        if self.profile.estimate_s(size) <= left_s:
+            return size
+        start, stop = head.spans[-1]
+        own = min(size, stop - start)
+        if self.profile.estimate_s(own) <= left_s:
+            return max(own, self.profile.largest(left_s, size))
+        # An estimate may be wrong, and only what runs can tell: an idle worker tries the last one.
+        if not worker.unfinished and self._queue.items == stop - start:
+            return own
+        self._refuse(head, Reason.CANNOT_FINISH, "")
+        return 0

@@ -12,7 +12,16 @@ from collections.abc import Iterable
 class Worker:
     """State of one worker."""
 
-    __slots__ = ("draining", "id", "last_turn", "loaded", "slots", "unfinished")
+    __slots__ = (
+        "draining",
+        "expected_s",
+        "id",
+        "last_turn",
+        "loaded",
+        "since_s",
+        "slots",
+        "unfinished",
+    )
 
     def __init__(self, id_: int, slots: int) -> None:
         self.id = id_
@@ -23,6 +32,28 @@ class Worker:
         self.draining = False
         self.last_turn = 0
         """Serial number of the last batch that it got."""
+        self.expected_s = 0.0
+        """Time that what it holds is expected to take, together."""
+        self.since_s = 0.0
+        """When it began to work on that."""
+
+    def starts_s(self, now_s: float) -> float:
+        """When it is expected to get to a batch that it is given now."""
+        return max(now_s, self.since_s + self.expected_s) if self.unfinished else now_s
+
+    def take(self, expected_s: float, now_s: float) -> None:
+        """It is given a batch."""
+        if not self.unfinished:
+            self.since_s = now_s
+            self.expected_s = 0.0
+        self.unfinished += 1
+        self.expected_s += expected_s
+
+    def finish(self, expected_s: float, now_s: float) -> None:
+        """A batch that was expected to take so long is done; the next one begins."""
+        self.unfinished -= 1
+        self.expected_s -= expected_s
+        self.since_s = now_s
 
     @property
     def free(self) -> bool:

@@ -13,7 +13,7 @@ from serving.scheduling.seam import (
     WorkerUp,
 )
 from serving.settings import ServingSettings
-from serving.values import ModelId
+from serving.values import ModelId, StageTimes
 
 MODEL = ModelId("m", "1")
 
@@ -199,3 +199,49 @@ def test_memory_of_the_queue_is_bounded():
             bench.scheduler.on(Result(action.id, action.worker, True, None), step * 1e-3)
     queue = bench.scheduler._queue
     assert len(queue._arrivals) + len(queue._heap) + len(bench.scheduler._entries) < 20
+
+
+def test_what_cannot_finish_is_refused_before_it_is_sent():
+    """A batch takes 10 ms: with one running and one buffered, 15 ms are not enough, 100 ms are."""
+    bench = Bench(batching__max_size=1)
+    times = StageTimes(0.0, 0.0, 0.010, 0.0)
+    bench.submit(1, 0.0)
+    (action,) = bench.scheduler.plan(0.0).actions
+    bench.scheduler.on(Result(action.id, 1, True, times), 0.010)
+    bench.submit(3, 0.020, limit_s=0.015)
+    bench.submit(1, 0.020, limit_s=0.100)
+    assert bench.batches(0.020) == [[2], [5]]
+    assert [(r.id, r.reason) for r in bench.plan.refusals] == [
+        (3, Reason.CANNOT_FINISH),
+        (4, Reason.CANNOT_FINISH),
+    ]
+
+
+def test_a_batch_is_no_larger_than_its_most_urgent_member_allows():
+    """1 ms an item: with 3.5 ms left three go together, the others follow."""
+    bench = Bench(batching__max_size=8, slots=1)
+    for size in (1, 8):
+        bench.submit(size, 0.0)
+        (action,) = bench.scheduler.plan(0.0).actions
+        took = StageTimes(0.0, 0.0, 0.001 * size, 0.0)
+        bench.scheduler.on(Result(action.id, 1, True, took), 0.0)
+    bench.submit(1, 1.0, limit_s=0.0035)
+    bench.submit(5, 1.0)
+    assert [len(batch) for batch in bench.batches(1.0)] == [3]
+
+
+def test_a_wrong_estimate_does_not_last():
+    """After one very slow batch an idle worker still tries, and learns that it is quick again."""
+    bench = Bench(batching__max_size=4)
+    bench.submit(1, 0.0)
+    (action,) = bench.scheduler.plan(0.0).actions
+    bench.scheduler.on(Result(action.id, 1, True, StageTimes(0.0, 0.0, 5.0, 0.0)), 5.0)
+    executed = 0
+    for step in range(40):
+        now_s = 10.0 + step
+        bench.submit(1, now_s, limit_s=0.1)
+        for action in bench.scheduler.plan(now_s).actions:
+            executed += 1
+            took = StageTimes(0.0, 0.0, 0.001, 0.0)
+            bench.scheduler.on(Result(action.id, 1, True, took), now_s + 0.001)
+    assert executed == 40

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from serving.scheduling.adaptive.scheduler import MAX_LOSSES, AdaptiveScheduler
+from serving.scheduling.adaptive.sizing import POLICIES
 from serving.scheduling.seam import (
     Cancelled,
     Kind,
@@ -19,7 +20,7 @@ from serving.scheduling.seam import (
     WorkerUp,
 )
 from serving.settings import ServingSettings
-from serving.values import ModelId
+from serving.values import ModelId, StageTimes
 
 MODEL = ModelId("m", "1")
 
@@ -159,7 +160,8 @@ class SchedulerMachine(RuleBasedStateMachine):
             if not request.over:
                 request.done += part.stop - part.start
                 assert request.done <= request.items, "executed twice"
-        self.tell(Result(action.id, action.worker, True, None))
+        exec_s = data.draw(st.sampled_from([0.0, 0.0005, 0.02, 1.0]))
+        self.tell(Result(action.id, action.worker, True, StageTimes(0.0, 0.0, exec_s, 0.0)))
 
     @precondition(lambda self: any(a.kind is Kind.INFER for a in self.actions.values()))
     @rule(data=st.data())
@@ -184,12 +186,21 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.requests[id_].cancelled = True
             self.tell(Cancelled(id_))
 
-    @rule(size=st.integers(1, 8), timeout_us=st.sampled_from([0, 500, 5000]))
-    def settings_changed(self, size: int, timeout_us: int) -> None:
+    @rule(
+        size=st.integers(1, 8),
+        timeout_us=st.sampled_from([0, 500, 5000]),
+        policy=st.sampled_from(sorted(POLICIES)),
+        keep_learnt=st.booleans(),
+    )
+    def settings_changed(self, size: int, timeout_us: int, policy: str, keep_learnt: bool) -> None:
         self.settings = self.settings.changed(
-            {"batching.max_size": size, "batching.timeout_us": timeout_us}
+            {
+                "batching.max_size": size,
+                "batching.timeout_us": timeout_us,
+                "batching.policy": policy,
+            }
         )
-        self.tell(SettingsChanged(self.settings, keep_learnt=False))
+        self.tell(SettingsChanged(self.settings, keep_learnt=keep_learnt))
 
     @invariant()
     def counts_what_waits(self) -> None:

@@ -1,0 +1,98 @@
+"""How long batches of a size take: measured, remembered briefly, and told for any size.
+
+In: sizes and seconds of batches that ran. Out: an estimate that most batches of a size keep. Each
+size remembers its last measurements and is worth their 90th percentile; a size that was not measured
+lies on the line between its measured neighbours, beyond the largest on the line through the two
+largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements per model and batch
+size) takes their 99th percentile, in effect the maximum; on shared cores one hiccup would then rule
+the next ten decisions.
+
+Pure; times are in seconds.
+"""
+
+from __future__ import annotations
+
+import bisect
+
+WINDOW = 10
+"""Measurements kept per size, as in Clockwork."""
+_RANK = 1
+"""Of the sorted measurements of a full window, from the largest: the 90th percentile of ten."""
+
+
+class Profile:
+    """Execution times of one model on one kind of worker."""
+
+    __slots__ = ("_estimates", "_next", "_seen", "_sizes")
+
+    def __init__(self) -> None:
+        self._seen: dict[int, list[float]] = {}
+        self._next: dict[int, int] = {}
+        self._sizes: list[int] = []
+        self._estimates: dict[int, float] = {}
+
+    def observe(self, size: int, took_s: float) -> None:
+        """A batch of `size` items took so long in its worker."""
+        seen = self._seen.get(size)
+        if seen is None:
+            self._seen[size] = [took_s]
+            self._next[size] = 0
+            bisect.insort(self._sizes, size)
+            self._estimates.clear()
+            return
+        if len(seen) < WINDOW:
+            seen.append(took_s)
+        else:
+            place = self._next[size]
+            seen[place] = took_s
+            self._next[size] = (place + 1) % WINDOW
+        self._estimates.clear()
+
+    def estimate_s(self, size: int) -> float:
+        """Seconds that a batch of `size` items is expected to take at most; 0 while nothing was seen."""
+        known = self._estimates.get(size)
+        if known is None:
+            known = self._estimates[size] = self._worked_out(size)
+        return known
+
+    def largest(self, within_s: float, most: int) -> int:
+        """The most items, up to `most`, whose estimate is within a time; 0: not even one.
+
+        Estimates need not grow with the size; the answer is found by halving, as if they did.
+        """
+        low, high = 0, most
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.estimate_s(middle) <= within_s:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def measured(self) -> dict[int, float]:
+        """Estimate per measured size."""
+        return {size: self._of_measured(size) for size in self._sizes}
+
+    def _worked_out(self, size: int) -> float:
+        sizes = self._sizes
+        if not sizes:
+            return 0.0
+        if size in self._seen:
+            return self._of_measured(size)
+        above = bisect.bisect_left(sizes, size)
+        if above == 0:  # fewer items take no longer than the smallest batch that was measured
+            return self._of_measured(sizes[0])
+        if above == len(sizes):
+            if (
+                len(sizes) == 1
+            ):  # one point says nothing about the slope: proportional is the safe side
+                return self._of_measured(sizes[0]) * size / sizes[0]
+            above -= 1
+        left, right = sizes[above - 1], sizes[above]
+        left_s, right_s = self._of_measured(left), self._of_measured(right)
+        slope = max(0.0, (right_s - left_s) / (right - left))
+        return max(left_s if size > left else 0.0, right_s + slope * (size - right))
+
+    def _of_measured(self, size: int) -> float:
+        seen = sorted(self._seen[size])
+        return seen[-1 - _RANK] if len(seen) == WINDOW else seen[-1]

@@ -1,0 +1,216 @@
+"""How large a batch may be and how long it waits to get there: the batching policies, one interface.
+
+    fixed     `max_size` and `timeout_us`, as they are set
+    aimd      one item more after each full batch within its time, a tenth fewer after one beyond it
+    quantile  the largest size whose 99th percentile, by a regression on size, is within its time
+    delayed   `max_size`, waiting only while company is expected to come within `timeout_us`
+
+The time of a batch is a third of `batching.objective_ms`: at worst a request meets one running batch
+and one that is buffered before its own. `aimd` and `quantile` are Clipper's (NSDI'17, section 4.3.1),
+`delayed` is its section 4.3.2. `max_size` bounds all of them.
+
+Pure: times are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.settings import BatchingSettings
+
+BATCHES_PER_REQUEST = 3
+"""One that runs, one that is buffered, its own: what a request meets in a worker with two slots."""
+BACK_OFF = 0.9
+"""Clipper's: small, for a model's latency is stable, and one slow batch says little."""
+QUANTILE = 0.99
+_KEPT_PER_SIZE = 8
+_KEPT_SIZES = 24
+_FORGOTTEN_AFTER = 4096
+"""Batches after which what a size took is no longer believed."""
+_REFIT_EVERY = 16
+_FEWEST = 8
+_GROWTH = 1.5
+"""A regression is not believed beyond this multiple of the largest batch that was seen."""
+_STEPS = 60
+_RATE_WEIGHT = 0.1
+"""Of the newest gap between arrivals in their moving average: ten arrivals tell the rate."""
+
+
+class Sizing(Protocol):
+    """A batching policy."""
+
+    size: int
+    """Most items in the next batch."""
+    watches_arrivals: bool
+    """Whether `arrived` is to be called."""
+
+    def wait_s(self, waiting: int) -> float:
+        """How long the oldest of `waiting` items shall wait for company, from its arrival."""
+        ...
+
+    def arrived(self, now_s: float) -> None:
+        """A request came."""
+        ...
+
+    def ran(self, items: int, took_s: float) -> None:
+        """A batch of so many items took so long in its worker."""
+        ...
+
+
+class Fixed:
+    """What the settings say."""
+
+    watches_arrivals = False
+
+    def __init__(self, settings: BatchingSettings) -> None:
+        self.size = settings.max_size
+        self._wait_s = settings.timeout_us * 1e-6
+
+    def wait_s(self, _waiting: int) -> float:
+        """The timeout."""
+        return self._wait_s
+
+    def arrived(self, _now_s: float) -> None:
+        """Means nothing here."""
+
+    def ran(self, _items: int, _took_s: float) -> None:
+        """Means nothing here."""
+
+
+class Aimd(Fixed):
+    """Additive increase, multiplicative decrease."""
+
+    def __init__(self, settings: BatchingSettings) -> None:
+        super().__init__(settings)
+        self._most = settings.max_size
+        self._budget_s = budget_s(settings)
+        self._exact = 1.0
+        self.size = 1
+
+    def ran(self, items: int, took_s: float) -> None:
+        """Grow after a full batch in time, shrink after one that was not."""
+        if took_s > self._budget_s:
+            self._exact = max(1.0, min(self._exact, items) * BACK_OFF)
+        elif items >= self.size:
+            self._exact = min(float(self._most), self._exact + 1.0)
+        self.size = int(self._exact)
+
+
+class Quantile(Fixed):
+    """Quantile regression of batch latency on batch size.
+
+    Each size keeps its last few times, so that a size used for long does not push out the others that
+    tell the slope; what is old is forgotten.
+    """
+
+    def __init__(self, settings: BatchingSettings) -> None:
+        super().__init__(settings)
+        self._most = settings.max_size
+        self._budget_s = budget_s(settings)
+        self._seen: dict[int, deque[tuple[int, float]]] = {}
+        self._batches = 0
+        self._next_fit = _FEWEST
+        self.size = 1
+
+    def ran(self, items: int, took_s: float) -> None:
+        """Remember, and fit again now and then; at once where the time was missed at full size."""
+        self._batches += 1
+        if items not in self._seen:
+            self._seen[items] = deque(maxlen=_KEPT_PER_SIZE)
+        self._seen[items].append((self._batches, took_s))
+        is_urgent = took_s > self._budget_s and items >= self.size > 1
+        if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
+            self._next_fit = self._batches + _REFIT_EVERY
+            self._forget()
+            self.size = self._fitted()
+
+    def _forget(self) -> None:
+        """Sizes that were not used for long, and beyond a number of sizes those that were used longest ago."""
+        recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
+        oldest = self._batches - _FORGOTTEN_AFTER
+        self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
+
+    def _fitted(self) -> int:
+        pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
+        sizes, seconds = (np.array(column, float) for column in zip(*pairs, strict=True))
+        largest = float(sizes.max())
+        limit = min(self._most, math.ceil(largest * _GROWTH))
+        base_s, slope_s = quantile_line(sizes, seconds, QUANTILE)
+        if slope_s <= 0.0:  # one size, or nothing but noise: in proportion is the safe side
+            base_s, slope_s = 0.0, float(seconds[sizes == largest].max()) / largest
+        if base_s + slope_s * limit <= self._budget_s:
+            return limit
+        return max(1, min(limit, int((self._budget_s - base_s) / slope_s)))
+
+
+class Delayed(Fixed):
+    """Waits for company only where company is expected."""
+
+    watches_arrivals = True
+
+    def __init__(self, settings: BatchingSettings) -> None:
+        super().__init__(settings)
+        self._longest_s = self._wait_s
+        self._gap_s = math.inf
+        self._last_s: float | None = None
+
+    def arrived(self, now_s: float) -> None:
+        """Follow the gap between arrivals; one longer than the timeout begins anew."""
+        if self._last_s is not None:
+            gap_s = now_s - self._last_s
+            if gap_s > self._longest_s or self._gap_s == math.inf:
+                self._gap_s = gap_s
+            else:
+                self._gap_s += _RATE_WEIGHT * (gap_s - self._gap_s)
+        self._last_s = now_s
+
+    def wait_s(self, waiting: int) -> float:
+        """As long as it should take to fill the batch; not at all where not even one is expected in time."""
+        if self._gap_s > self._longest_s:
+            return 0.0
+        return min(self._longest_s, self._gap_s * max(0, self.size - waiting) + self._gap_s)
+
+
+POLICIES = {"fixed": Fixed, "aimd": Aimd, "quantile": Quantile, "delayed": Delayed}
+"""`batching.policy` -> policy."""
+
+
+def budget_s(settings: BatchingSettings) -> float:
+    """The time that one batch may take."""
+    return settings.objective_ms * 1e-3 / BATCHES_PER_REQUEST
+
+
+def quantile_line(
+    sizes: NDArray[np.float64], seconds: NDArray[np.float64], quantile: float
+) -> tuple[float, float]:
+    """Base and slope of the line under which a share of the points lies.
+
+    Linear quantile regression (Koenker and Bassett 1978, Econometrica 46:33) by iteratively reweighted
+    least squares: the pinball loss of a residual r is r^2 with the weight (tau or 1 - tau) / |r|.
+
+    Args:
+        sizes: (n,) items.
+        seconds: (n,) of the batches.
+        quantile: from 0 to 1.
+
+    Returns:
+        Seconds, and seconds per item; the slope is 0 where all sizes are equal.
+    """
+    weights = np.ones_like(seconds)
+    least = 1e-6 * max(float(seconds.max()), 1e-9)
+    base = slope = 0.0
+    for _ in range(_STEPS):
+        total = weights.sum()
+        mean_size, mean_s = weights @ sizes / total, weights @ seconds / total
+        apart = sizes - mean_size
+        spread = weights @ (apart * apart)
+        slope = float(weights @ (apart * (seconds - mean_s)) / spread) if spread > 0.0 else 0.0
+        base = float(mean_s - slope * mean_size)
+        rest = seconds - base - slope * sizes
+        weights = np.where(rest >= 0.0, quantile, 1.0 - quantile) / np.maximum(np.abs(rest), least)
+    return base, slope

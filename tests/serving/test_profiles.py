@@ -1,0 +1,62 @@
+"""How long batches of a size take."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.profiles import WINDOW, Profile
+
+SEEN = st.lists(st.tuples(st.integers(1, 64), st.floats(1e-5, 10.0)), min_size=1, max_size=60)
+
+
+def profile_of(seen):
+    profile = Profile()
+    for size, took_s in seen:
+        profile.observe(size, took_s)
+    return profile
+
+
+def test_nothing_seen_is_nothing_known():
+    """An unknown model takes no time, so that nothing is refused for it."""
+    assert Profile().estimate_s(8) == 0.0
+    assert Profile().largest(0.0, 8) == 8
+
+
+def test_one_hiccup_in_ten_does_not_count():
+    """The 90th percentile of the last ten, and what is older is forgotten."""
+    profile = profile_of([(4, 0.001)] * 9 + [(4, 1.0)])
+    assert profile.estimate_s(4) == 0.001
+    for _ in range(2):
+        profile.observe(4, 0.5)
+    assert profile.estimate_s(4) == 0.5
+    for _ in range(WINDOW):
+        profile.observe(4, 0.002)
+    assert profile.estimate_s(4) == 0.002
+
+
+def test_sizes_between_and_beyond_lie_on_lines():
+    """Between neighbours by their line, beyond the largest by the last one, below the smallest as it."""
+    profile = profile_of([(2, 0.010), (4, 0.014)])
+    assert profile.estimate_s(1) == 0.010
+    assert profile.estimate_s(3) == pytest.approx(0.012)
+    assert profile.estimate_s(8) == pytest.approx(0.022)
+    assert profile_of([(2, 0.010)]).estimate_s(4) == pytest.approx(0.020)
+
+
+@given(seen=SEEN, within_s=st.floats(0, 10), most=st.integers(1, 128))
+def test_the_largest_size_that_fits_fits(seen, within_s, most):
+    """What `largest` gives is within the time, or nothing is."""
+    profile = profile_of(seen)
+    found = profile.largest(within_s, most)
+    assert 0 <= found <= most
+    assert not found or profile.estimate_s(found) <= within_s
+
+
+@given(seen=SEEN, size=st.integers(1, 256))
+def test_estimates_are_times(seen, size):
+    """Positive and finite, whatever was seen; measured sizes within what was measured."""
+    profile = profile_of(seen)
+    assert 0.0 < profile.estimate_s(size) < 1e6
+    for known, estimate in profile.measured().items():
+        of_size = [took_s for other, took_s in seen if other == known]
+        assert min(of_size) <= estimate <= max(of_size)
