@@ -123,6 +123,7 @@ class Reason(enum.Enum):
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     WORKER_LOST = "worker lost"
+    NOT_STARTED = "not started by its worker"
 
 
 class Refusal(NamedTuple):

@@ -128,7 +128,7 @@ class AdaptiveScheduler:
             return
         batch.worker.unfinished -= 1
         if not event.ok:
-            self._take_back(batch.entries, "it did not start the batch")
+            self._take_back(batch.entries, Reason.NOT_STARTED, "")
             return
         for entry, _ in batch.entries:
             entry.outstanding -= 1
@@ -155,14 +155,14 @@ class AdaptiveScheduler:
         for id_ in held:
             del self._batches[id_]
         parts = [pair for batch in held.values() for pair in batch.entries]
-        self._take_back(parts, event.reason)
+        self._take_back(parts, Reason.WORKER_LOST, event.reason)
 
-    def _take_back(self, parts: list[tuple[Entry, Part]], reason: str) -> None:
+    def _take_back(self, parts: list[tuple[Entry, Part]], reason: Reason, detail: str) -> None:
         """Parts that a worker had and did not execute wait again, once."""
         for entry in dict.fromkeys(entry for entry, _ in parts if not entry.left):
             entry.attempts += 1
             if entry.attempts > MAX_LOSSES:
-                self._refuse(entry, Reason.WORKER_LOST, reason)
+                self._refuse(entry, reason, detail)
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if not entry.left:
