@@ -81,7 +81,7 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
             raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
         try:
             values[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise InvalidSettings(f"--set {text!r}: {value!r} is not a YAML value") from error
     for option, name in (
         ("host", "server.host"),

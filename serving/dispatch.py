@@ -400,9 +400,8 @@ class Dispatcher:
             took.exec_ns * 1e-9,
             took.output_ns * 1e-9,
         )
-        now_s = self._clock()
-        if known is not None:
-            known.heard_s = now_s
+        assert known is not None  # it held the action
+        known.heard_s = now_s = self._clock()
         if message.status in _NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times), now_s)
             self._pump()
@@ -481,3 +480,5 @@ def _error_of(refusal: Refusal) -> ServingError:
             return CannotFinish(retry_after_s=1.0)
         case Reason.WORKER_LOST:
             return ReplicaFailed(refusal.detail)
+        case Reason.NOT_STARTED:
+            return PredictionFailed("two replicas did not start the batch that held the request")

@@ -149,6 +149,8 @@ class Pool:
         self._closing = False
         self.signature: Signature | None = None
         self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
+        self._deaths_of_leaving: list[Death] = []
+        """Of replicas that settings which are being applied do without."""
 
     # Asking
 
@@ -234,7 +236,9 @@ class Pool:
         alive = [m for m in self._members.values() if m.state == "ready"]
         kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
+        before = list(self.deaths)
         self.deaths.clear()
+        self._deaths_of_leaving.clear()
         for member in leaving:
             member.leaving = True
         changed: list[tuple[Member, ReplicaSettings]] = []
@@ -248,6 +252,7 @@ class Pool:
                     leaving.append(member)
             started = await self._start_many(wanted.count - len(kept), wanted)
         except BaseException:
+            self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_KEPT_DEATHS)
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
@@ -357,7 +362,7 @@ class Pool:
         if member.connection is not None and member.state == "ready":
             with contextlib.suppress(TimeoutError):  # what it answered before its end counts
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
-        asked = member.state == "draining" or member.leaving
+        asked = member.state == "draining"
         was = member.state
         member.state = "ended"
         self._members.pop(member.worker, None)
@@ -371,7 +376,8 @@ class Pool:
         if asked or self._closing:
             return
         self._counting.died(reason)
-        self.deaths.append(Death(worker=member.worker, reason=reason, text=text, at_s=time.time()))
+        death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
+        (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
         log.warning(
             "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
         )

@@ -393,7 +393,7 @@ def read_file(path: pathlib.Path) -> dict[str, Any]:
         raise InvalidSettings(
             f"settings file {path} cannot be read: {error.strerror or error}; expected {_EXAMPLE}"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InvalidSettings(
             f"settings file {path} is not YAML: {' '.join(str(error).split())}; expected {_EXAMPLE}"
         ) from error
@@ -442,7 +442,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             name = key.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".", 1)
             try:
                 values[name] = yaml.safe_load(text)
-            except yaml.YAMLError as error:
+            except (yaml.YAMLError, ValueError) as error:
                 raise InvalidSettings(
                     f"environment: {key} = {text!r} is not a YAML value"
                 ) from error

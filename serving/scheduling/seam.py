@@ -124,6 +124,7 @@ class Reason(enum.Enum):
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     WORKER_LOST = "worker lost"
+    NOT_STARTED = "not started by its worker"
 
 
 class Refusal(NamedTuple):

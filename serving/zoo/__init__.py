@@ -152,7 +152,7 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         )
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ModelLoadFailed(
             str(file), f"not valid YAML: {' '.join(str(error).split())}"
         ) from error

@@ -51,6 +51,7 @@ def test_an_admin_port_of_any_source_is_kept(tmp_path):
     [
         ("a: [1\n b: 2", "is not YAML"),
         ("\x00", "is not YAML"),
+        ("replica: {cpu: 2001-99-99}", "is not YAML"),
         ("- 1", r"holds \[1\], expected a YAML file with settings in their groups"),
         ("batching: 3", r"batching = 3, expected a mapping of its settings"),
         ("bathing: {max_size: 3}", r"'bathing.max_size', did you mean 'batching.max_size'\?"),

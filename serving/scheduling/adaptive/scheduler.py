@@ -154,7 +154,7 @@ class AdaptiveScheduler:
             return
         batch.worker.finish(batch.expected_s, now_s)
         if not event.ok:
-            self._suspect(batch, "it did not start the batch")
+            self._suspect(batch, Reason.NOT_STARTED, "")
             self._give_back(batch.entries)
             return
         if event.times is not None:
@@ -186,10 +186,10 @@ class AdaptiveScheduler:
         for number, (id_, batch) in enumerate(held.items()):
             del self._batches[id_]
             if number == 0:
-                self._suspect(batch, event.reason)
+                self._suspect(batch, Reason.WORKER_LOST, event.reason)
         self._give_back([pair for batch in held.values() for pair in batch.entries])
 
-    def _suspect(self, batch: _Batch, reason: str) -> None:
+    def _suspect(self, batch: _Batch, reason: Reason, detail: str) -> None:
         """A worker was lost while it ran this batch: each member runs alone from now on, once.
 
         Workers take batches in the order in which they got them, so a batch behind this one was not
@@ -199,7 +199,7 @@ class AdaptiveScheduler:
             entry.attempts += 1
             entry.alone = True
             if entry.attempts > MAX_LOSSES:
-                self._refuse(entry, Reason.WORKER_LOST, reason)
+                self._refuse(entry, reason, detail)
 
     def _give_back(self, parts: list[tuple[Entry, Part]]) -> None:
         """Parts that a worker had and did not execute wait again."""

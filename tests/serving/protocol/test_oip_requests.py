@@ -1,5 +1,6 @@
 """Requests of the Open Inference Protocol, read without a server."""
 
+import dataclasses
 import json
 
 import pytest
@@ -17,3 +18,17 @@ def test_a_tensor_of_nothing_is_one_item(shape, binary):
     body = json.dumps({"inputs": [item]}).encode()
     query = Requests("echo", SIGNATURE).query(body, len(body) if binary else None)
     assert query.items == 1
+
+
+def test_an_empty_tensor_does_not_hide_the_items_of_another():
+    """What holds something counts: 500 rows are 500 items."""
+    spec = SIGNATURE.inputs[0]
+    signature = dataclasses.replace(
+        SIGNATURE, inputs=(spec, dataclasses.replace(spec, name="more"))
+    )
+    inputs = [
+        {"name": "data", "shape": [500, 0], "datatype": "UINT8", "data": []},
+        {"name": "more", "shape": [500, 1], "datatype": "UINT8", "data": [7] * 500},
+    ]
+    query = Requests("echo", signature).query(json.dumps({"inputs": inputs}).encode(), None)
+    assert query.items == 500
