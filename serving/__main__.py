@@ -40,10 +40,16 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument(
         "--model",
-        required=True,
         action="append",
+        default=[],
         metavar="NAME|FILE",
         help="a bundled model, or a model file; may be repeated",
+    )
+    options.add_argument(
+        "--model-repository",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
     )
     options.add_argument(
         "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
@@ -93,8 +99,13 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def _cards(models: Sequence[str]) -> list[ModelCard]:
+def _cards(models: Sequence[str], repository: pathlib.Path | None) -> list[ModelCard]:
     """The cards of the models, whose names must differ."""
+    if not models and repository is None:
+        raise InvalidSettings(
+            "nothing to serve; name a model with --model (bundled: "
+            f"{', '.join(zoo.names())}), or a folder of models with --model-repository"
+        )
     cards: dict[str, ModelCard] = {}
     for text in models:
         card = zoo.find(text)
@@ -110,14 +121,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _cards(arguments.model)
+        cards = _cards(arguments.model, arguments.model_repository)
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
         return 2
 
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
-        await Server(cards, settings).run()
+        await Server(cards, settings, repository=arguments.model_repository).run()
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -31,6 +31,9 @@ from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
 
+RETIRE_S = 30.0
+"""Longest time in which a version that was replaced answers what it has taken."""
+
 
 class Target(Protocol):
     """What a request is sent to."""
@@ -239,6 +242,12 @@ class Engine:
         entry = self._catalogue.entries.get(card.name)
         if entry is not None and card.version in entry.versions:
             raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
+        served = await self._opened(card)
+        self._catalogue.add(card.name, card.version, served, current=current)
+        self._resolved.clear()
+
+    async def _opened(self, card: ModelCard) -> Served:
+        """A version with its replicas, loaded and warm, that takes no traffic yet."""
         began_s = time.monotonic()
         self._loading.add(card.id)
         self._failed.pop(card.id, None)
@@ -252,16 +261,32 @@ class Engine:
             raise
         finally:
             self._loading.discard(card.id)
-        self._catalogue.add(card.name, card.version, served, current=current)
-        self._resolved.clear()
         log.info(
-            "model deployed",
+            "model loaded",
             extra={
                 "model": card.name,
                 "version": card.version,
                 "seconds": round(time.monotonic() - began_s, 4),
             },
         )
+        return served
+
+    async def redeploy(self, card: ModelCard) -> None:
+        """Load a version anew, from files that have changed, and let it take the place of the served one.
+
+        Raises:
+            UnknownModel: no such name or version.
+            ServingError: it cannot be loaded; the one that was served still is.
+        """
+        async with self._changing:
+            self._check_serving()
+            entry = self._catalogue.entry(card.name)
+            old = entry.versions[entry.named(card.version)]
+            new = await self._opened(card)
+            entry.versions[card.version] = new
+            self._resolved.clear()
+            await old.drained(RETIRE_S)
+            await old.close()
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
         """Take a version out of service; what it has taken it answers first, within a time.

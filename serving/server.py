@@ -14,6 +14,7 @@ import errno
 import json
 import logging
 import os
+import pathlib
 import signal
 import socket
 import sys
@@ -29,6 +30,7 @@ from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.http import Listener
 from serving.protocol.routes import OipRoutes
+from serving.repository import Repository
 from serving.settings import ServingSettings
 from serving.values import ModelCard
 
@@ -66,8 +68,22 @@ def bind(host: str, port: int, name: str) -> socket.socket:
 class Server:
     """One engine behind its listeners."""
 
-    def __init__(self, cards: Sequence[ModelCard], settings: ServingSettings) -> None:
+    def __init__(
+        self,
+        cards: Sequence[ModelCard],
+        settings: ServingSettings,
+        *,
+        repository: pathlib.Path | None = None,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            cards: the models to serve.
+            settings: all settings.
+            repository: a folder of models beside them, watched for new versions.
+        """
         self._cards = tuple(cards)
+        self._root = repository
         self._settings = settings
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -93,16 +109,24 @@ class Server:
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
             engine = Engine(self._cards, self._settings, Homes())
-            if not await self._opened(engine):
+            repository = None
+            if self._root is not None:
+                repository = Repository(
+                    self._root,
+                    engine,
+                    kept=settings.repository_kept,
+                    poll_s=settings.repository_poll_s,
+                )
+            if not await self._opened(engine, repository):
                 return
             try:
-                await self._serve(engine, query, admin)
+                await self._serve(engine, repository, query, admin)
             finally:
                 await engine.close()
 
-    async def _opened(self, engine: Engine) -> bool:
-        """Load the model; False when a signal came first."""
-        opening = asyncio.create_task(engine.open(), name="open engine")
+    async def _opened(self, engine: Engine, repository: Repository | None) -> bool:
+        """Load the models; False when a signal came first."""
+        opening = asyncio.create_task(_open(engine, repository), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -114,7 +138,13 @@ class Server:
             await opening
         return False
 
-    async def _serve(self, engine: Engine, query: socket.socket, admin: socket.socket) -> None:
+    async def _serve(
+        self,
+        engine: Engine,
+        repository: Repository | None,
+        query: socket.socket,
+        admin: socket.socket,
+    ) -> None:
         loop = asyncio.get_running_loop()
         listener = Listener(
             OipRoutes(engine),
@@ -124,12 +154,14 @@ class Server:
         )
         exposition = Exposition(lambda: engine.metrics(len(listener.connections)))
         runner = web.AppRunner(
-            AdminRoutes(engine, metrics=exposition.text).application(), access_log=None
+            AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
         )
         await runner.setup()
         await web.SockSite(runner, admin).start()
         server = await loop.create_server(listener.protocol, sock=query, backlog=_BACKLOG)
-        sweeper = asyncio.create_task(_sweep(listener), name="sweep connections")
+        chores = [asyncio.create_task(_sweep(listener), name="sweep connections")]
+        if repository is not None:
+            chores.append(asyncio.create_task(repository.watch(), name="watch the repository"))
         try:
             self._announce(engine, query, admin)
             await self._stop.wait()
@@ -138,7 +170,8 @@ class Server:
             listener.drain()
             await self._drained(engine, listener)
         finally:
-            sweeper.cancel()
+            for chore in chores:
+                chore.cancel()
             server.close()
             listener.close()
             await runner.cleanup()
@@ -177,6 +210,16 @@ class Server:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+
+async def _open(engine: Engine, repository: Repository | None) -> None:
+    await engine.open()
+    if repository is not None:
+        try:
+            await repository.open()
+        except BaseException:
+            await engine.close()
+            raise
 
 
 async def _sweep(listener: Listener) -> None:

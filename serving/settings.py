@@ -168,6 +168,16 @@ class ServerSettings:
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
+    """Time between two looks into the model repository.
+
+    Default 1 s, as TensorFlow Serving's; a version is taken up when two looks see the same files.
+    """
+    repository_kept: int = _knob(1, "versions", 1, 100, live=False)
+    """Newest versions of a model of the repository that stay loaded, for a roll-back without a load.
+
+    Default 1: memory for one.
+    """
     drain_s: float = _knob(20.0, "s", 0, 3600, live=False)
     """Longest time between SIGTERM and the end of the last request in flight. Default 20 s."""
 

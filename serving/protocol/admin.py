@@ -3,6 +3,7 @@
     GET   /admin/settings    settings in force, their generation, the model
     PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
+          /admin/models      see `admin_models`
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
@@ -22,6 +23,8 @@ from aiohttp import web
 
 from serving.engine import Engine
 from serving.errors import InvalidSettings, LimitsUnavailable, ReplicaStartFailed, ServingError
+from serving.protocol.admin_models import ModelRoutes
+from serving.repository import Repository
 from serving.settings import KNOBS, ServingSettings
 
 log = logging.getLogger(__name__)
@@ -32,8 +35,15 @@ MAX_BODY_BYTES = 1024 * 1024
 class AdminRoutes:
     """Handlers over one engine."""
 
-    def __init__(self, engine: Engine, *, metrics: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        repository: Repository | None = None,
+        *,
+        metrics: Callable[[], bytes],
+    ) -> None:
         self._engine = engine
+        self._models = ModelRoutes(engine, repository)
         self._metrics = metrics
         self._patching = asyncio.Lock()
 
@@ -43,6 +53,7 @@ class AdminRoutes:
         application.router.add_get("/admin/settings", self._get_settings)
         application.router.add_patch("/admin/settings", self._patch_settings)
         application.router.add_get("/admin/replicas", self._get_replicas)
+        self._models.add_to(application.router)
         application.router.add_get("/metrics", self._get_metrics)
         application.router.add_get("/health", self._get_health)
         return application

@@ -1,0 +1,277 @@
+"""Models from a folder: numbered versions, loaded at the start and watched for new ones.
+
+    DIR/resnet/1/model.onnx
+    DIR/resnet/2/model.onnx        the highest number is the current version
+    DIR/reviews/7/model.yaml       a folder with a card, as in `serving.zoo`
+
+A version that appears is loaded, warmed up and made current; then versions beyond the kept number are
+retired. One whose folder goes is retired. A version is taken up when its files have not changed
+between two looks, so that one that is still being copied waits. A load that failed is tried again when
+the files change. What was set by hand (a roll-back) stays until a new version appears.
+
+In: a folder; out: calls to the engine. What to do is decided by `plan`, which is pure; looking at the disk
+happens in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import os
+import pathlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from serving import zoo
+from serving.engine import RETIRE_S, Engine
+from serving.errors import InvalidSettings, ModelLoadFailed, ServingError, UnknownModel
+from serving.values import ModelCard, ModelId
+
+log = logging.getLogger(__name__)
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+Stamp = tuple[tuple[str, int, int], ...]
+"""Files of a version: path, bytes, time of the last change in ns."""
+
+
+class Found(NamedTuple):
+    """A version's folder."""
+
+    path: pathlib.Path
+    stamp: Stamp
+
+
+class Todo(NamedTuple):
+    """What one look at the folder leads to, in this order."""
+
+    load: tuple[ModelId, ...]
+    """To be loaded and made current, oldest first."""
+    gone: tuple[ModelId, ...]
+    """Whose folders are gone."""
+
+
+def scan(root: pathlib.Path) -> dict[ModelId, Found]:
+    """The versions in a folder.
+
+    Raises:
+        InvalidSettings: the folder cannot be read.
+    """
+    found: dict[ModelId, Found] = {}
+    try:
+        names = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
+    except OSError as error:
+        raise InvalidSettings(
+            f"model repository {root}: {error.strerror or error}; give a folder with one folder for each model"
+        ) from error
+    for name in names:
+        try:
+            versions = [entry.name for entry in os.scandir(root / name) if entry.is_dir()]
+        except OSError:  # it went while we looked
+            continue
+        for version in versions:
+            if _NUMBER.fullmatch(version):
+                path = root / name / version
+                found[ModelId(name, version)] = Found(path, _stamp(path))
+    return found
+
+
+def newest(versions: Sequence[str], count: int) -> list[str]:
+    """The highest numbers, the highest last."""
+    return sorted(versions, key=int)[-count:]
+
+
+def plan(
+    found: Mapping[ModelId, Found],
+    before: Mapping[ModelId, Found],
+    tried: Mapping[ModelId, Stamp],
+) -> Todo:
+    """What to do about what was found.
+
+    Args:
+        found: the folder now.
+        before: the folder at the last look.
+        tried: what was taken up before, loaded or failed, with its files at that time.
+    """
+    load = [
+        id_
+        for id_, what in found.items()
+        if what.stamp
+        and tried.get(id_) != what.stamp
+        and id_ in before
+        and before[id_].stamp == what.stamp
+    ]
+    load.sort(key=lambda id_: (id_.name, int(id_.version)))
+    return Todo(tuple(load), tuple(id_ for id_ in tried if id_ not in found))
+
+
+def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
+    """The card of a version's folder.
+
+    Raises:
+        ServingError: there is no model in it, or more than one.
+    """
+    if (path / zoo.CARD_FILE).is_file():
+        card = zoo.find(str(path), name=id_.name)
+    else:
+        files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in zoo.SUFFIXES]
+        if len(files) != 1:
+            listed = ", ".join(file.name for file in files) or "none"
+            raise ModelLoadFailed(
+                str(path),
+                f"expected one model file or a {zoo.CARD_FILE} in the version's folder, found {listed}",
+            )
+        text = str(files[0])
+        card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+    return dataclasses.replace(card, version=id_.version)
+
+
+class Repository:
+    """One watched folder. All methods belong to the event loop's thread."""
+
+    def __init__(self, root: pathlib.Path, engine: Engine, *, kept: int, poll_s: float) -> None:
+        """Nothing is read yet.
+
+        Args:
+            root: the folder.
+            engine: what serves the models.
+            kept: versions of one model that stay loaded when a new one comes, the new one counted.
+            poll_s: time between two looks.
+        """
+        self.root = root
+        self._engine = engine
+        self._kept = kept
+        self._poll_s = poll_s
+        self._found: dict[ModelId, Found] = {}
+        self._tried: dict[ModelId, Stamp] = {}
+        self._changing = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Load the newest version of every model; one that cannot be loaded is logged and listed.
+
+        Raises:
+            ServingError: the folder cannot be read, or not one model of it can be loaded.
+        """
+        self._found = await asyncio.to_thread(scan, self.root)
+        if not self._found:
+            raise InvalidSettings(
+                f"model repository {self.root} holds no version of a model; expected MODEL/NUMBER/ in it"
+            )
+        failures: list[ServingError] = []
+        for name in dict.fromkeys(id_.name for id_ in self._found):
+            versions = [id_.version for id_ in self._found if id_.name == name]
+            chosen = newest(versions, self._kept)
+            for version in versions:  # those that are not chosen wait for somebody to ask for them
+                id_ = ModelId(name, version)
+                self._tried[id_] = self._found[id_].stamp
+            for version in chosen:
+                try:
+                    await self._load(ModelId(name, version), current=True)
+                except ServingError as error:
+                    _log_failure(ModelId(name, version), error)
+                    failures.append(error)
+        if not self._engine.models():
+            raise failures[0]
+
+    async def watch(self) -> None:
+        """Look again and again, until cancelled; what fails is logged and shown as the version's state."""
+        while True:
+            await asyncio.sleep(self._poll_s)
+            try:
+                await self.look()
+            except ServingError as error:
+                log.warning("the model repository cannot be read", extra={"error": str(error)})
+
+    async def look(self) -> None:
+        """Take up what has changed."""
+        async with self._changing:
+            found = await asyncio.to_thread(scan, self.root)
+            todo = plan(found, self._found, self._tried)
+            self._found = found
+            for id_ in todo.load:
+                self._tried[id_] = found[id_].stamp
+                try:
+                    await self._load(id_, current=True)
+                except ServingError as error:
+                    _log_failure(id_, error)
+                    continue
+                await self._retire_old(id_.name)
+            for id_ in todo.gone:
+                del self._tried[id_]
+                await self._retire_gone(id_)
+
+    async def set_version(self, name: str, version: str) -> None:
+        """Make a version of the folder current, loading it first where it is not served.
+
+        Raises:
+            UnknownModel: there is no such version, in the engine or in the folder.
+            ServingError: it cannot be loaded; what was served before still is.
+        """
+        async with self._changing:
+            try:
+                self._engine.set_version(name, version)
+            except UnknownModel:
+                if ModelId(name, version) not in self._found:
+                    raise
+                await self._load(ModelId(name, version), current=True)
+
+    def listed(self) -> dict[ModelId, pathlib.Path]:
+        """Every version in the folder, loaded or not."""
+        return {id_: what.path for id_, what in self._found.items()}
+
+    async def _load(self, id_: ModelId, *, current: bool) -> None:
+        try:
+            served = self._engine.versions(id_.name)
+        except UnknownModel:
+            served = ()
+        if id_.version in served:  # its files have changed: the new ones replace it
+            await self._engine.redeploy(card_of(self._found[id_].path, id_))
+        else:
+            await self._engine.deploy(card_of(self._found[id_].path, id_), current=current)
+
+    async def _retire_old(self, name: str) -> None:
+        entry = self._engine.entry(name)
+        numbered = [version for version in entry.versions if _NUMBER.fullmatch(version)]
+        kept = {*newest(numbered, self._kept), entry.current, *entry.labels.values(), *entry.shares}
+        kept.add(entry.shadow or entry.current)
+        for version in numbered:
+            if version not in kept:
+                await self._engine.retire(name, version, within_s=RETIRE_S)
+
+    async def _retire_gone(self, id_: ModelId) -> None:
+        try:
+            entry = self._engine.entry(id_.name)
+        except UnknownModel:
+            return
+        if id_.version not in entry.versions:
+            return
+        others = [version for version in entry.versions if version != id_.version]
+        if others and entry.current == id_.version:
+            self._engine.set_version(id_.name, newest(others, 1)[0])
+        elif not others:
+            left = [other.version for other in self._found if other.name == id_.name]
+            if left:
+                await self._load(ModelId(id_.name, newest(left, 1)[0]), current=True)
+        await self._engine.retire(id_.name, id_.version, within_s=RETIRE_S)
+
+
+def _log_failure(id_: ModelId, error: ServingError) -> None:
+    log.error(
+        "a version cannot be loaded; what was served before still is",
+        extra={"model": id_.name, "version": id_.version, "error": str(error)},
+    )
+
+
+def _stamp(folder: pathlib.Path) -> Stamp:
+    """The files of a version, its folders within included; empty where there are none or they went."""
+    files: list[tuple[str, int, int]] = []
+    try:
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                status = path.stat()
+                files.append((str(path.relative_to(folder)), status.st_size, status.st_mtime_ns))
+    except OSError:
+        return ()
+    return tuple(files)

@@ -1,0 +1,203 @@
+"""Models from a folder, over a real gateway with small replicas."""
+
+import asyncio
+import json
+import shutil
+
+import pytest
+
+from serving.errors import InvalidSettings, ModelLoadFailed, ServingError
+from serving.repository import Found, Repository, card_of, newest, plan, scan
+from serving.values import ModelId
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+CARD = "name: any\nversion: 1\nkind: echo\n"
+
+
+def put(root, name, version, text=CARD):
+    folder = root / name / version
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.yaml").write_text(text)
+    return folder
+
+
+def ids(*texts):
+    return [ModelId(*text.split("/")) for text in texts]
+
+
+def test_only_numbered_folders_are_versions(tmp_path):
+    """Files, and folders with other names, are something else."""
+    put(tmp_path, "a", "1")
+    put(tmp_path, "a", "12")
+    put(tmp_path, "a", "tmp-13")
+    (tmp_path / "readme.txt").write_text("no model")
+    assert sorted(scan(tmp_path)) == ids("a/1", "a/12")
+    assert newest(["9", "12", "2"], 2) == ["9", "12"]
+
+
+def test_a_version_is_taken_up_when_two_looks_see_the_same_files():
+    """One that is being copied waits; one that failed is tried again when its files change."""
+    a1, a2 = ids("a/1", "a/2")
+    one, two = (("f", 1, 1),), (("f", 2, 2),)
+    there = {a1: Found(None, one)}
+    assert plan(there, {}, {}).load == ()
+    assert plan(there, there, {}).load == (a1,)
+    assert plan(there, there, {a1: one}).load == ()
+    growing = {a1: Found(None, two)}
+    assert plan(growing, there, {}).load == ()
+    assert plan(growing, growing, {a1: one}).load == (a1,)
+    empty = {a1: Found(None, ())}
+    assert plan(empty, empty, {}).load == ()
+    assert plan({}, there, {a1: one, a2: two}).gone == (a1, a2)
+
+
+def test_what_is_in_a_version_folder(tmp_path):
+    """One model file or a card; else the reason."""
+    folder = tmp_path / "m" / "3"
+    folder.mkdir(parents=True)
+    with pytest.raises(ModelLoadFailed, match="found none"):
+        card_of(folder, ModelId("m", "3"))
+    (folder / "model.onnx").write_bytes(b"")
+    card = card_of(folder, ModelId("m", "3"))
+    assert (card.id, card.kind) == (ModelId("m", "3"), "onnx")
+    (folder / "other.onnx").write_bytes(b"")
+    with pytest.raises(ModelLoadFailed, match=r"model\.onnx, other\.onnx"):
+        card_of(folder, ModelId("m", "3"))
+    card = card_of(put(tmp_path, "n", "7"), ModelId("n", "7"))
+    assert (card.id, card.kind) == (ModelId("n", "7"), "echo")
+
+
+def infer(running, path):
+    body = json.dumps(
+        {"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [1]}]}
+    )
+    status, _, answer = running.request("POST", f"/v2/models/{path}/infer", body)
+    return status, json.loads(answer).get("model_version")
+
+
+def opened(running, root, kept=1):
+    repository = Repository(root, running.engine, kept=kept, poll_s=0.05)
+    running.call(repository.open())
+    return repository
+
+
+def look(running, repository):
+    """Two looks: the first sees, the second takes up."""
+    for _ in range(2):
+        running.call(repository.look())
+
+
+def test_new_versions_take_over_and_old_ones_leave(tmp_path):
+    """The newest at the start; a new one is made current, and those beyond the kept number are retired."""
+    put(tmp_path, "m", "1")
+    put(tmp_path, "m", "2")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        assert infer(running, "m") == (200, "2")
+        assert infer(running, "m/versions/1")[0] == 404
+        put(tmp_path, "m", "10")
+        look(running, repository)
+        assert infer(running, "m") == (200, "10")
+        assert running.do(running.engine.versions, "m") == ("10",)
+        running.call(repository.set_version("m", "1"))
+        assert infer(running, "m") == (200, "1")
+        look(running, repository)
+        assert infer(running, "m") == (200, "1"), "what was set by hand stays"
+        shutil.rmtree(tmp_path / "m" / "1")
+        look(running, repository)
+        assert infer(running, "m") == (200, "10")
+        shutil.rmtree(tmp_path / "m")
+        look(running, repository)
+        assert infer(running, "m")[0] == 404
+
+
+def test_a_version_that_cannot_be_loaded_changes_nothing_until_it_is_mended(tmp_path):
+    """The old one serves; the new one is listed with its reason; its files are looked at again."""
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path, kept=2)
+        folder = put(tmp_path, "m", "2", "kind: nothing\n")
+        look(running, repository)
+        assert infer(running, "m") == (200, "1")
+        (folder / "model.yaml").write_text(CARD)
+        look(running, repository)
+        assert infer(running, "m") == (200, "2")
+        assert infer(running, "m/versions/1") == (200, "1")
+
+
+def test_files_that_change_are_loaded_anew(tmp_path):
+    """The same number with other files: new replicas, no request lost."""
+    put(tmp_path, "m", "1")
+    with gateway(home=(home := FakeHome())) as running:
+        repository = opened(running, tmp_path)
+        before = len(home.replicas)
+        put(tmp_path, "m", "1", CARD + "description: other weights\n")
+        look(running, repository)
+        assert len(home.replicas) == before + 1
+        assert infer(running, "m") == (200, "1")
+        look(running, repository)
+        assert len(home.replicas) == before + 1
+
+
+def test_a_folder_without_models_is_refused(tmp_path):
+    """Missing, empty, or nothing in it that loads: one line."""
+    with gateway(home=FakeHome()) as running:
+        with pytest.raises(InvalidSettings, match="give a folder"):
+            opened(running, tmp_path / "none")
+        with pytest.raises(InvalidSettings, match="holds no version"):
+            opened(running, tmp_path)
+        put(tmp_path, "m", "1", "kind: nothing\n")
+        opened(running, tmp_path)  # another model is served
+
+
+def test_the_admin_port_manages_models(tmp_path):
+    """Deploy, switch, label, split, shadow, roll back, retire; wrong use is told in one line."""
+    with gateway() as running:
+
+        def call(method, path, data=None):
+            return running.json(method, f"/admin/models{path}", data, admin=True)
+
+        status, shown = call("POST", "", {"model": "echo", "version": "2", "current": False})
+        assert status == 201
+        assert shown["versions"] == {"1": {"state": "ready"}, "2": {"state": "ready"}}
+        assert shown["current"] == "1"
+        assert call("PUT", "/echo/labels/canary", {"version": "2"})[1]["labels"] == {"canary": "2"}
+        assert call("PUT", "/echo/traffic", {"shares": {"canary": 0.2}})[1]["shares"] == {"2": 0.2}
+        assert call("PUT", "/echo/traffic", {"shares": {}})[1]["shares"] == {}
+        assert call("PUT", "/echo/shadow", {"version": "2"})[1]["shadow"] == "2"
+        assert call("DELETE", "/echo/shadow")[1]["shadow"] is None
+        assert call("PUT", "/echo/current", {"version": "2"})[1]["current"] == "2"
+        assert call("POST", "/echo/rollback")[1]["current"] == "1"
+        assert call("DELETE", "/echo/labels/canary")[1]["labels"] == {}
+        assert list(call("DELETE", "/echo/versions/2")[1]["versions"]) == ["1"]
+        assert [model["name"] for model in call("GET", "")[1]["models"]] == ["echo"]
+        for method, path, data, text in (
+            ("DELETE", "/echo/versions/9", None, "version '9' is not known"),
+            ("PUT", "/echo/current", {}, "no 'version'"),
+            ("PUT", "/echo/current", {"version": 2}, "expected str"),
+            ("POST", "", {"model": "ecco"}, "did you mean 'echo'"),
+            ("PUT", "/echo/traffic", {"shares": {"1": "all"}}, "expected a number"),
+            ("POST", "/echo/rollback", None, "no loaded version"),
+        ):
+            status, answer = call(method, path, data)
+            assert status in {400, 404}
+            assert text in answer["error"]
+
+
+def test_a_repository_with_nothing_that_loads_ends_the_start(tmp_path):
+    """Without any model there is nothing to serve."""
+    put(tmp_path, "m", "1", "kind: nothing\n")
+
+    class Nothing:
+        def models(self):
+            return ()
+
+        def versions(self, name):
+            return ()
+
+        async def deploy(self, card, *, current):
+            raise AssertionError("nothing can be loaded")
+
+    with pytest.raises(ServingError, match="model"):
+        asyncio.run(Repository(tmp_path, Nothing(), kept=1, poll_s=1.0).open())
