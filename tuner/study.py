@@ -225,18 +225,25 @@ def _verified(setup: Setup, ending: Ending) -> Verdict | None:
         setup.progress.say(f"the verification goes on behind {len(ending.starts)} fresh starts")
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
-        number, role = len(starts), starts[-1].role
+        number, last = len(starts), starts[-1]
         if launch.records is not None and number <= len(sides):
-            setup.folder.write_bytes(f"verification/{role}.npz", records.encoded(launch.records))
+            setup.folder.write_bytes(
+                f"verification/{last.role}.npz", records.encoded(launch.records)
+            )
         study_files.keep_ending(setup.folder, dataclasses.replace(ending, starts=tuple(starts)))
         setup.keep_used()
         setup.progress.verification(
-            number, len(sides) * ending.pairs, role, launch.outcome, launch.measurement
+            number, len(sides) * ending.pairs, last.role, last.outcome, last.measurement
         )
         setup.terminal.check()
 
     rounds = verification.alternate(
-        setup.bench, sides, rounds=ending.pairs, report=report, done=ending.starts
+        setup.bench,
+        sides,
+        rounds=ending.pairs,
+        slo_ms=setup.settings.measurement.slo_ms,
+        report=report,
+        done=ending.starts,
     )
     for failure in dict.fromkeys(rounds.failures):
         setup.store.note(f"a launch of the verification failed; {failure}")
