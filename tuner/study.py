@@ -221,8 +221,9 @@ def _verified(setup: Setup, ending: Ending) -> Verdict | None:
     sides = _sides(setup, ending.best)
     if sides is None:
         return None
-    if ending.starts:
-        setup.progress.say(f"the verification goes on behind {len(ending.starts)} fresh starts")
+    done = verification.whole(ending.starts, len(sides))
+    if done:
+        setup.progress.say(f"the verification goes on behind {len(done)} fresh starts")
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
@@ -243,7 +244,7 @@ def _verified(setup: Setup, ending: Ending) -> Verdict | None:
         rounds=ending.pairs,
         slo_ms=setup.settings.measurement.slo_ms,
         report=report,
-        done=ending.starts,
+        done=done,
     )
     for failure in dict.fromkeys(rounds.failures):
         setup.store.note(f"a launch of the verification failed; {failure}")
@@ -270,11 +271,11 @@ def _interrupted(setup: Setup) -> Interrupted:
     """Leave a study that was interrupted whole, and say what it has."""
     setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
-    ending = study_files.ending_of(setup.folder)
+    ending, size = study_files.ending_of(setup.folder), len(study_files.ROLES)
     kept = interruption.kept(
         trials=len(setup.store.trials()),
-        starts=0 if ending is None else len(ending.starts),
-        of=0 if ending is None else 2 * ending.pairs,
+        starts=0 if ending is None else len(verification.whole(ending.starts, size)),
+        of=0 if ending is None else size * ending.pairs,
     )
     return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
@@ -301,9 +302,8 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     settings, budget = setup.settings, search.budget
     expected_s = budget.left_s(len(search.trials), [])
     if ending is not None:
-        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * len(
-            ending.starts
-        )
+        done = len(verification.whole(ending.starts, len(study_files.ROLES)))
+        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * done
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),

@@ -4,9 +4,11 @@ difference with an interval.
 Each round launches every configuration once, and the next round in the opposite order (for two: A B
 B A), so that a machine that drifts favours neither. A round in which a launch failed does not
 count, and is said. The order follows from the number of a launch alone, so that a verification that
-was interrupted goes on behind its last launch. A launch that misses the limit on p99 has failed,
-as it has in the search. In: a bench, configurations by role. Out: measurements by role, of equal
-number, paired by round. What the pairs show is computed in `tuner.measurement.comparison`.
+was interrupted goes on behind its last whole round: a round that the interruption split is
+launched again, because a drift between the two commands would not fall out of it. A launch that
+misses the limit on p99 has failed, as it has in the search. In: a bench, configurations by role.
+Out: measurements by role, of equal number, paired by round. What the pairs show is computed in
+`tuner.measurement.comparison`.
 """
 
 from __future__ import annotations
@@ -62,14 +64,19 @@ def alternate(
         rounds: in all, with those that are done.
         slo_ms: limit on p99; None: no limit.
         report: hears of every launch.
-        done: fresh starts of an earlier command, in their order; they are not launched again.
+        done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
     """
-    starts = list(done)
+    starts = list(whole(done, len(configurations)))
     for role in list(order(tuple(configurations), rounds))[len(starts) :]:
         launch = bench.launch_fresh(configurations[role])
         starts.append(_judged(role, launch, slo_ms))
         report(tuple(starts), launch)
     return counted(starts, tuple(configurations))
+
+
+def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
+    """Those of whole rounds of `size` launches, without the round that an interruption split."""
+    return starts[: len(starts) // size * size]
 
 
 def _judged(role: str, launch: Launch, slo_ms: float | None) -> FreshStart:

@@ -81,9 +81,11 @@ def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path) -> None:
-    """After six trials and two fresh starts the next process has four to go, and no trial."""
+    """After six trials and three fresh starts, one pair counts: the next process has four to go, and no
+    trial.
+    """
     with pytest.raises(Interrupted, match="2 of 6 fresh starts of the verification are kept"):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=8)))
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=9)))
     kept = study_files.ending_of(RunFolder(tmp_path, "s"))
     assert kept is not None
     bench = ToyBench(seed=1)

@@ -76,8 +76,8 @@ def test_a_launch_that_misses_the_limit_has_failed() -> None:
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
-def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_at: int) -> None:
-    """Whatever was launched is not launched again, and the rounds are the same as without a break."""
+def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at: int) -> None:
+    """No pair is of two commands: one that was split is launched again, whole ones are not."""
     sides = {"default": ONE, "best": TWO}
     kept: list[FreshStart] = []
 
@@ -91,8 +91,10 @@ def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_
     done = tuple(kept)
     second = ToyBench(seed=1)
     rounds = alternate(second, sides, rounds=4, slo_ms=None, report=keep, done=done)
-    assert first.launched + second.launched == [ONE, TWO, TWO, ONE] * 2
-    assert tuple(kept[:interrupted_at]) == done
+    whole = interrupted_at // 2 * 2
+    assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
+    assert tuple(kept[:whole]) == done[:whole]
+    assert not set(map(id, kept[whole:])) & set(map(id, done))
     assert rounds == counted(kept, tuple(sides))
     assert rounds.counted == 4
 
