@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tuner import answers, inputs, interruption, study_files, verification
-from tuner.advice import advised
+from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
 from tuner.creation import created, folder_of, named
@@ -175,9 +175,9 @@ def _conducted(setup: Setup) -> Finished:
         if ending is None:
             ending = _searched(setup, search)
             study_files.keep_ending(folder, ending)
-        verdict = _verified(setup, ending)
+        ending, verdict = _verified(setup, ending)
         setup.bench.close()
-        study_files.keep_end(folder, best=ending.best, verdict=verdict, stopped=ending.stopped)
+        study_files.keep_end(folder, ending, verdict)
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
@@ -216,11 +216,11 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
         setup.progress.say(note)
 
 
-def _verified(setup: Setup, ending: Ending) -> Verdict | None:
-    """The recommended configuration and the default, measured in turn on fresh starts."""
+def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
+    """The best configuration and the default, measured in turn on fresh starts."""
     sides = _sides(setup, ending.best)
     if sides is None:
-        return None
+        return ending, None
     done = verification.whole(ending.starts, len(sides))
     if done:
         setup.progress.say(f"the verification goes on behind {len(done)} fresh starts")
@@ -246,11 +246,10 @@ def _verified(setup: Setup, ending: Ending) -> Verdict | None:
         report=report,
         done=done,
     )
-    for failure in dict.fromkeys(rounds.failures):
-        setup.store.note(f"a launch of the verification failed; {failure}")
+    ending = dataclasses.replace(ending, starts=rounds.starts)
     if rounds.counted < comparison.LEAST_PAIRS:
-        return None
-    return comparison.compare(
+        return ending, None
+    return ending, comparison.compare(
         default=rounds.measurements["default"],
         best=rounds.measurements["best"],
         objective=setup.settings.measurement.objective,
@@ -291,9 +290,9 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path
     if advice is None:
-        last = record.trials[-1].outcome.reason if record.trials else "no trial was run"
+        why = why_nothing(record)
         raise TunerError(
-            f"study {folder.name}: no configuration worked ({last}); see {written['report']}"
+            f"study {folder.name}: no configuration worked ({why}); see {written['report']}"
         )
     return Finished(record=record, stopped=study_files.stopped_of(folder), files=written)
 

@@ -2,13 +2,13 @@
 difference with an interval.
 
 Each round launches every configuration once, and the next round in the opposite order (for two: A B
-B A), so that a machine that drifts favours neither. A round in which a launch failed does not
-count, and is said. The order follows from the number of a launch alone, so that a verification that
-was interrupted goes on behind its last whole round: a round that the interruption split is
-launched again, because a drift between the two commands would not fall out of it. A launch that
-misses the limit on p99 has failed, as it has in the search. In: a bench, configurations by role.
-Out: measurements by role, of equal number, paired by round. What the pairs show is computed in
-`tuner.measurement.comparison`.
+B A), so that a machine that drifts favours neither. A round in which a launch failed gives no pair;
+the failure counts for its side (`tuner.advice`). The order follows from the number of a launch
+alone, so that a verification that was interrupted goes on behind its last whole round: a round that
+the interruption split is launched again, because a drift between the two commands would not fall
+out of it. A launch that misses the limit on p99 has failed, as it has in the search. In: a bench,
+configurations by role. Out: measurements by role, of equal number, paired by round. What the pairs
+show is computed in `tuner.measurement.comparison`.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ class StartsFresh(Protocol):
 class Rounds:
     """What fresh starts gave: one measurement per role and counted round."""
 
+    starts: tuple[FreshStart, ...]
+    """All of them, also those that failed."""
     measurements: Mapping[str, tuple[Measurement, ...]]
-    failures: tuple[str, ...]
-    """One line for each launch that gave no measurement."""
 
     @property
     def counted(self) -> int:
@@ -107,8 +107,6 @@ def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
             for role, measurement in seen.items():
                 found[role].append(measurement)
     return Rounds(
+        starts=tuple(starts),
         measurements={role: tuple(measurements) for role, measurements in found.items()},
-        failures=tuple(
-            f"{start.role}: {start.outcome.reason}" for start in starts if start.measurement is None
-        ),
     )

@@ -10,7 +10,8 @@ import pytest
 
 from tests.fakes.benches import ToyBench
 from tuner.bench import Launch
-from tuner.values import Configuration, FreshStart, Outcome
+from tuner.outcomes import tallied
+from tuner.values import Configuration, FreshStart, Outcome, Tally
 from tuner.verification import alternate, counted
 
 ONE = Configuration({"replica.count": 1})
@@ -33,7 +34,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
     assert [role for _, role in seen[:4]] == ["default", "best", "best", "default"]
     assert rounds.counted == 4
     assert {len(found) for found in rounds.measurements.values()} == {4}
-    assert rounds.failures == ()
+    assert all(start.measurement is not None for start in rounds.starts)
 
 
 @dataclasses.dataclass
@@ -55,7 +56,10 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     )
     assert rounds.counted == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
-    assert rounds.failures == ("best: peak 64 MiB",)
+    assert tallied(rounds.starts) == {
+        "default": Tally(launched=3),
+        "best": Tally(launched=3, failed=1, reason="peak 64 MiB"),
+    }
 
 
 def test_a_launch_that_misses_the_limit_has_failed() -> None:
@@ -72,7 +76,7 @@ def test_a_launch_that_misses_the_limit_has_failed() -> None:
     assert rounds.counted == 0
     assert {start.outcome.cause for start in seen} == {"constraint"}
     assert all(start.measurement is None for start in seen)
-    assert "above the limit of 0.001 ms" in rounds.failures[0]
+    assert "above the limit of 0.001 ms" in tallied(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
