@@ -129,7 +129,9 @@ def _runs(
         _take_turns(runs, progress, terminal)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
         rounds = _rounds(order, settings)
-        measured = _remeasured(bench, winners, rounds, progress, terminal)
+        measured = _remeasured(
+            bench, winners, rounds, settings.measurement.slo_ms, progress, terminal
+        )
         ended += [_ended(run, winners, measured) for run in runs]
     return tuple(ended)
 
@@ -200,22 +202,20 @@ def _remeasured(
     bench: Bench,
     winners: Mapping[str, Configuration],
     rounds: int,
+    slo_ms: float | None,
     progress: Progress,
     terminal: Terminal,
 ) -> verification.Rounds:
-    def report(starts: Sequence[FreshStart], launch: Launch) -> None:
+    def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
         terminal.check()
+        last = starts[-1]
         progress.verification(
-            len(starts),
-            rounds * len(winners),
-            starts[-1].role,
-            launch.outcome,
-            launch.measurement,
+            len(starts), rounds * len(winners), last.role, last.outcome, last.measurement
         )
 
     if not winners:
         raise TunerError("no configuration worked in any search, so there is nothing to compare")
-    measured = verification.alternate(bench, winners, rounds=rounds, report=report)
+    measured = verification.alternate(bench, winners, rounds=rounds, slo_ms=slo_ms, report=report)
     bench.start()
     return measured
 

@@ -42,7 +42,7 @@ def kept(*, trials: int, starts: int, of: int) -> str:
 
     Args:
         trials: that ended.
-        starts: fresh starts of the verification that ended.
+        starts: fresh starts of the verification that need not be launched again.
         of: fresh starts that the verification has; 0 while the study searches.
     """
     if of:

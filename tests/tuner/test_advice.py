@@ -10,8 +10,8 @@ from tests.fakes import studies
 from tuner import advice
 from tuner.errors import WrongUse
 from tuner.export.serving import settings_text
-from tuner.report import head, terminal
-from tuner.values import Outcome, StudyRecord, VerdictOutcome
+from tuner.report import head, reading, terminal
+from tuner.values import Outcome, StudyRecord, Tally, VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -31,6 +31,8 @@ def with_default_lost(record: StudyRecord, outcome: Outcome) -> StudyRecord:
 
 TOO_SLOW = Outcome(status="infeasible", cause="constraint", reason="p99 of 9 ms is above 5 ms")
 BROKE = Outcome(status="failed", cause="crash", reason="the server ended")
+BARE = dataclasses.replace(STUDY, verdict=None, fresh_starts={})
+UNLUCKY = with_default_lost(BARE, BROKE)
 
 
 @pytest.mark.parametrize(
@@ -39,26 +41,107 @@ BROKE = Outcome(status="failed", cause="crash", reason="the server ended")
         (with_verdict("better"), True, "it was shown to be better"),
         (with_verdict("no difference shown"), False, "no difference could be shown"),
         (with_verdict("worse"), False, "what was found was shown to be worse"),
-        (dataclasses.replace(STUDY, verdict=None), False, "not measured again"),
-        (dataclasses.replace(STUDY, best=STUDY.default, verdict=None), False, "nothing better"),
-        (
-            with_default_lost(dataclasses.replace(STUDY, verdict=None), BROKE),
-            True,
-            "the default does not work here (the server ended)",
-        ),
-        (with_default_lost(with_verdict("worse"), TOO_SLOW), True, "p99 of 9 ms is above 5 ms"),
+        (BARE, False, "not measured again"),
+        (dataclasses.replace(BARE, best=STUDY.default), False, "nothing better"),
+        (UNLUCKY, True, "the default does not work here (the server ended)"),
+        (with_default_lost(with_verdict("worse"), TOO_SLOW), False, "shown to be worse"),
         (with_default_lost(with_verdict("worse"), BROKE), False, "shown to be worse"),
     ],
 )
 def test_the_default_is_advised_unless_the_best_was_shown_to_be_better(
     record: StudyRecord, is_best: bool, said: str
 ) -> None:
-    """Or unless the default does not work at all."""
+    """Or unless no launch of the default worked, in the search or afresh."""
     found = advice.advised(record)
     assert found is not None
     assert found.configuration == (record.best if is_best else record.default)
     assert said in found.reason
     assert (advice.export_of_best(record) is None) == (found.configuration == record.best)
+
+
+def with_failures(record: StudyRecord, default: int, best: int, *, of: int = 10) -> StudyRecord:
+    """The study with a verification in which so many fresh starts failed."""
+    tallies = {
+        role: Tally(launched=of, failed=count, reason="peak 64 MiB" if count else "")
+        for role, count in (("default", default), ("best", best))
+    }
+    return dataclasses.replace(record, fresh_starts=tallies)
+
+
+@pytest.mark.parametrize(
+    ("record", "is_best", "said", "headline"),
+    [
+        (
+            with_failures(with_verdict("better"), 0, 8),
+            False,
+            "what was found failed 8 of 10 fresh starts (peak 64 MiB), the default none",
+            "no solution: it failed 8 of 10 fresh starts (peak 64 MiB), the default none",
+        ),
+        (with_failures(with_verdict("better"), 1, 2), False, "the default 1 of 10", "no solution"),
+        (with_failures(with_verdict("better"), 2, 2), True, "shown to be better", "is better"),
+        (with_failures(with_verdict("worse"), 2, 0), False, "shown to be worse", ""),
+        (with_failures(UNLUCKY, 0, 10), False, "the default none", "no solution"),
+        (
+            with_failures(BARE, 10, 0),
+            True,
+            "the default failed 10 of 10 fresh starts (peak 64 MiB), the best none",
+            "The default failed 10 of 10 fresh starts",
+        ),
+        (with_failures(with_verdict("worse"), 8, 0), True, "the default failed 8 of 10", "8 of 10"),
+        (with_failures(BARE, 10, 10), False, "too few pairs", "Too few pairs"),
+        (
+            with_failures(UNLUCKY, 10, 0),
+            True,
+            "the default does not work here (peak 64 MiB)",
+            "does not work here (peak 64 MiB); the best worked on 10 of 10 fresh starts",
+        ),
+        (with_failures(UNLUCKY, 10, 3), True, "but the best failed 3 of 10", "worked on 7 of 10"),
+    ],
+)
+def test_fresh_starts_that_fail_are_evidence(
+    record: StudyRecord, is_best: bool, said: str, headline: str
+) -> None:
+    """What fails more often is not advised, whatever the figures of the starts that worked."""
+    found = advice.advised(record)
+    assert found is not None
+    assert found.configuration == (record.best if is_best else record.default)
+    assert said in found.reason
+    assert headline in reading.headline(record)
+    texts = [
+        "\n".join(terminal.lines(record, {}, width=300)),
+        settings_text(record, found),
+        str(head.answer(record)),
+    ]
+    for text in texts:
+        assert found.reason in text
+        for sentence in advice.failures(record):
+            assert sentence in text
+
+
+def test_nothing_is_advised_where_neither_works_afresh() -> None:
+    """A best that worked by chance once is no solution."""
+    record = with_failures(UNLUCKY, 10, 10)
+    assert advice.advised(record) is None
+    assert advice.export_of_best(record) is None
+    assert "failed 10 of 10 fresh starts" in advice.why_nothing(record)
+    assert "The default does not work here" in reading.headline(record)
+    assert "best.yaml" not in str(head.answer(record))
+
+
+@pytest.mark.parametrize(
+    ("record", "tone"),
+    [
+        (with_failures(with_verdict("better"), 0, 8), "worse"),
+        (with_failures(with_verdict("worse"), 8, 0), "better"),
+        (with_verdict("better"), "better"),
+        (with_verdict("no difference shown"), None),
+    ],
+)
+def test_the_answer_is_green_only_where_the_best_is_better(
+    record: StudyRecord, tone: str | None
+) -> None:
+    """Failures of fresh starts colour it, too."""
+    assert reading.tone(record) == tone
 
 
 def test_nothing_is_advised_where_nothing_worked() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 
 import pytest
@@ -15,8 +16,9 @@ from tuner.search import Search
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.values import StudyRecord
+from tuner.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
 
+DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
 SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
 
 
@@ -72,14 +74,27 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
 
 
 def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
-    """Best, verdict and the reason of the end come back as they were kept."""
+    """Best, verdict, fresh starts and the reason of the end come back as they were kept."""
     folder, store, search = searched
     store.note("payloads are synthetic")
     verdict = studies.study().verdict
     best = search.recommended()
-    study_files.keep_end(folder, best=best, verdict=verdict, stopped="the budget is used up")
+    starts = (
+        FreshStart(role="default", outcome=OK, measurement=search.trials[0].measurement),
+        FreshStart(role="best", outcome=DIED, measurement=None),
+    )
+    ending = Ending(stopped="the budget is used up", best=best, pairs=1, starts=starts)
+    study_files.keep_ending(folder, ending)
+    between = read(folder)
+    assert (between.best, between.verdict) == (best, None)
+    assert between.notes[-1] == f"the budget is used up; {study_files.UNVERIFIED}"
+    study_files.keep_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
+    assert record.fresh_starts == between.fresh_starts
+    assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
+    told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]
+    assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
     assert record.notes == ("payloads are synthetic", "the budget is used up")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import pathlib
 import statistics
@@ -77,6 +78,9 @@ def as_json(
         else objectives.named(record.objective).of(best_trial),
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "fresh_starts": {
+            role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
+        },
         "notes": [*record.notes, *reading.cautions(record)],
         "files": {name: str(path) for name, path in files.items()},
     }

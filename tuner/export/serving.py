@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 import yaml
 
 from serving.settings import KNOBS
-from tuner.advice import Advice, export_of_best
+from tuner.advice import Advice, export_of_best, failures
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FILE_NAME = "best.yaml"
@@ -60,17 +60,21 @@ def _head(record: StudyRecord, advice: Advice) -> Iterable[str]:
         yield "Searched as well, but not a setting of the server; set it where it belongs:"
         for name, value in others.items():
             yield f"  {name}: {value}"
-    if record.notes:
+    notes = (*failures(record), *record.notes)
+    if notes:
         yield ""
         yield "Notes:"
-        for note in record.notes:
+        for note in notes:
             yield f"  {note}"
 
 
 def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     verdict = record.verdict
     if verdict is None or chosen not in (record.default, record.best):
-        yield "Not re-measured; what the search saw, which flatters what it chose:"
+        afresh = (
+            "Too few pairs of fresh starts worked" if record.fresh_starts else "Not re-measured"
+        )
+        yield f"{afresh}; what the search saw, which flatters what it chose:"
         sides = {"default": record.default, "best": record.best}
         if chosen not in sides.values():
             sides["these settings"] = chosen

@@ -81,7 +81,7 @@ def test_without_a_verdict_the_head_says_so():
     study = studies.study(trials=12, has_verdict=False)
     text = text_of(study)
     assert "Not re-measured" in text
-    assert f"# Stay with the default: {advice.NOT_MEASURED}." in text
+    assert f"# Stay with the default: {advice.REASONS['not measured']}." in text
     assert ServingSettings().changed(yaml.safe_load(text)) == ServingSettings().changed(
         study.default
     )
