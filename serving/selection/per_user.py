@@ -40,6 +40,9 @@ from serving.selection.prediction import CLASSES, Answer, Number, Scores, Task, 
 from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
 
 Vector = tuple[float, ...]
+
+_LARGEST = 1e5
+"""Numbers count up to so many scales: the squares of a broken model's output stay finite."""
 Array = NDArray[np.float64]
 
 
@@ -109,7 +112,7 @@ class PerUser:
     """What asking a model costs, in the unit of loss; empty: all are always asked."""
     ridge: float = 10.0
     """Strength of the prior: about so many feedbacks until a user's own count as much."""
-    memory: float | None = 2000.0
+    memory: float | None = 1000.0
     """Feedbacks after which one counts 1/e; None: all count for ever."""
     explore: float = 0.1
     """Where one cheap model will do, the share of queries that go to all nevertheless."""
@@ -162,7 +165,8 @@ class PerUser:
             new.append(count)
             before.append(len(places))
         gram, moments = np.zeros((len(prior), len(prior))), np.zeros(len(prior))
-        gram[np.ix_(new, new)] = np.array(state.gram)[np.ix_(before, before)]
+        d = len(state.prior)
+        gram[np.ix_(new, new)] = np.reshape(state.gram, (d, d))[np.ix_(before, before)]
         moments[new] = np.array(state.moments)[before]
         return self._fitted(
             state.tallies.relinked(models), UNSEEN, prior=prior, gram=gram, moments=moments
@@ -207,34 +211,51 @@ class PerUser:
         return found
 
     def observe(self, state: PerUserState, decision: Decision, truth: Truth) -> PerUserState:
-        """See `Policy`; a row needs the answers of all, others only count in the tallies."""
+        """See `Policy`; what is missing is filled in, and draws its model's weight towards 0.
+
+        Filled in with the mean of the others, which can always stand for it, so that only the
+        weight of the silent model changes: the confidence is not held down by a dead one.
+        """
         keep = keep_of(self.memory)
         tallies = state.tallies.observed(losses_of_asked(self.task, decision, truth), keep)
         together = state.together.observed(
             loss_of_all(self.task, state.models, decision, truth), keep
         )
-        if not all(model in decision.answers for model in state.models):
+        there = [model in decision.answers for model in state.models]
+        # One that was not asked is not silent: a row without it says nothing about weights.
+        is_row = any(there) and set(state.models) <= set(decision.choice.models)
+        if not is_row:
             return dataclasses.replace(state, tallies=tallies, together=together)
-        x, y = self._rows([decision.answers[model] for model in state.models], truth)
+        x, y = self._rows([decision.answers.get(model) for model in state.models], truth)
+        gram = x @ x.T
+        if not all(there):
+            missing = np.flatnonzero(~np.array(there))
+            gram[missing, missing] += np.square(x[missing]).sum(axis=1)
         return self._fitted(
             tallies,
             together,
+            start=state.weights,
             prior=np.array(state.prior),
-            gram=keep * np.array(state.gram) + x @ x.T,
+            gram=keep * np.array(state.gram) + gram,
             moments=keep * np.array(state.moments) + x @ y,
         )
 
-    def _rows(self, answers: Sequence[Answer], truth: Truth) -> tuple[Array, Array]:
-        """X (d, n) and y (n,) of one feedback; n is the number of classes, or 1."""
+    def _rows(self, answers: Sequence[Answer | None], truth: Truth) -> tuple[Array, Array]:
+        """Rows x (d, n) and goals y (n,) of one feedback; n is the number of classes, or 1.
+
+        One that is missing has the mean of those that are there, of which there is one at least.
+        """
         if isinstance(truth, float):
-            values = [answer.value for answer in answers if isinstance(answer, Number)]
-            scale = self.task.scale
-            return np.array([[value / scale] for value in values] + [[1.0]]), np.array(
-                [truth / scale]
-            )
-        spread = [_probabilities(answer) for answer in answers]
-        labels = sorted({label for each in spread for label in each} | {truth})
-        x = np.array([[each.get(label, 0.0) for label in labels] for each in spread])
+            values = [[self._scaled(a.value)] if isinstance(a, Number) else None for a in answers]
+            return np.append(_filled(values), [[1.0]], axis=0), np.array([self._scaled(truth)])
+        spread = [None if answer is None else _probabilities(answer) for answer in answers]
+        labels = sorted({label for each in spread if each for label in each} | {truth})
+        x = _filled(
+            [
+                None if each is None else [each.get(label, 0.0) for label in labels]
+                for each in spread
+            ]
+        )
         return x, np.array([float(label == truth) for label in labels])
 
     def _number(
@@ -242,14 +263,22 @@ class PerUser:
     ) -> float:
         own = dict(zip(state.models, state.weights, strict=False))
         total = sum(own.values())
-        values = {m: answer.value for m in there if isinstance(answer := answers[m], Number)}
+        values = {
+            model: self._scaled(answer.value)
+            for model in there
+            if isinstance(answer := answers[model], Number)
+        }
         present = sum(own.get(model, 0.0) for model in values)
         if present > 0:
             mean = sum(own.get(model, 0.0) * value for model, value in values.items()) / present
         else:
             mean = sum(values.values()) / len(values)
             total = total or 1.0
-        return total * mean + self.task.scale * state.weights[-1]
+        return self.task.scale * (total * mean + state.weights[-1])
+
+    def _scaled(self, value: float) -> float:
+        """A number in scales, bounded."""
+        return min(_LARGEST, max(-_LARGEST, value / self.task.scale))
 
     def _empty(self, tallies: Tallies, prior: Vector) -> PerUserState:
         d = len(prior)
@@ -263,12 +292,20 @@ class PerUser:
         )
 
     def _fitted(
-        self, tallies: Tallies, together: Together, *, prior: Array, gram: Array, moments: Array
+        self,
+        tallies: Tallies,
+        together: Together,
+        *,
+        prior: Array,
+        gram: Array,
+        moments: Array,
+        start: Vector = (),
     ) -> PerUserState:
         weights = not_negative(
             gram + self.ridge * np.eye(len(prior)),
             moments + self.ridge * prior,
             count=len(tallies.models),
+            start=start,
         )
         return PerUserState(
             tallies=tallies,
@@ -280,7 +317,7 @@ class PerUser:
         )
 
 
-def not_negative(a: Array, b: Array, *, count: int) -> Array:
+def not_negative(a: Array, b: Array, *, count: int, start: Sequence[float] = ()) -> Array:
     """The minimum of w'aw / 2 - b'w where the first `count` of w are not negative.
 
     Lawson and Hanson's active sets on normal equations (Bro and De Jong 1997); `a` is positive
@@ -290,21 +327,27 @@ def not_negative(a: Array, b: Array, *, count: int) -> Array:
         a: (d, d), symmetric.
         b: (d,).
         count: how many are bound; the rest are free.
+        start: a solution that may still have the same zeros, which then costs one step; or none.
     """
     d = len(b)
-    w = np.zeros(d)
-    is_open = np.arange(d) >= count
-    w[is_open] = _solved(a, b, is_open)
+    is_bound = np.arange(d) < count
     enough = 1e-12 * max(1.0, float(np.abs(b).max(initial=0.0)))
+    if start:
+        is_open = ~is_bound | (np.array(start) > 0)
+        w = _solved(a, b, is_open)
+        slope = b - a @ w
+        if (w[is_bound & is_open] > 0).all() and (slope[~is_open] <= enough).all():
+            return w
+    is_open = ~is_bound
+    w = _solved(a, b, is_open)
     for _ in range(3 * d + 10):
         slope = np.where(is_open, -np.inf, b - a @ w)
         if not d or slope.max() <= enough:
             break
         is_open[slope.argmax()] = True
         while True:
-            goal = np.zeros(d)
-            goal[is_open] = _solved(a, b, is_open)
-            falls = is_open & (goal <= 0) & (np.arange(d) < count)
+            goal = _solved(a, b, is_open)
+            falls = is_open & is_bound & (goal <= 0)
             if not falls.any():
                 w = goal
                 break
@@ -317,9 +360,22 @@ def not_negative(a: Array, b: Array, *, count: int) -> Array:
     return w
 
 
-def _solved(a: Array, b: Array, chosen: NDArray[np.bool_]) -> Array:
-    places = np.flatnonzero(chosen)
-    return np.asarray(np.linalg.solve(a[np.ix_(places, places)], b[places]), dtype=np.float64)
+def _solved(a: Array, b: Array, is_open: NDArray[np.bool_]) -> Array:
+    """The minimum with all others at 0: (d,)."""
+    w = np.zeros(len(b))
+    if is_open.all():
+        w[:] = np.linalg.solve(a, b)
+    else:
+        places = np.flatnonzero(is_open)
+        w[places] = np.linalg.solve(a[np.ix_(places, places)], b[places])
+    return w
+
+
+def _filled(rows: Sequence[Sequence[float] | None]) -> Array:
+    """The rows, those that are missing with the mean of the others."""
+    there = [row for row in rows if row is not None]
+    mean = [sum(column) / len(there) for column in zip(*there, strict=True)]
+    return np.array([mean if row is None else row for row in rows], dtype=np.float64)
 
 
 def _probabilities(answer: Answer) -> Mapping[str, float]:

@@ -50,8 +50,9 @@ class Combined:
     confidence: float
     """In [0, 1]: agreement weighted by the policy; what is missing agrees with nothing."""
     agreement: float
-    """In [0, 1]: of those that answered, the share that agrees, each counted by how often it is
-    right. Here a model that has won all the weight does not speak for the others. 1 of one."""
+    """In [0, 1]: how far those that answered support the output, by their probability of it, each
+    counted by how often it is right. Here a model that has won all the weight does not speak for
+    the others. 1 of one."""
     used: tuple[str, ...]
     """Models whose answers made the output."""
     missing: tuple[str, ...]

@@ -99,21 +99,23 @@ def _checked(policy: str, option: str, value: object, hint: Any) -> object:
     is_optional = type(None) in typing.get_args(hint)
     if value is None and is_optional:
         return None
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if float in {hint, *typing.get_args(hint)} and not isinstance(value, Mapping):
-        if number:
-            return float(typing.cast("float", value))
-        expected = "a number"
-    elif typing.get_origin(hint) is Mapping:
+    if typing.get_origin(hint) is Mapping:
         if isinstance(value, Mapping) and all(
-            isinstance(key, str) and isinstance(item, int | float) and not isinstance(item, bool)
-            for key, item in value.items()
+            isinstance(key, str) and _is_number(item) for key, item in value.items()
         ):
             return {key: float(item) for key, item in value.items()}
         expected = "an object of model names and numbers"
+    elif float in {hint, *typing.get_args(hint)}:
+        if _is_number(value):
+            return float(typing.cast("float", value))
+        expected = "a number"
     else:
         if isinstance(value, str):
             return value
         expected = "a string"
     or_none = " or null" if is_optional else ""
     raise InvalidSettings(f"policy {policy!r}: {option} = {value!r}, expected {expected}{or_none}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

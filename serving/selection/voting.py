@@ -70,16 +70,24 @@ def combined(
     return Combined(
         output=found.output,
         confidence=_share(found.mass, total),
-        agreement=_agreement(task, there, _usable(there, standings)),
+        agreement=_agreement(found, there, _usable(there, standings)),
         used=found.supporters,
         missing=missing,
     )
 
 
-def _agreement(task: Task, answers: Mapping[str, Answer], standings: Mapping[str, float]) -> float:
+def _agreement(found: Vote, answers: Mapping[str, Answer], standings: Mapping[str, float]) -> float:
+    """How much of the standing of those that answered supports the output."""
     if len(answers) < 2:
         return 1.0
-    return _share(vote(task, answers, standings).mass, math.fsum(standings.values()))
+    support = []
+    for model, answer in answers.items():
+        if isinstance(answer, Scores):
+            spread = dict(zip(answer.labels, answer.probabilities, strict=True))
+            support.append(standings[model] * spread.get(str(found.output), 0.0))
+        else:
+            support.append(standings[model] * (model in found.supporters))
+    return _share(math.fsum(support), math.fsum(standings.values()))
 
 
 def _usable(models: Iterable[str], weights: Mapping[str, float]) -> dict[str, float]:
