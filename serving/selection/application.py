@@ -1,0 +1,141 @@
+"""An application: the models behind one name, how they are chosen, and what is promised.
+
+A value, checked where it is made, with a JSON form. It must not know where its models run, nor
+what was learnt about them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from serving.errors import InvalidSettings
+from serving.selection import registry
+from serving.selection.policy import Policy, require
+from serving.selection.prediction import CLASSES, Task
+
+InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
+Contexts = Literal["shared", "user"]
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """One application."""
+
+    name: str
+    """As it stands in the path of a request."""
+    input_type: InputType = "doubles"
+    default_output: str = ""
+    """The answer where none can be given in time, or with confidence."""
+    latency_slo_s: float = 0.1
+    """Seconds after which what has arrived is combined."""
+    models: tuple[str, ...] = ()
+    """Linked models, in the order in which they were linked."""
+    policy: str = "fixed"
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of the policy."""
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What asking a model costs, 0 to 1, in the unit of loss: 0.01 is worth one wrong answer in a
+    hundred."""
+    task: Task = CLASSES
+    contexts: Contexts = "shared"
+    """Whose feedback a policy learns from: everybody's, or each user's own."""
+    confidence_threshold: float = 0.0
+    """Below it the default output is given, marked. 0: every answer is given."""
+    suspicious_threshold: float = 0.3
+    """Answers that the models support less are marked as suspicious; 0: none. In
+    benchmarks/selection.py 0.3 marks one clean image in twenty, and most of the noisy ones."""
+
+    def __post_init__(self) -> None:
+        require(
+            _NAME.fullmatch(self.name) is not None,
+            "name",
+            self.name,
+            "letters, digits, dots, dashes and underscores, a letter or digit first",
+        )
+        require(
+            self.input_type in get_args(InputType),
+            "input_type",
+            self.input_type,
+            f"one of {', '.join(get_args(InputType))}",
+        )
+        require(
+            0 < self.latency_slo_s < math.inf,
+            "latency_slo_s",
+            self.latency_slo_s,
+            "seconds above 0",
+        )
+        require(self.contexts in get_args(Contexts), "contexts", self.contexts, "shared or user")
+        require(
+            len(set(self.models)) == len(self.models) and all(self.models),
+            "models",
+            self.models,
+            "names, none twice",
+        )
+        for option in ("confidence_threshold", "suspicious_threshold"):
+            require(0 <= getattr(self, option) <= 1, option, getattr(self, option), "0 to 1")
+        self.selection_policy()
+
+    def selection_policy(self) -> Policy[Any]:
+        """The policy with this application's options.
+
+        Raises:
+            InvalidSettings: there is no such policy or option.
+        """
+        return registry.create(self.policy, task=self.task, costs=self.costs, options=self.options)
+
+    def linked(self, *models: str) -> Application:
+        """With more models.
+
+        Raises:
+            InvalidSettings: one is linked already.
+        """
+        return dataclasses.replace(self, models=(*self.models, *models))
+
+    def unlinked(self, *models: str) -> Application:
+        """Without some of its models.
+
+        Raises:
+            InvalidSettings: one is not linked.
+        """
+        for model in models:
+            require(model in self.models, "models", model, f"one of {', '.join(self.models)}")
+        kept = tuple(model for model in self.models if model not in models)
+        return dataclasses.replace(self, models=kept)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, all fields."""
+        return {
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)},
+            "models": list(self.models),
+            "options": dict(self.options),
+            "costs": dict(self.costs),
+            "task": self.task.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Application:
+        """Inverse of `as_json`; what is absent has its default.
+
+        Raises:
+            InvalidSettings: an unknown key, none of the name, or a wrong value.
+        """
+        names = [field.name for field in dataclasses.fields(cls)]
+        for key in data:
+            require(key in names, "application", key, f"one of {', '.join(names)}")
+        require("name" in data, "application", dict(data), "a name")
+        models = data.get("models", ())
+        if isinstance(models, str) or not isinstance(models, Sequence):
+            raise InvalidSettings(f"models = {models!r}, expected a list of names")
+        return cls(
+            **{
+                **data,
+                "models": tuple(models),
+                "task": Task.from_json(data.get("task", {})),
+            }
+        )

@@ -1,0 +1,177 @@
+"""Policy `exp4`: all models are asked, and answer by a weighted vote over any number of classes.
+
+Exp4 of Auer et al. 2002 (SIAM J. Comput. 32(1), section 7) with models as experts. Every model's
+answer is seen, so every model's loss is known and the update needs no division by a probability:
+
+    w_i <- w_i exp(-eta loss_i)
+
+Where costs let one model stand for all, the losses of the others are not seen at that query; the
+queries that do go to all then count for them by one over the probability of being asked.
+
+The confidence is the share of all weight, the missing included, that stands behind the answer. The
+weights soon belong to the best models; agreement, which tells strange input, counts each model by
+how often it is right, so there the others keep a voice. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, get_args
+
+from serving.selection import frugal, prediction, voting
+from serving.selection.fixed import losses_of_asked
+from serving.selection.frugal import UNSEEN, Together
+from serving.selection.log_weights import NEWCOMER_NATS, LogWeights
+from serving.selection.policy import Choice, Combined, Decision, Query, require, require_costs
+from serving.selection.prediction import CLASSES, Answer, Number, Task, Truth
+from serving.selection.tallies import NEWCOMER_OBSERVATIONS, Tallies, keep_of, require_memory
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exp4State:
+    """Weights; and losses, of each model and of all together."""
+
+    weights: LogWeights
+    tallies: Tallies
+    together: Together = UNSEEN
+
+    def __post_init__(self) -> None:
+        if self.weights.models != self.tallies.models:
+            raise ValueError(f"weights of {self.weights.models}, tallies of {self.tallies.models}")
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The linked models."""
+        return self.weights.models
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "weights": self.weights.as_json(),
+            "tallies": self.tallies.as_json(),
+            "together": self.together.as_json(),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Exp4State:
+        """Inverse of `as_json`."""
+        return cls(
+            weights=LogWeights.from_json(data["weights"]),
+            tallies=Tallies.from_json(data["tallies"]),
+            together=Together.from_json(data["together"]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exp4:
+    """Exponential weights from the losses of all."""
+
+    name: ClassVar[str] = "exp4"
+
+    task: Task = CLASSES
+    costs: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """What asking a model costs, in the unit of loss; empty: all are always asked."""
+    learning_rate: float = 0.1
+    """eta. The bound's own sqrt(8 ln K / T) is 0.025 for five models and 20,000 queries, and the
+    best where models are alike and vote down one another's errors; the more they differ and
+    change, the more is better: in benchmarks/selection.py 0.1 makes a tenth fewer errors."""
+    sharing: float = 1e-4
+    """Part of all weight dealt evenly after each feedback: one over the number of feedbacks after
+    which a change is reckoned with. 0: none."""
+    vote: voting.By = "scores"
+    """`scores`: a model's weight is spread by its probabilities, so that its doubt counts, and a
+    confidence below 1 is left where one model has won all weight; `majority`: all of it goes to
+    the model's label, as always where a model gives no probabilities."""
+    explore: float = 0.1
+    """Where one cheap model will do, the share of queries that go to all nevertheless."""
+    memory: float | None = 1000.0
+    """Feedbacks after which an observed loss counts 1/e in agreement and in the choice by cost;
+    None: all count for ever."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.learning_rate <= 10,
+            "learning_rate",
+            self.learning_rate,
+            "a number above 0, at most 10",
+        )
+        require(0 <= self.sharing < 1, "sharing", self.sharing, "0 or a number below 1")
+        require(self.vote in get_args(voting.By), "vote", self.vote, "majority or scores")
+        require(0 < self.explore <= 1, "explore", self.explore, "a number above 0, at most 1")
+        require_memory(self.memory)
+        require_costs(self.costs)
+
+    def initial(self, models: Sequence[str]) -> Exp4State:
+        """See `Policy`."""
+        return Exp4State(weights=LogWeights.equal(models), tallies=Tallies.none(models))
+
+    def restored(self, data: Mapping[str, Any]) -> Exp4State:
+        """See `Policy`."""
+        return Exp4State.from_json(data)
+
+    def relinked(self, state: Exp4State, models: Sequence[str]) -> Exp4State:
+        """See `Policy`; what was known of all together is not known of others."""
+        same = set(models) == set(state.models)
+        return Exp4State(
+            weights=state.weights.relinked(models),
+            tallies=state.tallies.relinked(models),
+            together=state.together if same else UNSEEN,
+        )
+
+    def newcomer(self, shared: Exp4State) -> Exp4State:
+        """See `Policy`."""
+        return Exp4State(
+            weights=shared.weights.tempered(NEWCOMER_NATS),
+            tallies=shared.tallies.at_most(NEWCOMER_OBSERVATIONS),
+        )
+
+    def weights(self, state: Exp4State) -> Mapping[str, float]:
+        """See `Policy`."""
+        return dict(zip(state.models, state.weights.shares(), strict=True))
+
+    def select(self, state: Exp4State, query: Query, draw: float) -> Choice:  # noqa: ARG002
+        """See `Policy`."""
+        return frugal.choice(
+            state.tallies, state.together, costs=self.costs, explore=self.explore, draw=draw
+        )
+
+    def combine(self, state: Exp4State, choice: Choice, answers: Mapping[str, Answer]) -> Combined:
+        """See `Policy`."""
+        # A model that was unlinked while its answer was under way counts nothing.
+        nobody = dict.fromkeys(choice.models, 0.0)
+        return voting.combined(
+            self.task,
+            choice,
+            answers,
+            weights=nobody | dict(self.weights(state)),
+            standings=nobody | state.tallies.standings(),
+            by=self.vote,
+        )
+
+    def observe(self, state: Exp4State, decision: Decision, truth: Truth) -> Exp4State:
+        """See `Policy`."""
+        losses = losses_of_asked(self.task, decision, truth)
+        keep = keep_of(self.memory)
+        steps = {
+            model: self.learning_rate * loss / decision.choice.probabilities[model]
+            for model, loss in losses.items()
+        }
+        return Exp4State(
+            weights=state.weights.stepped(steps, self.sharing),
+            tallies=state.tallies.observed(losses, keep),
+            together=state.together.observed(
+                loss_of_all(self.task, state.models, decision, truth), keep
+            ),
+        )
+
+
+def loss_of_all(
+    task: Task, models: Sequence[str], decision: Decision, truth: Truth
+) -> float | None:
+    """How wrong the combination was; None where not all linked models were asked."""
+    if set(decision.choice.models) != set(models) or decision.output is None:
+        return None
+    if isinstance(decision.output, str):
+        return float(decision.output != truth)
+    return prediction.loss(task, Number(decision.output), truth)

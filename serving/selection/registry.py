@@ -1,0 +1,121 @@
+"""Policies by name: adding one is a file, a line here and a fixture of the contract suite.
+
+In: a name, what is predicted, costs, options as they come from JSON. Out: a policy, checked.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from serving.errors import InvalidSettings, nearest
+from serving.selection.epsilon_greedy import EpsilonGreedy
+from serving.selection.exp3 import Exp3
+from serving.selection.exp4 import Exp4
+from serving.selection.fixed import Fixed
+from serving.selection.per_user import PerUser
+from serving.selection.policy import Policy
+from serving.selection.prediction import Task
+from serving.selection.split import Split
+from serving.selection.thompson import Thompson
+
+POLICIES: Mapping[str, type[Any]] = {
+    policy.name: policy for policy in (Fixed, Split, Exp3, Exp4, EpsilonGreedy, Thompson, PerUser)
+}
+"""Name -> class; each is a `Policy` of a state of its own, which only it looks into."""
+NAMES = tuple(POLICIES)
+
+_SHARED = ("task", "costs")
+
+
+def options_of(name: str) -> dict[str, object]:
+    """The options of a policy and their defaults.
+
+    Raises:
+        InvalidSettings: no such policy.
+    """
+    return {
+        field.name: field.default
+        if field.default is not dataclasses.MISSING
+        else typing.cast("Any", field.default_factory)()
+        for field in dataclasses.fields(_known(name))
+        if field.name not in _SHARED
+    }
+
+
+def create(
+    name: str,
+    *,
+    task: Task | None = None,
+    costs: Mapping[str, float] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Policy[Any]:
+    """A policy.
+
+    Args:
+        name: one of `NAMES`.
+        task: what the models predict; None: classes.
+        costs: what asking a model costs, in the unit of loss.
+        options: those of the policy.
+
+    Raises:
+        InvalidSettings: the name or an option is not known, a value is of the wrong type or out of
+        its range, or there are costs and the policy does not weigh them.
+    """
+    policy = _known(name)
+    given = dict(options or {})
+    fields = {field.name for field in dataclasses.fields(policy)}
+    own = sorted(fields.difference(_SHARED))
+    hints = typing.get_type_hints(policy)
+    for option, value in given.items():
+        if option not in own:
+            raise InvalidSettings(
+                f"policy {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own)})"
+            )
+        given[option] = _checked(name, option, value, hints[option])
+    if costs:
+        if "costs" not in fields:
+            raise InvalidSettings(f"policy {name!r} does not weigh costs; take one that chooses")
+        given["costs"] = _checked(name, "costs", costs, Mapping[str, float])
+    made: Policy[Any] = policy(task=task or Task(), **given)
+    return made
+
+
+def _known(name: str) -> type[Any]:
+    if name not in POLICIES:
+        raise InvalidSettings(
+            f"policy {name!r} is not known{nearest(name, NAMES)} (policies: {', '.join(NAMES)})"
+        )
+    return POLICIES[name]
+
+
+def _checked(policy: str, option: str, value: object, hint: Any) -> object:
+    """A value that its type hint allows; whole numbers pass for numbers.
+
+    Ranges are checked by the policy itself.
+    """
+    is_optional = type(None) in typing.get_args(hint)
+    if value is None and is_optional:
+        return None
+    if typing.get_origin(hint) is Mapping:
+        if isinstance(value, Mapping) and all(
+            isinstance(key, str) and _is_number(item) for key, item in value.items()
+        ):
+            return {key: float(item) for key, item in value.items()}
+        expected = "an object of model names and numbers"
+    elif float in {hint, *typing.get_args(hint)}:
+        if _is_number(value):
+            return float(typing.cast("float", value))
+        expected = "a number"
+    else:
+        if isinstance(value, str):
+            return value
+        expected = "a string"
+    or_none = " or null" if is_optional else ""
+    raise InvalidSettings(f"policy {policy!r}: {option} = {value!r}, expected {expected}{or_none}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

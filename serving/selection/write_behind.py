@@ -1,0 +1,169 @@
+"""Saves that are written in batches by a thread, so that an update costs a dictionary entry.
+
+In: saves and deletions, from one thread. Out: batches in the order in which they were made, of a
+context only the last; to a `write` that makes a batch durable, all of it or nothing. A batch that
+cannot be written stays, later saves join it, and it is tried again: memory is bounded by the
+number of contexts. A process that is killed loses at most what was saved within `interval_s`
+before, and a batch that was being written.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from serving.errors import NotReady
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""Application and user context."""
+
+
+class Batch:
+    """Changes that are written together: first whole applications are deleted, then the texts."""
+
+    __slots__ = ("applications", "texts")
+
+    def __init__(self) -> None:
+        self.applications: set[str] = set()
+        """All of whose contexts are deleted."""
+        self.texts: dict[Key, str | None] = {}
+        """None: the context is deleted."""
+
+    def __bool__(self) -> bool:
+        return bool(self.applications or self.texts)
+
+    def save(self, key: Key, text: str | None) -> None:
+        """One context has a new text, or none."""
+        self.texts[key] = text
+
+    def delete_all(self, application: str) -> None:
+        """An application has no contexts any more."""
+        self.applications.add(application)
+        self.texts = {key: text for key, text in self.texts.items() if key[0] != application}
+
+    def then(self, later: Batch) -> Batch:
+        """This batch and a later one, as one."""
+        both = Batch()
+        both.applications, both.texts = set(self.applications), dict(self.texts)
+        for application in later.applications:
+            both.delete_all(application)
+        both.texts |= later.texts
+        return both
+
+    def of(self, key: Key) -> tuple[bool, str | None]:
+        """Whether this batch decides what a context holds, and what."""
+        if key in self.texts:
+            return True, self.texts[key]
+        return key[0] in self.applications, None
+
+
+class WriteBehind:
+    """A thread that writes batches.
+
+    `save`, `delete_all` and `pending` may be called from any thread, `write` is called by the
+    thread of this object alone.
+    """
+
+    def __init__(self, write: Callable[[Batch], None], *, interval_s: float, name: str) -> None:
+        self._write = write
+        self._interval_s = interval_s
+        self._changed = threading.Condition()
+        self._waiting = Batch()
+        self._writing = Batch()
+        self._saved = 0
+        self._durable = 0
+        self._failures = 0
+        self._hurried = False
+        self._closing = False
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def save(self, key: Key, text: str | None) -> None:
+        """Write a text soon; None deletes the context."""
+        with self._changed:
+            self._waiting.save(key, text)
+            self._noted()
+
+    def delete_all(self, application: str) -> None:
+        """Delete all contexts of an application soon."""
+        with self._changed:
+            self._waiting.delete_all(application)
+            self._noted()
+
+    def pending(self) -> Batch:
+        """What is not durable yet."""
+        with self._changed:
+            return self._writing.then(self._waiting)
+
+    def pending_of(self, key: Key) -> tuple[bool, str | None]:
+        """Whether a context has a change that is not durable yet, and its text."""
+        with self._changed:
+            for batch in (self._waiting, self._writing):
+                is_there, text = batch.of(key)
+                if is_there:
+                    return True, text
+            return False, None
+
+    def flush(self) -> None:
+        """Return when everything saved so far is durable.
+
+        Raises:
+            NotReady: the write failed; it will be tried again.
+        """
+        with self._changed:
+            goal, failures = self._saved, self._failures
+            self._hurried = True
+            self._changed.notify_all()
+            self._changed.wait_for(
+                lambda: self._durable >= goal or self._failures > failures or self._closing
+            )
+            if self._durable < goal:
+                raise NotReady(f"the states cannot be written: {self._error}") from self._error
+
+    def close(self) -> None:
+        """Write what is left, once, and end the thread."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        if self._waiting:
+            log.error("states lost", extra={"contexts": len(self._waiting.texts)})
+
+    def _noted(self) -> None:
+        self._saved += 1
+        self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._hurried or self._closing)
+                # What is saved meanwhile joins the batch.
+                self._changed.wait_for(
+                    lambda: self._hurried or self._closing, timeout=self._interval_s
+                )
+                self._hurried = False
+                closing, goal = self._closing, self._saved
+                self._writing, self._waiting = self._waiting, Batch()
+            error: Exception | None = None
+            try:
+                if self._writing:
+                    self._write(self._writing)
+            except Exception as raised:  # whatever a vendor raises, the batch is kept
+                error = raised
+            with self._changed:
+                if error is None:
+                    self._durable = goal
+                else:
+                    self._waiting = self._writing.then(self._waiting)
+                    self._failures += 1
+                    self._error = error
+                self._writing = Batch()
+                self._changed.notify_all()
+            if error is not None:
+                log.error("states not written", extra={"reason": str(error)})
+            if closing:
+                return

@@ -1,0 +1,291 @@
+"""One contract for every store of states; and what each promises beyond it."""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from serving.errors import InvalidSettings, NotReady
+from serving.selection.redis_store import RedisStore
+from serving.selection.sqlite_store import SqliteStore
+from serving.selection.state_store import MemoryStore, StateStore
+from serving.selection.write_behind import Batch, WriteBehind
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+def started_redis(folder: pathlib.Path) -> tuple[subprocess.Popen[bytes], str]:
+    """A server of our own on a socket in the folder, and its address."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    binary = shutil.which("redis-server")
+    if binary is None:
+        pytest.skip("no redis-server here; on Debian: apt-get install redis-server")
+    socket = folder / "redis.sock"
+    options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder)]
+    process = subprocess.Popen(
+        [binary, *options, "--save", "", "--appendonly", "yes"], stdout=subprocess.DEVNULL
+    )
+    for _ in range(500):
+        if socket.exists():
+            break
+        time.sleep(0.02)
+    return process, f"unix://{socket}"
+
+
+@pytest.fixture
+def redis_url() -> Iterator[str]:
+    # A folder of a short name: the path of a socket may have 107 bytes.
+    with tempfile.TemporaryDirectory() as folder:
+        process, url = started_redis(pathlib.Path(folder))
+        yield url
+        process.terminate()
+        process.wait(10)
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis"])
+def opened(
+    request: pytest.FixtureRequest, tmp_path: pathlib.Path
+) -> Iterator[Callable[[], StateStore]]:
+    """Opens the store; again after it was closed, where it outlives its process."""
+    made: list[StateStore] = []
+    memory = MemoryStore()
+    url = request.getfixturevalue("redis_url") if request.param == "redis" else ""
+
+    def open_() -> StateStore:
+        store: StateStore = memory
+        if request.param == "sqlite":
+            store = SqliteStore(tmp_path / "states.sqlite", interval_s=0.01)
+        elif request.param == "redis":
+            store = RedisStore(url, interval_s=0.01)
+        made.append(store)
+        return store
+
+    yield open_
+    for store in made:
+        store.close()
+
+
+def test_a_text_comes_back_as_it_was_saved(opened: Callable[[], StateStore]) -> None:
+    """The last one of each context, at once and after a flush; None where there was none."""
+    store = opened()
+    assert store.load("app", "u") is None
+    for text in ("one", "zwei ✓\n", '{"a":0.1}'):
+        store.save("app", "u", text)
+        assert store.load("app", "u") == text
+        store.flush()
+        assert store.load("app", "u") == text
+
+
+def test_applications_and_users_are_apart(opened: Callable[[], StateStore]) -> None:
+    """Names with any characters, the empty user too, never meet."""
+    store = opened()
+    keys = [("a", ""), ("a", "b:c"), ("a:b", "c"), ("b", ""), ("a", "ü '\";--")]
+    for number, key in enumerate(keys):
+        store.save(*key, str(number))
+    store.flush()
+    assert [store.load(*key) for key in keys] == ["0", "1", "2", "3", "4"]
+    assert store.users("a") == sorted(["", "b:c", "ü '\";--"])
+    assert store.users("nobody") == []
+
+
+def test_a_deleted_context_is_gone(opened: Callable[[], StateStore]) -> None:
+    """Before it is durable and after; the others stay; saving again makes it anew."""
+    store = opened()
+    for user in ("u", "v", "w"):
+        store.save("app", user, user)
+    store.delete("app", "u")
+    assert store.load("app", "u") is None
+    assert store.users("app") == ["v", "w"]
+    store.flush()
+    store.delete("app", "v")
+    assert store.users("app") == ["w"]
+    store.flush()
+    assert (store.load("app", "v"), store.users("app")) == (None, ["w"])
+    store.save("app", "v", "again")
+    assert store.users("app") == ["v", "w"]
+
+
+def test_an_application_is_deleted_whole(opened: Callable[[], StateStore]) -> None:
+    """All its contexts, durable or not; what is saved afterwards stays."""
+    store = opened()
+    store.save("app", "u", "1")
+    store.save("other", "u", "2")
+    store.flush()
+    store.save("app", "v", "3")
+    store.delete("app")
+    assert store.users("app") == []
+    assert store.load("app", "u") is None
+    store.save("app", "w", "4")
+    assert store.users("app") == ["w"]
+    store.flush()
+    assert store.users("app") == ["w"]
+    assert store.load("other", "u") == "2"
+
+
+def test_a_reopened_store_has_everything(opened: Callable[[], StateStore]) -> None:
+    """Closing writes what was saved."""
+    store = opened()
+    store.save("app", "u", "1")
+    store.delete("app", "v")
+    store.close()
+    again = opened()
+    assert again.users("app") == ["u"]
+    assert again.load("app", "u") == "1"
+
+
+def test_thousands_of_saves_are_a_few_batches(opened: Callable[[], StateStore]) -> None:
+    """The last text of each of many contexts is there."""
+    store = opened()
+    for number in range(3000):
+        store.save("app", str(number % 300), str(number))
+    store.flush()
+    assert len(store.users("app")) == 300
+    assert store.load("app", "299") == "2999"
+
+
+CHILD = """
+import pathlib, sys
+from serving.selection.sqlite_store import SqliteStore
+store = SqliteStore(pathlib.Path(sys.argv[1]), interval_s=0.02)
+for number in range(10**9):
+    store.save("app", str(number % 50), str(number))
+    if number % 500 == 499:
+        store.flush()
+        print(number, flush=True)
+"""
+
+
+def test_a_killed_process_loses_at_most_the_last_batch(tmp_path: pathlib.Path) -> None:
+    """SIGKILL in the midst of writes: the file is whole, and has all that was flushed."""
+    path = tmp_path / "states.sqlite"
+    for _ in range(3):
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(path)],
+            cwd=ROOT,
+            env={"PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as child:
+            assert child.stdout is not None
+            for _ in range(10):
+                flushed = int(child.stdout.readline())
+            child.kill()
+            flushed = max([flushed, *map(int, child.stdout.read().split())])
+        connection = sqlite3.connect(path)
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        connection.close()
+        store = SqliteStore(path)
+        found = [int(store.load("app", user) or -1) for user in store.users("app")]
+        store.close()
+        assert len(found) == 50
+        assert min(found) > flushed - 50
+        assert all(flushed - 50 < number <= flushed + 500 for number in found)
+        path.unlink()
+
+
+def test_two_processes_may_share_a_file(tmp_path: pathlib.Path) -> None:
+    """What one has flushed the other loads."""
+    one = SqliteStore(tmp_path / "s.sqlite")
+    other = SqliteStore(tmp_path / "s.sqlite")
+    one.save("app", "u", "1")
+    one.flush()
+    assert other.load("app", "u") == "1"
+    other.save("app", "u", "2")
+    other.flush()
+    assert one.load("app", "u") == "2"
+    one.close()
+    other.close()
+
+
+def test_a_file_that_cannot_be_opened_is_said(tmp_path: pathlib.Path) -> None:
+    """With its path and the reason."""
+    with pytest.raises(NotReady, match="cannot be opened: unable to open database file"):
+        SqliteStore(tmp_path / "no folder" / "states.sqlite")
+    (tmp_path / "text").write_text("this is no database, and long enough to be looked at" * 30)
+    with pytest.raises(NotReady, match="file is not a database"):
+        SqliteStore(tmp_path / "text")
+
+
+def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
+    """Loads fail plainly, saves are kept, and written when the server is back."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        process, url = started_redis(folder)
+        store = RedisStore(url, interval_s=0.01)
+        store.save("app", "u", "1")
+        store.flush()
+        process.terminate()
+        process.wait(10)
+        with pytest.raises(NotReady, match="does not answer"):
+            store.load("app", "v")
+        with pytest.raises(NotReady):
+            store.users("app")
+        store.save("app", "v", "2")
+        with pytest.raises(NotReady, match="cannot be written"):
+            store.flush()
+        assert store.load("app", "v") == "2"
+        process, _ = started_redis(folder)
+        for _ in range(200):
+            try:
+                store.flush()
+                break
+            except NotReady:
+                time.sleep(0.02)
+        assert store.users("app") == ["u", "v"]
+        store.close()
+        with_nothing_pending = RedisStore(url)
+        assert with_nothing_pending.load("app", "v") == "2"
+        with_nothing_pending.close()
+        process.terminate()
+        process.wait(10)
+        with pytest.raises(NotReady, match="does not answer"):
+            RedisStore(url)
+
+
+def test_an_address_that_is_none_is_refused() -> None:
+    """With what it should look like from redis-py; without the package, with how to get it."""
+    with pytest.raises(InvalidSettings, match=r"address 'nowhere'|luthier\[redis\]"):
+        RedisStore("nowhere")
+
+
+def test_a_batch_that_fails_is_written_later_with_what_came_since() -> None:
+    """Nothing is lost or reordered by a failing disk; `flush` says why it could not."""
+    written: dict[tuple[str, str], str | None] = {}
+    broken = True
+
+    def write(batch: Batch) -> None:
+        if broken:
+            raise OSError("disk full")
+        for application in batch.applications:
+            for key in [key for key in written if key[0] == application]:
+                del written[key]
+        written.update(batch.texts)
+
+    behind = WriteBehind(write, interval_s=0.005, name="test")
+    behind.save(("a", "u"), "1")
+    behind.save(("a", "v"), "1")
+    with pytest.raises(NotReady, match="disk full"):
+        behind.flush()
+    behind.save(("a", "u"), "2")
+    behind.save(("a", "v"), None)
+    assert behind.pending_of(("a", "u")) == (True, "2")
+    broken = False
+    for _ in range(200):
+        try:
+            behind.flush()
+            break
+        except NotReady:  # a write that had begun before the disk was mended
+            continue
+    assert written == {("a", "u"): "2", ("a", "v"): None}
+    assert behind.pending_of(("a", "u")) == (False, None)
+    behind.delete_all("a")
+    behind.close()
+    assert written == {}
