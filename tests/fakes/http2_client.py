@@ -50,8 +50,8 @@ class Client:
         return self.headers(stream, pairs) + self.data(stream, body)
 
     def read(self, data):
-        """The frames in what came: (type, flags, stream, payload), header blocks decoded."""
-        self.buffer += data
+        """The frames in what came, bytes or pieces: (type, flags, stream, payload), header blocks decoded."""
+        self.buffer += data if isinstance(data, bytes) else b"".join(data)
         found = []
         while len(self.buffer) >= 9:
             length_and_type, flags, stream = frames.HEAD.unpack_from(self.buffer)

@@ -108,7 +108,7 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
     return Call(service, method, timeout_s)
 
 
-def message_of(body: bytes) -> bytes:
+def message_of(body: bytes) -> memoryview:
     """The one message of a request's body.
 
     Raises:
@@ -131,7 +131,7 @@ def message_of(body: bytes) -> bytes:
         raise Refused(
             Code.UNIMPLEMENTED, "the call has more than one message; this method takes one"
         )
-    return body[PREFIX_BYTES:]
+    return memoryview(body)[PREFIX_BYTES:]
 
 
 def prefix(message_bytes: int) -> bytes:

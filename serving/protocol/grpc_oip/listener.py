@@ -23,11 +23,14 @@ from serving.values import Buffer
 
 log = logging.getLogger(__name__)
 
+_JOINED_BYTES = 64 * 1024
+"""Up to here one copy costs less than many small pieces."""
+
 
 class Routes(Protocol):
     """What stands behind the listener."""
 
-    def handle(self, call: Call, data: bytes, reply: Reply) -> Exchange | bytes:
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """See `serving.protocol.grpc_oip.routes.GrpcRoutes.handle`."""
         ...
 
@@ -210,9 +213,11 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         if self._transport is None:
             return
-        data = self._session.take()
-        if data:
-            self._transport.write(data)
+        pieces = self._session.take()
+        if sum(map(len, pieces)) > _JOINED_BYTES:
+            self._transport.writelines(pieces)
+        elif pieces:
+            self._transport.write(b"".join(pieces))
         if self._session.closed or (self._listener.draining and not self._session.streams):
             self._transport.close()
 

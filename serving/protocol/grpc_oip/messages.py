@@ -17,6 +17,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from serving.values import Buffer
+
 COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
 SERVICE = "inference.GRPCInferenceService"
 
@@ -50,14 +52,14 @@ def methods() -> dict[str, Any]:
     return {method.name: _message(method.input_type.name) for method in service.methods}
 
 
-def parsed(kind: Any, data: bytes) -> Any:
+def parsed(kind: Any, data: Buffer) -> Any:
     """A message from its bytes.
 
     Raises:
         NotAMessage: they are not one.
     """
     try:
-        return kind.FromString(data)
+        return kind.FromString(bytes(data))
     except DecodeError as error:
         raise NotAMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
 

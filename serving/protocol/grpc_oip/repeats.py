@@ -47,10 +47,10 @@ class Repeats:
     def __init__(self) -> None:
         self._known: dict[int, Known] = {}
 
-    def find(self, data: bytes) -> Known | None:
+    def find(self, data: memoryview) -> Known | None:
         """The request that this one repeats; None: it must be read."""
         known = self._known.get(len(data))
-        if known is None or not data.startswith(known.start):
+        if known is None or data[: len(known.start)].tobytes() != known.start:
             return None
         for _, stop, between in known.cuts:
             if between and data[stop : stop + len(between)] != between:
@@ -58,7 +58,7 @@ class Repeats:
         return known
 
     def add(
-        self, data: bytes, request: Any, signature: Signature, codec: Codec, query: Query
+        self, data: memoryview, request: Any, signature: Signature, codec: Codec, query: Query
     ) -> None:
         """Remember a request that was read, if it is one that can be."""
         raw = list(request.raw_input_contents)
@@ -66,7 +66,7 @@ class Repeats:
             return
         heads = [RAW_INPUT + varints.one(len(content)) for content in raw]
         position = len(data) - sum(map(len, heads)) - sum(map(len, raw))
-        start = data[:position]
+        start = data[:position].tobytes()
         if position > MAX_START_BYTES or not _is_whole_without_data(start):
             return
         cuts = []
@@ -90,11 +90,10 @@ class Repeats:
         )
 
 
-def query_of(known: Known, data: bytes) -> Query:
+def query_of(known: Known, data: memoryview) -> Query:
     """What a request that repeats a known one asks for."""
-    view = memoryview(data)
     frame: list[Buffer] = [known.query.frame[0]]
-    frame += [view[start:stop] for start, stop, _ in known.cuts]
+    frame += [data[start:stop] for start, stop, _ in known.cuts]
     return known.query._replace(frame=tuple(frame))
 
 

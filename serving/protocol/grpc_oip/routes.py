@@ -136,7 +136,7 @@ class GrpcRoutes:
         self._repeats = Repeats()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, call: Call, data: bytes, reply: Reply) -> Exchange | bytes:
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """Answer at once, or return what will call `reply` later.
 
         Args:
@@ -151,7 +151,7 @@ class GrpcRoutes:
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
             return self._infer(data, call.timeout_s, reply)
         if call.service == HEALTH:
-            return self._health(call.method, data)
+            return self._health(call.method, data.tobytes())
         if call.service != messages.SERVICE or call.method not in self._requests:
             raise Refused(
                 Code.UNIMPLEMENTED, f"no method {call.service}/{call.method} on this server"
@@ -160,7 +160,7 @@ class GrpcRoutes:
 
     # Inference
 
-    def _infer(self, data: bytes, timeout_s: float | None, reply: Reply) -> Exchange:
+    def _infer(self, data: memoryview, timeout_s: float | None, reply: Reply) -> Exchange:
         started_s = time.monotonic()
         try:
             if timeout_s is not None and timeout_s <= 0:
@@ -175,7 +175,7 @@ class GrpcRoutes:
             raise
         return flight
 
-    def _read(self, data: bytes) -> tuple[ModelId, Codec, Query]:
+    def _read(self, data: memoryview) -> tuple[ModelId, Codec, Query]:
         known = self._repeats.find(data)
         if known is not None:
             model, signature = self._inference.resolve(known.name, known.version)
@@ -264,7 +264,7 @@ class GrpcRoutes:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def _parsed(kind: Any, data: bytes) -> Any:
+def _parsed(kind: Any, data: memoryview) -> Any:
     try:
         return messages.parsed(kind, data)
     except messages.NotAMessage as error:

@@ -2,7 +2,7 @@
 
     receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge
     respond(stream, ...)          an answer: fields, data, trailers
-    take() -> bytes               what is to be sent now
+    take() -> pieces              what is to be sent now
 
 Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream resets
 the stream; what is wrong with the connection ends it with GOAWAY, after which `closed` is true and
@@ -126,7 +126,7 @@ class Session:
         """Streams whose answers wait for a window."""
         self._going_away = False
         self._events: list[Event] = []
-        self._out: list[bytes] = [
+        self._out: list[Buffer] = [
             frames.settings(
                 {
                     Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
@@ -166,14 +166,10 @@ class Session:
             if stream <= last_stream and not known.ended
         ]
 
-    def take(self) -> bytes:
-        """What is to be sent now."""
-        out = self._out
-        if not out:
-            return b""
-        data = b"".join(out) if len(out) > 1 else out[0]
-        out.clear()
-        return data
+    def take(self) -> list[Buffer]:
+        """What is to be sent now, in pieces."""
+        out, self._out = self._out, []
+        return out
 
     def go_away(self) -> None:
         """No new requests from now on; those that are there are answered."""
@@ -487,7 +483,7 @@ class Session:
 
     # Answers out
 
-    def respond(self, stream: int, head: bytes, data: Buffer, trailers: bytes) -> None:
+    def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
         """An answer of three parts: block of fields, data, block of trailers. Unknown streams are ignored."""
         known = self._streams.get(stream)
         if known is None:
@@ -500,7 +496,7 @@ class Session:
                 pack(len(head) << 8 | FrameType.HEADERS, frames.END_HEADERS, stream),
                 head,
                 pack(size << 8 | FrameType.DATA, 0, stream),
-                bytes(data),
+                data,
                 pack(
                     len(trailers) << 8 | FrameType.HEADERS,
                     frames.END_HEADERS | frames.END_STREAM,
@@ -511,7 +507,7 @@ class Session:
             self._forget(stream, known)
             return
         self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
-        known.pending = memoryview(bytes(data)), trailers
+        known.pending = memoryview(data), trailers
         self._blocked[stream] = None
         self._send(stream, known)
 
@@ -535,8 +531,9 @@ class Session:
             size = min(self._frame_bytes, self._window, known.window, len(data) - sent)
             if size <= 0:
                 break
-            self._out.append(
-                frames.frame(FrameType.DATA, 0, stream, bytes(data[sent : sent + size]))
+            self._out += (
+                frames.HEAD.pack(size << 8 | FrameType.DATA, 0, stream),
+                data[sent : sent + size],
             )
             self._window -= size
             known.window -= size
