@@ -12,14 +12,8 @@ import logging
 
 from serving.errors import ServingError
 from serving.protocol import triton_extensions as extensions
-from serving.protocol.http import (
-    Connection,
-    Exchange,
-    Head,
-    Response,
-    error_response,
-    json_response,
-)
+from serving.protocol.http import Connection, Exchange
+from serving.protocol.http_messages import Head, Response, error_response, json_response
 from serving.protocol.triton_extensions import Ask, ModelHub
 
 log = logging.getLogger(__name__)
