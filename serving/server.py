@@ -19,7 +19,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from typing import Protocol
 
 from aiohttp import web
 
@@ -28,6 +29,8 @@ from serving.errors import NotReady, ServingError
 from serving.homes import Homes
 from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
+from serving.protocol.grpc_oip.listener import Listener as GrpcListener
+from serving.protocol.grpc_oip.routes import GrpcRoutes
 from serving.protocol.http import Listener
 from serving.protocol.routes import OipRoutes
 from serving.repository import Repository
@@ -63,6 +66,31 @@ def bind(host: str, port: int, name: str) -> socket.socket:
             f"cannot listen on {host}:{port} ({error}); --host takes an address of this machine"
         ) from error
     return sock
+
+
+class QueryListener(Protocol):
+    """What the server does with the listener of a query port, whatever it speaks."""
+
+    @property
+    def connections(self) -> Collection[object]:
+        """Those that are open."""
+        ...
+
+    def protocol(self) -> asyncio.Protocol:
+        """Factory of connections for the event loop's server."""
+        ...
+
+    def drain(self) -> None:
+        """Close connections as soon as what they asked is answered."""
+        ...
+
+    def sweep(self, now_s: float) -> None:
+        """Close what has been idle or incomplete for too long."""
+        ...
+
+    def close(self) -> None:
+        """Close every connection now."""
+        ...
 
 
 class Server:
@@ -108,6 +136,13 @@ class Server:
             admin = sockets.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
+            grpc = None
+            if settings.grpc_port is not None:
+                grpc = sockets.enter_context(
+                    contextlib.closing(
+                        bind(settings.host, settings.grpc_port, "set server.grpc_port")
+                    )
+                )
             engine = Engine(self._cards, self._settings, Homes())
             repository = None
             if self._root is not None:
@@ -120,7 +155,7 @@ class Server:
             if not await self._opened(engine, repository):
                 return
             try:
-                await self._serve(engine, repository, query, admin)
+                await self._serve(engine, repository, query, admin, grpc)
             finally:
                 await engine.close()
 
@@ -144,59 +179,101 @@ class Server:
         repository: Repository | None,
         query: socket.socket,
         admin: socket.socket,
+        grpc: socket.socket | None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        listener = Listener(
-            OipRoutes(engine),
-            max_body_bytes=self._settings.server.max_body_bytes,
-            idle_s=_IDLE_S,
-            request_s=_REQUEST_S,
+        ports = self._query_ports(engine, query, grpc)
+        listeners = [listener for listener, _ in ports]
+        exposition = Exposition(
+            lambda: engine.metrics(sum([len(listener.connections) for listener in listeners]))
         )
-        exposition = Exposition(lambda: engine.metrics(len(listener.connections)))
         runner = web.AppRunner(
             AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
         )
         await runner.setup()
         await web.SockSite(runner, admin).start()
-        server = await loop.create_server(listener.protocol, sock=query, backlog=_BACKLOG)
-        chores = [asyncio.create_task(_sweep(listener), name="sweep connections")]
+        servers = [
+            await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
+            for listener, sock in ports
+        ]
+        chores = [asyncio.create_task(_sweep(listeners), name="sweep connections")]
         if repository is not None:
             chores.append(asyncio.create_task(repository.watch(), name="watch the repository"))
         try:
-            self._announce(engine, query, admin)
+            self._announce(engine, query, admin, grpc)
             await self._stop.wait()
             engine.drain()
-            server.close()
-            listener.drain()
-            await self._drained(engine, listener)
+            for server in servers:
+                server.close()
+            for listener in listeners:
+                listener.drain()
+            await self._drained(engine, listeners)
         finally:
             for chore in chores:
                 chore.cancel()
-            server.close()
-            listener.close()
+            for server in servers:
+                server.close()
+            for listener in listeners:
+                listener.close()
             await runner.cleanup()
 
-    async def _drained(self, engine: Engine, listener: Listener) -> None:
+    def _query_ports(
+        self, engine: Engine, query: socket.socket, grpc: socket.socket | None
+    ) -> list[tuple[QueryListener, socket.socket]]:
+        """The listeners of queries, each with its socket."""
+        max_body_bytes = self._settings.server.max_body_bytes
+        rest = Listener(
+            OipRoutes(engine),
+            max_body_bytes=max_body_bytes,
+            idle_s=_IDLE_S,
+            request_s=_REQUEST_S,
+        )
+        ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
+        if grpc is not None:
+            calls = GrpcListener(
+                GrpcRoutes(engine),
+                max_body_bytes=max_body_bytes,
+                idle_s=_IDLE_S,
+                request_s=_REQUEST_S,
+            )
+            ports.append((calls, grpc))
+        return ports
+
+    async def _drained(self, engine: Engine, listeners: Sequence[QueryListener]) -> None:
         until_s = time.monotonic() + self._settings.server.drain_s
         log.info("draining", extra={"unfinished": engine.unfinished})
-        while listener.connections and time.monotonic() < until_s and not self._hurry.is_set():
+        while (
+            any(listener.connections for listener in listeners)
+            and time.monotonic() < until_s
+            and not self._hurry.is_set()
+        ):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), 0.01)
         if engine.unfinished:
             log.warning("not drained in time", extra={"unfinished": engine.unfinished})
 
-    def _announce(self, engine: Engine, query: socket.socket, admin: socket.socket) -> None:
+    def _announce(
+        self,
+        engine: Engine,
+        query: socket.socket,
+        admin: socket.socket,
+        grpc: socket.socket | None,
+    ) -> None:
         """One line on stdout: ready, and where."""
         facts = {
             "event": "ready",
             "host": self._settings.server.host,
             "port": query.getsockname()[1],
             "admin_port": admin.getsockname()[1],
+            "grpc_port": None if grpc is None else grpc.getsockname()[1],
             "pid": os.getpid(),
             "models": [served.name for served in engine.models()],
             "limits": engine.limits,
         }
-        log.info("ready", extra={key: facts[key] for key in ("port", "admin_port", "limits")})
+        log.info(
+            "ready",
+            extra={key: facts[key] for key in ("port", "admin_port", "grpc_port", "limits")},
+        )
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()
 
@@ -222,7 +299,8 @@ async def _open(engine: Engine, repository: Repository | None) -> None:
             raise
 
 
-async def _sweep(listener: Listener) -> None:
+async def _sweep(listeners: Sequence[QueryListener]) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
-        listener.sweep(time.monotonic())
+        for listener in listeners:
+            listener.sweep(time.monotonic())

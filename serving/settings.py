@@ -159,6 +159,11 @@ class ServerSettings:
     """Address of the query port. Default loopback: opening it to a network is a decision."""
     port: int = _knob(8000, "", 0, 65_535, live=False)
     """Query port (HTTP); 0 takes a free one."""
+    grpc_port: int | None = _knob(None, "", 0, 65_535, live=False)
+    """Port of the gRPC form of the query protocol, on the query port's address; 0 takes a free one.
+
+    Default none: it is off. Clients of Triton expect 8001.
+    """
     admin_host: str = _knob("127.0.0.1", live=False)
     """Address of the admin port, which changes settings: loopback."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
@@ -23,10 +22,9 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
+from serving.protocol.inference import Inference, Target
 from serving.protocol.oip_answers import Answers, Form, Wanted
-from serving.protocol.oip_requests import Query
-from serving.values import ModelId, Signature
-from serving.waiter import Ticket, Waiter
+from serving.waiter import Ticket
 
 _CODEC = "open inference"
 """Where a model version keeps this protocol's codec."""
@@ -36,61 +34,6 @@ _MODEL = re.compile(
 _BINARY_FIELDS = (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
-
-
-class Inference(Protocol):
-    """What the routes need of an engine."""
-
-    def ready(self) -> bool:
-        """Whether requests are answered now."""
-        ...
-
-    def models(self) -> tuple[ModelId, ...]:
-        """What is served."""
-        ...
-
-    def resolve(self, name: str, version: str | None) -> Target:
-        """The model meant, asked for each request; raises UnknownModel or NotReady."""
-        ...
-
-    def model_ready(self, name: str, version: str | None) -> bool:
-        """Whether the model answers now; raises UnknownModel."""
-        ...
-
-    def versions(self, name: str) -> tuple[str, ...]:
-        """All versions of a model; raises UnknownModel."""
-        ...
-
-    def unresolved(self, status: int) -> None:
-        """Count an answered request that meant no model."""
-        ...
-
-
-class Target(Protocol):
-    """What the routes need of a model version."""
-
-    @property
-    def id(self) -> ModelId:
-        """Name and version."""
-        ...
-
-    @property
-    def signature(self) -> Signature:
-        """Inputs and outputs."""
-        ...
-
-    @property
-    def codecs(self) -> dict[str, Any]:
-        """Room for what the protocols make of the signature."""
-        ...
-
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called later, never before this returns."""
-        ...
-
-    def done(self, status: int, seconds: float) -> None:
-        """Count an answered request."""
-        ...
 
 
 class _Asked:

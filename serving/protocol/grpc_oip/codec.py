@@ -1,0 +1,223 @@
+"""Inference requests and answers of one model version, between protobuf and the replica wire.
+
+In: a ModelInferRequest; out: a `Query` whose frame goes to a replica as it is. Back: a tensors frame
+and the `Wanted` of its request; out: the bytes of a ModelInferResponse, in pieces.
+
+Rules: raw and typed contents exclude one another in a message; where raw ones are used, every input
+has one, in order; FP16 has no typed form. Raw contents are answered in raw contents, typed ones in
+typed ones unless an output has no typed form.
+
+Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from serving.errors import InvalidRequest, PredictionFailed, nearest
+from serving.protocol import tensors as checks
+from serving.protocol.grpc_oip import contents, messages, varints
+from serving.replica import wire
+from serving.values import Buffer, Signature, Tensor
+
+_RAW_OUTPUT = b"\x32"
+"""Field 6 of an answer, `raw_output_contents`, by its tag."""
+_REMEMBERED = 256
+"""Forms of answers that are kept."""
+
+_NOT_HERE = {
+    "shared_memory_region": "shared memory is not supported, send the tensor in the request",
+    "classification": "classification is not supported, ask for the tensor",
+}
+"""Parameters of tensors that would change what the tensor is."""
+
+
+class Wanted(NamedTuple):
+    """What the answer shall look like."""
+
+    id: str
+    outputs: tuple[str, ...] | None
+    """Requested outputs in order; None: all."""
+    raw: bool
+    """In raw contents."""
+
+
+class Query(NamedTuple):
+    """One inference request, ready to be sent to a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    wanted: Wanted
+    timeout_s: float | None
+    """The request's own time limit, None: the server's default."""
+    priority: int
+    """1 is the highest, 0 the default."""
+
+
+class Codec:
+    """Requests and answers of one model version."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self._name = name
+        self._version = version
+        self._signature = signature
+        self._outputs = {spec.name for spec in signature.outputs}
+        self._starts: dict[tuple[wire.Layout, Wanted], tuple[bytes, ...]] = {}
+
+    # Requests
+
+    def query(self, request: Any) -> Query:
+        """Read a ModelInferRequest for this model.
+
+        Raises:
+            InvalidRequest: with the input and what was expected of it.
+        """
+        parameters = {name: _value(given) for name, given in request.parameters.items()}
+        raw = list(request.raw_input_contents)
+        tensors = _raw_tensors(request.inputs, raw) if raw else _typed_tensors(request.inputs)
+        wanted = Wanted(request.id, self._wanted_outputs(request.outputs), bool(raw))
+        items = checks.checked_items(self._name, self._signature, tensors)
+        descriptor = wire.encode_descriptor(tensors)
+        frame = (descriptor, *[tensor.data for tensor in tensors])
+        return Query(
+            frame,
+            sum(map(len, frame)),
+            wire.Encoding.TENSORS,
+            items,
+            wanted,
+            checks.timeout_s(parameters.get("timeout")),
+            checks.priority(parameters.get("priority")),
+        )
+
+    def _wanted_outputs(self, listed: Any) -> tuple[str, ...] | None:
+        if not listed:
+            return None
+        names = tuple([output.name for output in listed])
+        for output in listed:
+            _check_parameters(f"output {output.name!r}", output.parameters)
+            if output.name not in self._outputs:
+                raise InvalidRequest(
+                    f"output {output.name!r} is not one of model {self._name!r}"
+                    f"{nearest(output.name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
+                )
+        if len(set(names)) < len(names):
+            raise InvalidRequest(f"an output is requested twice: {', '.join(names)}")
+        return names
+
+    # Answers
+
+    def answer(self, frame: memoryview, wanted: Wanted) -> list[Buffer]:
+        """A ModelInferResponse in pieces.
+
+        Args:
+            frame: a tensors frame of the replica.
+            wanted: as the request asked.
+
+        Raises:
+            PredictionFailed: the model did not return what was asked for.
+        """
+        layout, data = wire.split_frame(frame)
+        chosen = layout.tensors
+        if wanted.outputs is not None:
+            by_name = {tensor.name: tensor for tensor in chosen}
+            missing = [name for name in wanted.outputs if name not in by_name]
+            if missing:
+                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+            chosen = tuple([by_name[name] for name in wanted.outputs])
+        if chosen and (wanted.raw or any(t.datatype not in contents.FIELDS for t in chosen)):
+            heads = self._starts.get((layout, wanted))
+            if heads is None:
+                heads = self._raw_heads(layout, chosen, wanted)
+            pieces: list[Buffer] = []
+            for head, tensor in zip(heads, chosen, strict=True):
+                pieces += (head, data[tensor.start : tensor.stop])
+            return pieces
+        response = self._response(wanted)
+        for name, datatype, shape, start, stop in chosen:
+            output = response.outputs.add(name=name, datatype=datatype, shape=shape)
+            contents.pack(Tensor(name, datatype, shape, data[start:stop]), output.contents)
+        return [response.SerializeToString()]
+
+    def _raw_heads(
+        self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: Wanted
+    ) -> tuple[bytes, ...]:
+        """What stands before the data of each output."""
+        response = self._response(wanted)
+        for name, datatype, shape, _, _ in chosen:
+            response.outputs.add(name=name, datatype=datatype, shape=shape)
+        heads = [_RAW_OUTPUT + varints.one(tensor.stop - tensor.start) for tensor in chosen]
+        heads[:1] = [response.SerializeToString() + b"".join(heads[:1])]
+        found = tuple(heads)
+        if not wanted.id:
+            if len(self._starts) >= _REMEMBERED:
+                self._starts.clear()
+            self._starts[layout, wanted] = found
+        return found
+
+    def _response(self, wanted: Wanted) -> Any:
+        return messages.ModelInferResponse(
+            model_name=self._name, model_version=self._version, id=wanted.id
+        )
+
+    def metadata(self, versions: Sequence[str]) -> bytes:
+        """The model's ModelMetadataResponse, with the versions of it that are served."""
+        response = messages.ModelMetadataResponse(
+            name=self._name, versions=versions, platform=self._signature.platform
+        )
+        for target, specs in (
+            (response.inputs, self._signature.inputs),
+            (response.outputs, self._signature.outputs),
+        ):
+            for spec in specs:
+                target.add(name=spec.name, datatype=spec.datatype, shape=spec.shape)
+        found: bytes = response.SerializeToString()
+        return found
+
+
+def _raw_tensors(inputs: Any, raw: list[bytes]) -> list[Tensor]:
+    if len(raw) != len(inputs):
+        raise InvalidRequest(
+            f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; where it is used, every "
+            f"input has one, in order"
+        )
+    tensors = []
+    for given, data in zip(inputs, raw, strict=True):
+        name, datatype, shape = _declared(given)
+        if given.contents.ListFields():
+            raise InvalidRequest(
+                f"input {name!r} has contents beside raw_input_contents; a request uses one of the two"
+            )
+        checks.check_bytes(name, datatype, shape, data)
+        tensors.append(Tensor(name, datatype, shape, data))
+    return tensors
+
+
+def _typed_tensors(inputs: Any) -> list[Tensor]:
+    tensors = []
+    for given in inputs:
+        name, datatype, shape = _declared(given)
+        data = contents.unpack(name, datatype, shape, given.contents)
+        tensors.append(Tensor(name, datatype, shape, data))
+    return tensors
+
+
+def _declared(given: Any) -> tuple[str, str, tuple[int, ...]]:
+    shape = tuple(given.shape)
+    checks.check_declared(given.name, given.datatype, shape)
+    _check_parameters(f"input {given.name!r}", given.parameters)
+    return given.name, given.datatype, shape
+
+
+def _check_parameters(what: str, parameters: Mapping[str, Any]) -> None:
+    for name in parameters:
+        if name in _NOT_HERE:
+            raise InvalidRequest(f"{what}: {_NOT_HERE[name]}")
+
+
+def _value(parameter: Any) -> object:
+    """The value of an InferParameter, None when it has none."""
+    field = parameter.WhichOneof("parameter_choice")
+    return None if field is None else getattr(parameter, field)

@@ -1,0 +1,77 @@
+"""The messages of inference.proto as classes, in a pool of their own.
+
+The pool is private because clients in the same process, such as `tritonclient`, register messages of
+the same names in the default one, which takes each name once.
+
+Packed numbers are told apart from their public form in one point: the fields of
+`InferTensorContents` that hold numbers are read and written as `bytes`, which is the same on the
+wire. FP32 and FP64 contents then are a tensor's bytes as they are, and whole numbers can be read as
+an array (`varints`) instead of element by element.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from serving.values import Buffer
+
+COMPILED = pathlib.Path(__file__).with_name("inference.binpb")
+SERVICE = "inference.GRPCInferenceService"
+
+
+class NotAMessage(ValueError):  # it says what the bytes are
+    """Bytes that are not the message that was expected."""
+
+
+def _pool() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    files = descriptor_pb2.FileDescriptorSet.FromString(COMPILED.read_bytes())
+    for file in files.file:
+        for message in file.message_type:
+            if message.name == "InferTensorContents":
+                for field in message.field:
+                    field.type = descriptor_pb2.FieldDescriptorProto.TYPE_BYTES
+        pool.Add(file)
+    return pool
+
+
+_POOL = _pool()
+
+
+def _message(name: str) -> Any:
+    return message_factory.GetMessageClass(_POOL.FindMessageTypeByName(f"inference.{name}"))
+
+
+def methods() -> dict[str, Any]:
+    """Method -> class of its request, of every method of the service."""
+    service = _POOL.FindServiceByName(SERVICE)
+    return {method.name: _message(method.input_type.name) for method in service.methods}
+
+
+def parsed(kind: Any, data: Buffer) -> Any:
+    """A message from its bytes.
+
+    Raises:
+        NotAMessage: they are not one.
+    """
+    try:
+        return kind.FromString(bytes(data))
+    except DecodeError as error:
+        raise NotAMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
+
+
+ModelInferRequest = _message("ModelInferRequest")
+ModelInferResponse = _message("ModelInferResponse")
+ModelMetadataResponse = _message("ModelMetadataResponse")
+ModelReadyResponse = _message("ModelReadyResponse")
+ModelStatisticsResponse = _message("ModelStatisticsResponse")
+RepositoryIndexResponse = _message("RepositoryIndexResponse")
+RepositoryModelLoadResponse = _message("RepositoryModelLoadResponse")
+RepositoryModelUnloadResponse = _message("RepositoryModelUnloadResponse")
+ServerLiveResponse = _message("ServerLiveResponse")
+ServerMetadataResponse = _message("ServerMetadataResponse")
+ServerReadyResponse = _message("ServerReadyResponse")

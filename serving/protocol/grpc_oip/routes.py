@@ -1,0 +1,299 @@
+"""What each gRPC method asks of the server: the Open Inference Protocol, statistics, repository, health.
+
+In: a method, the bytes of its message and the time the client gives it; out: the bytes of the answer
+at once, or an exchange that answers its connection later. One object per inference, no task; only
+loading and unloading run in one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from serving import __version__
+from serving.errors import DeadlineExceeded, InvalidRequest, ServingError
+from serving.protocol import oip, triton_extensions
+from serving.protocol.grpc_oip import messages
+from serving.protocol.grpc_oip.calls import Call, Code, Refused
+from serving.protocol.grpc_oip.codec import Codec, Query, Wanted
+from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
+from serving.protocol.inference import Inference, Target
+from serving.protocol.triton_extensions import ModelHub
+from serving.values import Buffer
+from serving.waiter import Ticket
+
+log = logging.getLogger(__name__)
+
+HEALTH = "grpc.health.v1.Health"
+_CODEC = "open inference grpc"
+"""Where a model version keeps this protocol's codec."""
+_HEALTH_SERVING = b"\x08\x01"
+_HEALTH_NOT_SERVING = b"\x08\x02"
+"""HealthCheckResponse: field 1, `status`."""
+
+
+class Reply(Protocol):
+    """The one answer of a call: one of the two is called, once."""
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """The message of the answer; its pieces are only borrowed for the call."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No answer, and why."""
+        ...
+
+
+class Exchange(Protocol):
+    """A call that is being worked on."""
+
+    def cancel(self) -> None:
+        """The client went away."""
+        ...
+
+
+class _InFlight:
+    """One inference: the waiter of the engine and the exchange of the connection."""
+
+    __slots__ = ("_codec", "_done", "_reply", "_started_s", "_wanted", "ticket")
+
+    def __init__(
+        self,
+        reply: Reply,
+        codec: Codec,
+        wanted: Wanted,
+        started_s: float,
+        done: Callable[[int, float], None],
+    ) -> None:
+        self._reply = reply
+        self._codec = codec
+        self._wanted = wanted
+        self._started_s = started_s
+        self._done = done
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        self._reply.send(self._codec.answer(frame, self._wanted))
+        self._done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._reply.refuse(error)
+        self._done(error.status, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        self.ticket.cancel()
+        self._done(499, time.monotonic() - self._started_s)
+
+
+class _Control:
+    """A load or unload that is under way; it goes on when its client leaves."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply: Reply | None = reply
+
+    def cancel(self) -> None:
+        """Nobody hears of the end."""
+        self._reply = None
+
+    def finished(self, task: asyncio.Task[None]) -> None:
+        """Say how it ended."""
+        error = ServingError("the server stops") if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, ServingError):
+            log.error("loading met a fault of the server", exc_info=error)
+            error = ServingError("internal error; the server's log has the reason")
+        if self._reply is None:
+            return
+        if error is None:
+            self._reply.send([b""])  # the answers to both are empty messages
+        else:
+            self._reply.refuse(error)
+
+
+class GrpcRoutes:
+    """The service over one engine, and over one hub of models where there is one."""
+
+    def __init__(
+        self,
+        inference: Inference,
+        *,
+        hub: ModelHub | None = None,
+    ) -> None:
+        self._inference = inference
+        self._hub = hub
+        self._requests = messages.methods()
+        self._repeats = Repeats()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+        """Answer at once, or return what will call `reply` later.
+
+        Args:
+            call: service, method and time limit.
+            data: the message.
+            reply: what answers later.
+
+        Raises:
+            ServingError: answered with the code of its status.
+            Refused: answered with its code.
+        """
+        if call.method == "ModelInfer" and call.service == messages.SERVICE:
+            return self._infer(data, call.timeout_s, reply)
+        if call.service == HEALTH:
+            return self._health(call.method, data.tobytes())
+        if call.service != messages.SERVICE or call.method not in self._requests:
+            raise Refused(
+                Code.UNIMPLEMENTED, f"no method {call.service}/{call.method} on this server"
+            )
+        return self._ask(call.method, _parsed(self._requests[call.method], data), reply)
+
+    # Inference
+
+    def _infer(self, data: memoryview, timeout_s: float | None, reply: Reply) -> Exchange:
+        started_s = time.monotonic()
+        request: Any = None
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                raise DeadlineExceeded("call before it arrived")
+            known = self._repeats.find(data)
+            if known is None:
+                request = _parsed(messages.ModelInferRequest, data)
+            if known is not None:
+                target = self._inference.resolve(known.name, known.version)
+            else:
+                target = self._inference.resolve(request.model_name, request.model_version or None)
+        except ServingError as error:
+            self._inference.unresolved(error.status)
+            raise
+        try:
+            codec, query = self._query(target, data, known, request)
+            if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
+                query = query._replace(timeout_s=timeout_s)
+            flight = _InFlight(reply, codec, query.wanted, started_s, target.done)
+            flight.ticket = target.submit(query, flight)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _query(
+        self, target: Target, data: memoryview, known: Known | None, request: Any
+    ) -> tuple[Codec, Query]:
+        signature = target.signature
+        if known is not None:
+            if signature is known.signature:
+                return known.codec, query_of(known, data)
+            request = _parsed(messages.ModelInferRequest, data)
+        codec = _codec(target)
+        query = codec.query(request)
+        self._repeats.add(data, request, signature, codec, query)
+        return codec, query
+
+    # Everything else
+
+    def _health(self, method: str, data: bytes) -> bytes:
+        if method != "Check":
+            raise Refused(Code.UNIMPLEMENTED, f"{HEALTH} has Check alone on this server")
+        if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
+            raise Refused(Code.NOT_FOUND, "no such service; the empty name means the server")
+        return _HEALTH_SERVING if self._inference.ready() else _HEALTH_NOT_SERVING
+
+    def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+        inference = self._inference
+        match method:
+            case "ServerLive":
+                return _bytes(messages.ServerLiveResponse(live=True))
+            case "ServerReady":
+                return _bytes(messages.ServerReadyResponse(ready=inference.ready()))
+            case "ServerMetadata":
+                extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if self._hub else ())]
+                return _bytes(
+                    messages.ServerMetadataResponse(
+                        name="luthier", version=__version__, extensions=extensions
+                    )
+                )
+            case "ModelReady":
+                ready = inference.model_ready(request.name, request.version or None)
+                return _bytes(messages.ModelReadyResponse(ready=ready))
+            case "ModelMetadata":
+                target = inference.resolve(request.name, request.version or None)
+                return _codec(target).metadata(inference.versions(request.name))
+            case _:
+                if self._hub is None:
+                    raise Refused(Code.UNIMPLEMENTED, f"{method} is not offered by this server")
+                return self._ask_hub(self._hub, method, request, reply)
+
+    def _ask_hub(self, hub: ModelHub, method: str, request: Any, reply: Reply) -> Exchange | bytes:
+        match method:
+            case "ModelStatistics":
+                data = hub.statistics(request.name or None, request.version or None)
+                return _bytes(
+                    _filled(
+                        messages.ModelStatisticsResponse(), triton_extensions.statistics_json(data)
+                    )
+                )
+            case "RepositoryIndex":
+                models = triton_extensions.index_json(hub.index(), ready=request.ready)
+                return _bytes(_filled(messages.RepositoryIndexResponse(), {"models": models}))
+            case "RepositoryModelLoad":
+                config = triton_extensions.config_parameter(_parameters(request))
+                return self._control(method, hub.load(request.model_name, config), reply)
+            case _:
+                return self._control(method, hub.unload(request.model_name), reply)
+
+    def _control(self, method: str, work: Coroutine[Any, Any, None], reply: Reply) -> Exchange:
+        control = _Control(reply)
+        task = asyncio.create_task(work, name=method)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(control.finished)
+        return control
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _codec(target: Target) -> Codec:
+    codec: Codec | None = target.codecs.get(_CODEC)
+    if codec is None:
+        codec = target.codecs[_CODEC] = Codec(target.id.name, target.id.version, target.signature)
+    return codec
+
+
+def _parsed(kind: Any, data: memoryview) -> Any:
+    try:
+        return messages.parsed(kind, data)
+    except messages.NotAMessage as error:
+        raise InvalidRequest(str(error)) from error
+
+
+def _parameters(request: Any) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, given in request.parameters.items():
+        field = given.WhichOneof("parameter_choice")
+        found[name] = None if field is None else getattr(given, field)
+    return found
+
+
+def _filled(message: Any, data: dict[str, Any]) -> Any:
+    """A message with the fields of its JSON form, which has the same names."""
+    for name, value in data.items():
+        if isinstance(value, dict):
+            getattr(message, name).SetInParent()
+            _filled(getattr(message, name), value)
+        elif isinstance(value, list):
+            for item in value:
+                _filled(getattr(message, name).add(), item)
+        else:
+            setattr(message, name, value)
+    return message
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data

@@ -1,0 +1,89 @@
+"""Header fields of HTTP/2 (HPACK, RFC 7541): blocks from a client through `hpack`, blocks of answers by hand.
+
+In: header blocks in the order of the connection; out: `Fields`. Clients repeat their fields: once
+the table of the connection knows them, a block is a few index bytes, and such a block means the same
+until the table changes. It is decoded once and then looked up, and whoever reads its fields may keep
+what they mean beside them.
+
+Answers use no table of their own, so their blocks are constants.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import hpack
+
+MAX_LIST_BYTES = 16 * 1024
+"""Largest list of fields, counted as the RFC does (names, values, 32 bytes for each field)."""
+_REMEMBERED = 128
+_ALL_INDEXED = bytes(range(0x81, 0xFF))
+"""Bytes that are each a whole indexed field; a block of these alone does not touch the table."""
+
+
+class BadBlock(Exception):  # every error of the session names what is wrong
+    """A header block that is none, or is above the limit; the connection's table is lost with it."""
+
+
+class Fields:
+    """The fields of one request. Equal blocks share one."""
+
+    __slots__ = ("meaning", "pairs")
+
+    def __init__(self, pairs: tuple[tuple[bytes, bytes], ...]) -> None:
+        self.pairs = pairs
+        self.meaning: Any = None
+        """Room for whoever reads the fields to keep what they mean."""
+
+
+class FieldReader:
+    """Header blocks of one connection, in their order."""
+
+    def __init__(self) -> None:
+        self._decoder = hpack.Decoder(max_header_list_size=MAX_LIST_BYTES)
+        self._remembered: dict[bytes, Fields] = {}
+
+    def read(self, block: bytes) -> Fields:
+        """The fields of a block.
+
+        Raises:
+            BadBlock: malformed, or above the limit.
+        """
+        fields = self._remembered.get(block)
+        if fields is not None:
+            return fields
+        try:
+            pairs = tuple([(bytes(n), bytes(v)) for n, v in self._decoder.decode(block, raw=True)])
+        except hpack.HPACKError as error:
+            raise BadBlock(str(error)) from error
+        fields = Fields(pairs)
+        if block.translate(None, _ALL_INDEXED):
+            self._remembered.clear()  # the block may have changed the table
+        else:
+            if len(self._remembered) >= _REMEMBERED:
+                self._remembered.clear()
+            self._remembered[block] = fields
+        return fields
+
+
+def status(code: int) -> bytes:
+    """The field `:status`, which comes first in an answer."""
+    return b"\x88" if code == 200 else b"\x08\x03%d" % code
+
+
+def literal(name: bytes, value: bytes) -> bytes:
+    """One field, spelled out and not to be kept in the client's table."""
+    return b"\x00" + _length(len(name)) + name + _length(len(value)) + value
+
+
+def _length(value: int) -> bytes:
+    """A string's length: an integer with a prefix of 7 bits."""
+    if value < 127:
+        return bytes((value,))
+    value -= 127
+    encoded = bytearray((127,))
+    while value >= 128:
+        encoded.append(value & 127 | 128)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)

@@ -1,0 +1,112 @@
+"""Frames of HTTP/2 (RFC 9113, sections 4, 6 and 7): their numbers, and the bytes of those that a server writes.
+
+Pure: values in, bytes out. A frame is a head of 9 bytes (24-bit length, type, flags, stream) and its
+payload.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Mapping
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What a client's connection begins with."""
+
+HEAD = struct.Struct(">IBI")
+"""Length and type together (length << 8 | type), flags, stream."""
+U32 = struct.Struct(">I")
+SETTING = struct.Struct(">HI")
+
+DEFAULT_FRAME_BYTES = 16384
+"""Largest payload that a peer takes unless it says otherwise; also the largest that it may be told."""
+LARGEST_FRAME_BYTES = 2**24 - 1
+DEFAULT_WINDOW_BYTES = 65535
+LARGEST_WINDOW_BYTES = 2**31 - 1
+
+
+class FrameType(enum.IntEnum):
+    """The type byte; frames of other types are ignored, as the RFC asks."""
+
+    DATA = 0
+    HEADERS = 1
+    PRIORITY = 2
+    RST_STREAM = 3
+    SETTINGS = 4
+    PUSH_PROMISE = 5
+    PING = 6
+    GOAWAY = 7
+    WINDOW_UPDATE = 8
+    CONTINUATION = 9
+
+
+ACK = 0x1
+END_STREAM = 0x1
+END_HEADERS = 0x4
+PADDED = 0x8
+PRIORITY = 0x20
+
+
+class Setting(enum.IntEnum):
+    """Identifiers of SETTINGS."""
+
+    HEADER_TABLE_SIZE = 1
+    ENABLE_PUSH = 2
+    MAX_CONCURRENT_STREAMS = 3
+    INITIAL_WINDOW_SIZE = 4
+    MAX_FRAME_SIZE = 5
+    MAX_HEADER_LIST_SIZE = 6
+
+
+class ErrorCode(enum.IntEnum):
+    """Why a stream or a connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    SETTINGS_TIMEOUT = 4
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    CONNECT_ERROR = 10
+    ENHANCE_YOUR_CALM = 11
+    INADEQUATE_SECURITY = 12
+    HTTP_1_1_REQUIRED = 13
+
+
+def frame(kind: FrameType, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A whole frame."""
+    return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
+
+
+def settings(values: Mapping[Setting, int]) -> bytes:
+    """SETTINGS with these values."""
+    payload = b"".join([SETTING.pack(name, value) for name, value in values.items()])
+    return frame(FrameType.SETTINGS, 0, 0, payload)
+
+
+SETTINGS_ACK = frame(FrameType.SETTINGS, ACK, 0)
+
+
+def ping_ack(payload: bytes) -> bytes:
+    """The answer to a PING."""
+    return frame(FrameType.PING, ACK, 0, payload)
+
+
+def window_update(stream: int, more_bytes: int) -> bytes:
+    """The peer may send that many bytes more, on a stream or (0) on the connection."""
+    return frame(FrameType.WINDOW_UPDATE, 0, stream, U32.pack(more_bytes))
+
+
+def reset(stream: int, code: ErrorCode) -> bytes:
+    """RST_STREAM."""
+    return frame(FrameType.RST_STREAM, 0, stream, U32.pack(code))
+
+
+def goaway(last_stream: int, code: ErrorCode, text: str = "") -> bytes:
+    """GOAWAY: streams above `last_stream` were not looked at and may be sent again elsewhere."""
+    payload = U32.pack(last_stream) + U32.pack(code) + text.encode()
+    return frame(FrameType.GOAWAY, 0, 0, payload)

@@ -1,0 +1,558 @@
+"""One connection of HTTP/2, seen from the server: bytes in, requests and bytes out (RFC 9113).
+
+    receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge
+    respond(stream, ...)          an answer: fields, data, trailers
+    take() -> pieces              what is to be sent now
+
+Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream resets
+the stream; what is wrong with the connection ends it with GOAWAY, after which `closed` is true and
+nothing is read any more.
+
+What a client can make it hold is bounded:
+
+- `MAX_STREAMS` requests at a time, each with a window of `WINDOW_BYTES` before it is asked to go on;
+- larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
+  only the one that began to grow first goes on, so that there is always one that can end;
+- a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
+- `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
+  RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from serving.protocol.http2 import frames
+from serving.protocol.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
+from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
+from serving.values import Buffer
+
+MAX_STREAMS = 512
+WINDOW_BYTES = 256 * 1024
+CONNECTION_WINDOW_BYTES = 2**30
+"""The connection's own window is no bound: those of its streams are."""
+BUDGET_BYTES = 64 * 1024 * 1024
+MAX_HEAD_BYTES = 64 * 1024
+PATIENCE = 10_000
+
+_UPDATE_BYTES = WINDOW_BYTES // 2
+"""A stream's window is filled up again when this much of it was used."""
+
+
+class Request(NamedTuple):
+    """A request has arrived whole."""
+
+    stream: int
+    fields: Fields
+    body: bytes
+
+
+class Gone(NamedTuple):
+    """The client does not want the answer any more."""
+
+    stream: int
+
+
+class TooLarge(NamedTuple):
+    """A body passed the limit; what else comes of it is dropped."""
+
+    stream: int
+    fields: Fields
+
+
+Event = Request | Gone | TooLarge
+
+
+class _Stream:
+    """A request on its way in, or an answer on its way out."""
+
+    __slots__ = ("body", "body_bytes", "ended", "fields", "pending", "refused", "used", "window")
+
+    def __init__(self, fields: Fields, window: int) -> None:
+        self.fields = fields
+        self.body: list[bytes] = []
+        self.body_bytes = 0
+        self.used = 0
+        """Bytes of our window for it that the client used and that were not given back."""
+        self.ended = False
+        """The client has sent its last frame."""
+        self.window = window
+        """Bytes that the client takes of it now; may be below 0."""
+        self.pending: tuple[memoryview, bytes] | None = None
+        """Rest of the answer's data, and the block of its trailers."""
+        self.refused = False
+        """Its body was too large; what else comes of it is dropped."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is whole and its answer has not come."""
+        return self.ended and not self.refused and self.pending is None
+
+
+class _Broken(Exception):  # the connection's end, inside this file only
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(code, text)
+        self.code = code
+        self.text = text
+
+
+class Session:
+    """The server's side of one connection."""
+
+    def __init__(self, *, max_body_bytes: int) -> None:
+        self.closed = False
+        """Nothing is read any more; close when `take` gives nothing."""
+        self._max_body_bytes = max_body_bytes
+        self._reader = FieldReader()
+        self._streams: dict[int, _Stream] = {}
+        self._last_stream = 0
+        self._buffer = b""
+        self._preface = frames.PREFACE
+        """What of the preface has not come yet."""
+        self._block: tuple[int, int, list[bytes], int] | None = None
+        """Stream, flags, pieces and bytes of a head whose CONTINUATION is to come."""
+        self._settled = False
+        self._patience = PATIENCE
+        self._held_bytes = 0
+        """Bytes of bodies that have not ended."""
+        self._growing: dict[int, None] = {}
+        """Streams that used half their window, the first first."""
+        self._received = 0
+        """Bytes of the connection's window that the client used and that were not given back."""
+        self._window = frames.DEFAULT_WINDOW_BYTES
+        self._stream_window = frames.DEFAULT_WINDOW_BYTES
+        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
+        self._blocked: dict[int, None] = {}
+        """Streams whose answers wait for a window."""
+        self._going_away = False
+        self._events: list[Event] = []
+        self._out: list[Buffer] = [
+            frames.settings(
+                {
+                    Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
+                    Setting.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
+                    Setting.MAX_HEADER_LIST_SIZE: MAX_LIST_BYTES,
+                }
+            ),
+            frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES),
+        ]
+
+    # What the owner asks
+
+    @property
+    def streams(self) -> int:
+        """Requests that have no whole answer yet, also those that are still arriving."""
+        return len(self._streams)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a request that has arrived whole waits for its answer."""
+        return any(known.waits for known in self._streams.values())
+
+    @property
+    def last_stream(self) -> int:
+        """Number of the newest stream; grows with every request."""
+        return self._last_stream
+
+    def refresh(self) -> None:
+        """Some seconds have passed: the bound on frames that only cost begins anew."""
+        self._patience = PATIENCE
+
+    def late(self, last_stream: int) -> list[int]:
+        """Requests up to a stream that have not arrived whole."""
+        return [
+            stream
+            for stream, known in self._streams.items()
+            if stream <= last_stream and not known.ended
+        ]
+
+    def take(self) -> list[Buffer]:
+        """What is to be sent now, in pieces."""
+        out, self._out = self._out, []
+        return out
+
+    def go_away(self) -> None:
+        """No new requests from now on; those that are there are answered."""
+        if not self._going_away:
+            self._going_away = True
+            self._out.append(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
+
+    # Bytes in
+
+    def receive(self, data: bytes) -> list[Event]:
+        """What the client's bytes mean; they come in any pieces."""
+        if self.closed:
+            return []
+        if self._buffer:
+            data = self._buffer + data
+            self._buffer = b""
+        try:
+            if self._preface:
+                data = self._begin(data)
+            self._frames(data)
+        except _Broken as broken:
+            self._fail(broken)
+        events, self._events = self._events, []
+        return events
+
+    def _begin(self, data: bytes) -> bytes:
+        size = min(len(data), len(self._preface))
+        if data[:size] != self._preface[:size]:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, "the connection does not begin with HTTP/2")
+        self._preface = self._preface[size:]
+        return data[size:]
+
+    def _frames(self, data: bytes) -> None:
+        unpack = frames.HEAD.unpack_from
+        position, size = 0, len(data)
+        while size - position >= 9:
+            length_and_type, flags, stream = unpack(data, position)
+            length = length_and_type >> 8
+            if length > frames.DEFAULT_FRAME_BYTES:
+                raise _Broken(ErrorCode.FRAME_SIZE_ERROR, f"a frame has {length} bytes")
+            end = position + 9 + length
+            if end > size:
+                break
+            self._frame(
+                length_and_type & 0xFF, flags, stream & 0x7FFFFFFF, data[position + 9 : end]
+            )
+            position = end
+        self._buffer = data[position:] if position else data
+
+    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if self._block is not None and (kind != FrameType.CONTINUATION or stream != self._block[0]):
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, "a head is not followed by its continuation")
+        if not self._settled and kind != FrameType.SETTINGS:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, "the first frame is not SETTINGS")
+        match kind:
+            case FrameType.DATA:
+                self._data(flags, stream, payload)
+            case FrameType.HEADERS:
+                self._headers(flags, stream, payload)
+            case FrameType.CONTINUATION:
+                self._continuation(flags, payload)
+            case FrameType.WINDOW_UPDATE:
+                self._window_update(stream, payload)
+            case FrameType.RST_STREAM:
+                self._reset(stream, payload)
+            case FrameType.SETTINGS:
+                self._settings(flags, stream, payload)
+            case FrameType.PING:
+                self._ping(flags, stream, payload)
+            case FrameType.PUSH_PROMISE:
+                raise _Broken(ErrorCode.PROTOCOL_ERROR, "a client cannot push")
+            case FrameType.PRIORITY | FrameType.GOAWAY:
+                self._bear()
+            case _:
+                self._bear()
+
+    def _bear(self) -> None:
+        """One more frame that only costs."""
+        self._patience -= 1
+        if self._patience < 0:
+            raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, "too many frames beside the requests")
+
+    def _fail(self, broken: _Broken) -> None:
+        self._out.append(frames.goaway(self._last_stream, broken.code, broken.text))
+        self.closed = True
+        self._buffer = b""
+        for stream, known in self._streams.items():
+            if known.waits:
+                self._events.append(Gone(stream))
+        self._streams.clear()
+
+    # Heads
+
+    def _headers(self, flags: int, stream: int, payload: bytes) -> None:
+        if flags & frames.PADDED:
+            payload = _unpadded(payload)
+        if flags & frames.PRIORITY:
+            if len(payload) < 5:
+                raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "HEADERS is too short for its priority")
+            payload = payload[5:]
+        if not flags & frames.END_HEADERS:
+            self._block = stream, flags, [payload], len(payload)
+            return
+        self._head(flags, stream, payload)
+
+    def _continuation(self, flags: int, payload: bytes) -> None:
+        if self._block is None:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, "a continuation of no head")
+        if not payload:
+            self._bear()
+        stream, first_flags, pieces, size = self._block
+        size += len(payload)
+        if size > MAX_HEAD_BYTES:
+            raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, f"a head has over {MAX_HEAD_BYTES} bytes")
+        pieces.append(payload)
+        self._block = stream, first_flags, pieces, size
+        if flags & frames.END_HEADERS:
+            self._block = None
+            self._head(first_flags, stream, b"".join(pieces))
+
+    def _head(self, flags: int, stream: int, block: bytes) -> None:
+        try:
+            fields = self._reader.read(block)
+        except BadBlock as error:
+            raise _Broken(ErrorCode.COMPRESSION_ERROR, str(error)) from error
+        if stream <= self._last_stream:
+            self._client_trailers(flags, stream)
+            return
+        if not stream & 1:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a client opens no stream {stream}")
+        if self._going_away:
+            self._bear()
+            return  # it was told that this one is not looked at
+        self._last_stream = stream
+        if len(self._streams) >= MAX_STREAMS:
+            self._bear()
+            self._out.append(frames.reset(stream, ErrorCode.REFUSED_STREAM))
+            return
+        known = self._streams[stream] = _Stream(fields, self._stream_window)
+        if flags & frames.END_STREAM:
+            self._ended(stream, known)
+
+    def _client_trailers(self, flags: int, stream: int) -> None:
+        known = self._streams.get(stream)
+        self._bear()
+        if known is None:
+            return  # reset by now
+        if known.ended or not flags & frames.END_STREAM:
+            self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
+            return
+        self._ended(stream, known)
+
+    def _ended(self, stream: int, known: _Stream) -> None:
+        """A request is whole."""
+        known.ended = True
+        if known.refused:
+            return
+        body = known.body[0] if len(known.body) == 1 else b"".join(known.body)
+        self._let_go(stream, known)
+        self._events.append(Request(stream, known.fields, body))
+
+    # Bodies
+
+    def _data(self, flags: int, stream: int, payload: bytes) -> None:
+        size = len(payload)
+        self._received += size
+        if self._received >= CONNECTION_WINDOW_BYTES // 2:
+            self._out.append(frames.window_update(0, self._received))
+            self._received = 0
+        known = self._streams.get(stream)
+        if known is None or known.ended:
+            self._stray_data(stream, known)
+            return
+        known.used += size
+        if known.used > WINDOW_BYTES:
+            self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
+            return
+        if flags & frames.PADDED:
+            payload = _unpadded(payload)
+            size = len(payload)
+        if known.body_bytes + size > self._max_body_bytes and not known.refused:
+            self._let_go(stream, known)
+            known.refused = True
+            self._events.append(TooLarge(stream, known.fields))
+        if flags & frames.END_STREAM:
+            if size:
+                known.body.append(payload)
+            self._ended(stream, known)
+        else:
+            self._more(stream, known, payload)
+
+    def _stray_data(self, stream: int, known: _Stream | None) -> None:
+        """Data that belongs to no request that is arriving."""
+        if not stream or (stream > self._last_stream and not self._going_away):
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"data of stream {stream}, not open")
+        self._bear()
+        if known is not None:
+            self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
+
+    def _more(self, stream: int, known: _Stream, payload: bytes) -> None:
+        """A part of a body that goes on."""
+        if not payload:
+            self._bear()
+        if known.refused:
+            return
+        known.body.append(payload)
+        known.body_bytes += len(payload)
+        self._held_bytes += len(payload)
+        if known.used >= _UPDATE_BYTES:
+            self._growing.setdefault(stream)
+            self._grow(stream, known)
+
+    def _grow(self, stream: int, known: _Stream) -> None:
+        """Let a body go on, if there is room for it or if it is the first in line."""
+        if self._held_bytes <= BUDGET_BYTES or stream == next(iter(self._growing)):
+            self._out.append(frames.window_update(stream, known.used))
+            known.used = 0
+
+    def _let_go(self, stream: int, known: _Stream) -> None:
+        """A body is not held any more; what waited for its room goes on."""
+        self._held_bytes -= known.body_bytes
+        known.body = []
+        known.body_bytes = 0
+        self._growing.pop(stream, None)
+        for other in list(self._growing):
+            waiting = self._streams[other]
+            if waiting.used >= _UPDATE_BYTES:
+                self._grow(other, waiting)
+
+    # The rest of what a client says
+
+    def _window_update(self, stream: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
+        more = frames.U32.unpack(payload)[0] & 0x7FFFFFFF
+        if not stream:
+            self._window += more
+            if not more or self._window > frames.LARGEST_WINDOW_BYTES:
+                raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, "a wrong window of the connection")
+            self._unblock()
+            return
+        known = self._streams.get(stream)
+        if known is None:
+            if stream > self._last_stream and not self._going_away:
+                raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a window of stream {stream}, not open")
+            return  # it was answered by now
+        known.window += more
+        if not more or known.window > frames.LARGEST_WINDOW_BYTES:
+            self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
+        elif known.pending is not None:
+            self._send(stream, known)
+
+    def _reset(self, stream: int, payload: bytes) -> None:
+        if len(payload) != 4:
+            raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "RST_STREAM has not 4 bytes")
+        if not stream or (stream > self._last_stream and not self._going_away):
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"reset of stream {stream}, not open")
+        self._bear()
+        known = self._streams.get(stream)
+        if known is not None:
+            self._drop(stream, known)
+
+    def _settings(self, flags: int, stream: int, payload: bytes) -> None:
+        if stream or len(payload) % 6 or (flags & frames.ACK and payload):
+            raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "malformed SETTINGS")
+        self._settled = True
+        if flags & frames.ACK:
+            return
+        self._bear()
+        for name, value in frames.SETTING.iter_unpack(payload):
+            if name == Setting.INITIAL_WINDOW_SIZE:
+                if value > frames.LARGEST_WINDOW_BYTES:
+                    raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
+                change = value - self._stream_window
+                self._stream_window = value
+                for known in self._streams.values():
+                    known.window += change
+            elif name == Setting.MAX_FRAME_SIZE:
+                if not frames.DEFAULT_FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES:
+                    raise _Broken(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
+                self._frame_bytes = value
+        self._out.append(frames.SETTINGS_ACK)
+        self._unblock()
+
+    def _ping(self, flags: int, stream: int, payload: bytes) -> None:
+        if stream or len(payload) != 8:
+            raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "malformed PING")
+        if not flags & frames.ACK:
+            self._bear()
+            self._out.append(frames.ping_ack(payload))
+
+    # Streams that end
+
+    def _reset_stream(self, stream: int, known: _Stream, code: ErrorCode) -> None:
+        self._bear()
+        self._out.append(frames.reset(stream, code))
+        self._drop(stream, known)
+
+    def _drop(self, stream: int, known: _Stream) -> None:
+        """Nobody waits for the answer any more."""
+        if known.waits:
+            self._events.append(Gone(stream))
+        self._forget(stream, known)
+
+    def _forget(self, stream: int, known: _Stream) -> None:
+        del self._streams[stream]
+        if known.pending is not None:
+            del self._blocked[stream]
+        if not known.ended:
+            self._let_go(stream, known)
+
+    # Answers out
+
+    def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
+        """An answer of three parts: block of fields, data, block of trailers. Unknown streams are ignored."""
+        known = self._streams.get(stream)
+        if known is None:
+            return
+        size = len(data)
+        if size <= self._window and size <= known.window and size <= self._frame_bytes:
+            self._window -= size
+            pack = frames.HEAD.pack
+            self._out += (
+                pack(len(head) << 8 | FrameType.HEADERS, frames.END_HEADERS, stream),
+                head,
+                pack(size << 8 | FrameType.DATA, 0, stream),
+                data,
+                pack(
+                    len(trailers) << 8 | FrameType.HEADERS,
+                    frames.END_HEADERS | frames.END_STREAM,
+                    stream,
+                ),
+                trailers,
+            )
+            self._forget(stream, known)
+            return
+        self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
+        known.pending = memoryview(data), trailers
+        self._blocked[stream] = None
+        self._send(stream, known)
+
+    def respond_short(self, stream: int, head: bytes) -> None:
+        """An answer of fields alone; a request that has not ended yet is told to stop."""
+        known = self._streams.get(stream)
+        if known is None:
+            return
+        flags = frames.END_HEADERS | frames.END_STREAM
+        self._out.append(frames.frame(FrameType.HEADERS, flags, stream, head))
+        if not known.ended:
+            self._out.append(frames.reset(stream, ErrorCode.NO_ERROR))
+        self._forget(stream, known)
+
+    def _send(self, stream: int, known: _Stream) -> None:
+        """As much of an answer's data as the windows take now."""
+        assert known.pending is not None
+        data, trailers = known.pending
+        sent = 0
+        while sent < len(data):
+            size = min(self._frame_bytes, self._window, known.window, len(data) - sent)
+            if size <= 0:
+                break
+            self._out += (
+                frames.HEAD.pack(size << 8 | FrameType.DATA, 0, stream),
+                data[sent : sent + size],
+            )
+            self._window -= size
+            known.window -= size
+            sent += size
+        if sent < len(data):
+            known.pending = data[sent:], trailers
+            return
+        flags = frames.END_HEADERS | frames.END_STREAM
+        self._out.append(frames.frame(FrameType.HEADERS, flags, stream, trailers))
+        self._forget(stream, known)
+
+    def _unblock(self) -> None:
+        for stream in list(self._blocked):
+            if self._window <= 0:
+                return
+            self._send(stream, self._streams[stream])
+
+
+def _unpadded(payload: bytes) -> bytes:
+    if not payload or payload[0] >= len(payload):
+        raise _Broken(ErrorCode.PROTOCOL_ERROR, "more padding than frame")
+    return payload[1 : len(payload) - payload[0]]

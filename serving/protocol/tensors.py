@@ -1,0 +1,137 @@
+"""Checks of a request's tensors and parameters that every wire form of the protocol makes alike.
+
+In: names, datatypes, shapes and bytes as a codec read them, and the model's signature. Out: the
+request's items, or `InvalidRequest` with what was given and what was expected. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from serving.errors import InvalidRequest
+from serving.replica import wire
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor
+
+LONGEST_TIMEOUT_US = 86_400_000_000
+MAX_ELEMENTS = 2**40
+
+
+def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
+    """Whether datatype and shape can be those of an input at all.
+
+    Raises:
+        InvalidRequest: one of them cannot.
+    """
+    if datatype not in ITEM_BYTES:
+        raise InvalidRequest(
+            f"input {name!r}: datatype is {datatype!r}, expected one of {', '.join(ITEM_BYTES)}"
+        )
+    if (
+        len(shape) > wire.MAX_RANK
+        or not all(0 <= length < MAX_ELEMENTS for length in shape)
+        or math.prod(shape) >= MAX_ELEMENTS
+    ):
+        raise InvalidRequest(f"invalid shape for input {name!r}: {list(shape)}")
+
+
+def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
+    """Items of a request whose tensors fit the signature.
+
+    Args:
+        model: its name, for the error.
+        signature: what the model takes.
+        tensors: what was given; their data is not looked at.
+
+    Raises:
+        InvalidRequest: they do not fit.
+    """
+    specs = {spec.name: spec for spec in signature.inputs}
+    names = {tensor.name for tensor in tensors}
+    if len(names) < len(tensors) or names != specs.keys():
+        given = ", ".join(tensor.name for tensor in tensors) or "none"
+        raise InvalidRequest(
+            f"inputs are {given}; model {model!r} takes exactly {', '.join(specs)}"
+        )
+    items: int | None = None
+    for tensor in tensors:
+        spec = specs[tensor.name]
+        if tensor.datatype != spec.datatype:
+            raise InvalidRequest(
+                f"input {tensor.name!r}: datatype is {tensor.datatype}, model {model!r} takes {spec.datatype}"
+            )
+        if len(tensor.shape) != len(spec.shape) or any(
+            wanted not in (-1, given)
+            for given, wanted in zip(tensor.shape, spec.shape, strict=True)
+        ):
+            raise InvalidRequest(
+                f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {model!r} takes "
+                f"{list(spec.shape)} (-1: any)"
+            )
+        length = tensor.shape[0] if tensor.shape else 1
+        if items is not None and length != items:
+            raise InvalidRequest(f"inputs differ in their first dimension: {items} and {length}")
+        items = length
+    if tensors and all(0 in tensor.shape for tensor in tensors):
+        return 1  # nothing to compute, however many items of nothing it names
+    return max(1, items or 0)
+
+
+def check_bytes(name: str, datatype: str, shape: Sequence[int], data: Buffer) -> None:
+    """Whether raw data holds exactly the elements that the shape names.
+
+    Raises:
+        InvalidRequest: it does not.
+    """
+    elements = math.prod(shape)
+    expected = elements * ITEM_BYTES[datatype]
+    if ITEM_BYTES[datatype]:
+        if len(data) != expected:
+            raise InvalidRequest(
+                f"unexpected size for input {name!r}: {len(data)} bytes, but shape {list(shape)} of "
+                f"{datatype} takes {expected}"
+            )
+        return
+    position = count = 0
+    while position + 4 <= len(data) and count < elements:
+        position += 4 + int.from_bytes(data[position : position + 4], "little")
+        count += 1
+    if position != len(data) or count != elements:
+        raise InvalidRequest(
+            f"input {name!r}: the raw data does not hold {elements} BYTES elements, each with its 4-byte length"
+        )
+
+
+def timeout_s(timeout_us: object) -> float | None:
+    """The parameter `timeout`; None where it was not given.
+
+    Raises:
+        InvalidRequest: no number of microseconds, or out of range.
+    """
+    if timeout_us is None:
+        return None
+    if (
+        isinstance(timeout_us, bool)
+        or not isinstance(timeout_us, int | float)
+        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
+    ):
+        raise InvalidRequest(
+            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
+            f"{LONGEST_TIMEOUT_US} (a day)"
+        )
+    return timeout_us * 1e-6
+
+
+def priority(value: object) -> int:
+    """The parameter `priority`: 1 is the highest, 0 (also where it was not given) the default.
+
+    Raises:
+        InvalidRequest: it is no such number.
+    """
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**31:
+        raise InvalidRequest(
+            f"parameter priority is {str(value)[:40]}, expected 1 (the highest) and up, or 0 (the default)"
+        )
+    return value

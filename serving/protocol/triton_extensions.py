@@ -1,0 +1,251 @@
+"""Triton's extensions of the Open Inference Protocol over REST: statistics, configuration, repository.
+
+    GET  /v2/models[/{m}[/versions/{v}]]/stats
+    GET  /v2/models/{m}[/versions/{v}]/config
+    POST /v2/repository/index                      {"ready": bool}
+    POST /v2/repository/models/{m}/load|unload     {"parameters": {"config": "..."}}
+
+In: paths, bodies and the values of a hub; out: what is asked, and the data of the answers. Pure. What
+a hub of models must give is written down here as `ModelHub`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, NamedTuple, Protocol
+
+from serving.errors import InvalidRequest
+from serving.metrics.statistics import ModelStatistics, Total
+from serving.settings import ServingSettings
+from serving.values import ModelId, Signature
+
+EXTENSIONS = ("statistics", "model_configuration", "model_repository")
+"""Their names in the server's metadata."""
+
+State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
+
+_PATH = re.compile(
+    r"/v2/(?:"
+    r"(?P<all>models/stats)"
+    r"|models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?/(?P<ask>stats|config)"
+    r"|(?P<index>repository/index)"
+    r"|repository/models/(?P<controlled>[^/]+)/(?P<control>load|unload)"
+    r")/?"
+)
+
+
+class Indexed(NamedTuple):
+    """One model version that the server knows, loaded or not."""
+
+    name: str
+    version: str
+    state: State
+    reason: str
+    """Why it is not ready; empty where it is, or where it was never asked for."""
+
+
+class Configured(NamedTuple):
+    """A model version and how it is served."""
+
+    model: ModelId
+    signature: Signature
+    settings: ServingSettings
+
+
+class ModelHub(Protocol):
+    """What these extensions need of whoever serves the models.
+
+    All is called in the event loop's thread. Errors are `ServingError`: UnknownModel for names and
+    versions that do not exist, NotReady where a model exists and cannot be asked now.
+    """
+
+    def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
+        """Of one version, of all versions of a model (version None), or of all models (both None)."""
+        ...
+
+    def configured(self, name: str, version: str | None) -> Configured:
+        """The version that a name and an optional version mean, and how it is served."""
+        ...
+
+    def index(self) -> Iterable[Indexed]:
+        """Every version that could be served."""
+        ...
+
+    async def load(self, name: str, config: Mapping[str, Any] | None) -> None:
+        """Load a model, or load it again; returns when it is ready.
+
+        Args:
+            name: the model.
+            config: a configuration in Triton's JSON form that replaces its own; None: its own.
+        """
+        ...
+
+    async def unload(self, name: str) -> None:
+        """Unload all versions of a model; returns when no request can reach it any more."""
+        ...
+
+
+class Ask(NamedTuple):
+    """What a path asks for."""
+
+    kind: Literal["stats", "config", "index", "load", "unload"]
+    name: str | None
+    version: str | None
+
+    @property
+    def method(self) -> str:
+        """The HTTP method that it takes."""
+        return "GET" if self.kind in {"stats", "config"} else "POST"
+
+
+def asked(path: str) -> Ask | None:
+    """What a path asks for; None: it is none of these extensions."""
+    match = _PATH.fullmatch(path.partition("?")[0])
+    if match is None:
+        return None
+    name, version = match["model"] or match["controlled"], match["version"]
+    kind: Any = match["ask"] or match["control"] or ("index" if match["index"] else "stats")
+    return Ask(kind, name and urllib.parse.unquote(name), version and urllib.parse.unquote(version))
+
+
+# Bodies
+
+
+def only_ready(body: bytes) -> bool:
+    """The body of an index: whether only models that are ready are wanted.
+
+    Raises:
+        InvalidRequest: malformed.
+    """
+    ready = _object(body).get("ready", False)
+    if not isinstance(ready, bool):
+        raise InvalidRequest(f"ready is {ready!r}, expected true or false")
+    return ready
+
+
+def load_config(body: bytes) -> Mapping[str, Any] | None:
+    """The body of a load: the configuration that is to replace the model's own.
+
+    Raises:
+        InvalidRequest: malformed, or it brings files.
+    """
+    parameters = _object(body).get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(f"parameters are {parameters!r:.80}, expected an object")
+    return config_parameter(parameters)
+
+
+def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | None:
+    """The parameter `config` of a load.
+
+    Raises:
+        InvalidRequest: malformed, or there are files among the parameters.
+    """
+    files = [name for name in parameters if name.startswith("file:")]
+    if files:
+        raise InvalidRequest(
+            f"a load cannot bring files ({files[0][:80]}); put the model where the server finds it"
+        )
+    text = parameters.get("config")
+    if text is None:
+        return None
+    try:
+        config = json.loads(text) if isinstance(text, str) else None
+    except (ValueError, RecursionError):
+        config = None
+    if not isinstance(config, dict):
+        raise InvalidRequest(f"parameter config is {text!r:.80}, expected a JSON object as text")
+    return config
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    if not body.strip():
+        return {}
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"failed to parse the request JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise InvalidRequest("the request is not a JSON object")
+    return data
+
+
+# Answers
+
+
+def statistics_json(models: Iterable[ModelStatistics]) -> dict[str, Any]:
+    """The answer to a request for statistics."""
+    return {"model_stats": [_model_json(model) for model in models]}
+
+
+def _model_json(given: ModelStatistics) -> dict[str, Any]:
+    stages = ("success", "fail", "queue", "compute_input", "compute_infer", "compute_output",
+              "cache_hit", "cache_miss")  # fmt: skip
+    return {
+        "name": given.model.name,
+        "version": given.model.version,
+        "last_inference": given.last_inference_ms,
+        "inference_count": given.inference_count,
+        "execution_count": given.execution_count,
+        "inference_stats": {stage: _total_json(getattr(given, stage)) for stage in stages},
+        "batch_stats": [
+            {
+                "batch_size": batches.batch_size,
+                "compute_input": _total_json(batches.compute_input),
+                "compute_infer": _total_json(batches.compute_infer),
+                "compute_output": _total_json(batches.compute_output),
+            }
+            for batches in given.batches
+        ],
+    }
+
+
+def _total_json(total: Total) -> dict[str, int]:
+    return {"count": total.count, "ns": total.ns}
+
+
+def config_json(given: Configured) -> dict[str, Any]:
+    """A model's configuration in the fields of Triton's that have a meaning here."""
+    settings = given.settings
+    config: dict[str, Any] = {
+        "name": given.model.name,
+        "platform": given.signature.platform,
+        "backend": given.signature.platform.partition("_")[0],
+        "version_policy": {"specific": {"versions": [given.model.version]}},
+        "max_batch_size": settings.batching.max_size,
+        "input": [
+            _tensor_json(spec.name, spec.datatype, spec.shape) for spec in given.signature.inputs
+        ],
+        "output": [
+            _tensor_json(spec.name, spec.datatype, spec.shape) for spec in given.signature.outputs
+        ],
+        "instance_group": [
+            {"name": given.model.name, "kind": "KIND_CPU", "count": settings.replica.count}
+        ],
+        "dynamic_batching": {"max_queue_delay_microseconds": settings.batching.timeout_us},
+        "response_cache": {"enable": settings.cache.capacity_mb > 0},
+    }
+    return config
+
+
+def _tensor_json(name: str, datatype: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    """A tensor of the configuration: its shape without the batch."""
+    data_type = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    return {"name": name, "data_type": data_type, "dims": list(shape[1:])}
+
+
+def index_json(models: Iterable[Indexed], *, ready: bool) -> list[dict[str, str]]:
+    """The answer to an index.
+
+    Args:
+        models: all that there are.
+        ready: only those that are ready.
+    """
+    return [
+        {"name": name, "version": version, "state": state, "reason": reason}
+        for name, version, state, reason in models
+        if state == "READY" or not ready
+    ]

@@ -1,0 +1,103 @@
+"""Connections of the gRPC port, spoken to in bytes: what real clients do not do."""
+
+import contextlib
+import socket
+import time
+
+import pytest
+
+from serving.protocol.http2 import frames
+from serving.protocol.http2.frames import FrameType
+from tests.fakes.grpc_running import grpc_gateway
+from tests.fakes.http2_client import CALL, Client
+
+
+@pytest.fixture(scope="module")
+def port():
+    with grpc_gateway(request_s=5.0) as it:
+        yield it
+
+
+@contextlib.contextmanager
+def connected(port):
+    """A socket that has said hello, and its client."""
+    client = Client()
+    with socket.create_connection(("127.0.0.1", port.port), timeout=10) as sock:
+        sock.sendall(client.hello())
+        yield sock, client
+
+
+def read_until(sock, client, wanted):
+    """Frames until one is of the wanted type and stream."""
+    found = []
+    while not any((kind, stream) == wanted for kind, _, stream, _ in found):
+        data = sock.recv(65536)
+        assert data, found
+        found += client.read(data)
+    return found
+
+
+def status_of(found, stream):
+    """grpc-status among the fields of a stream."""
+    pairs = [
+        payload for kind, _, on, payload in found if kind is FrameType.HEADERS and on == stream
+    ]
+    return dict(pair for fields in pairs for pair in fields)[b"grpc-status"]
+
+
+def test_a_call_that_does_not_arrive(port):
+    """A request that has not come whole in time is ended; others are not touched."""
+    with connected(port) as (sock, client):
+        sock.sendall(client.headers(1) + client.data(1, b"\0\0", end=False))
+        read_until(sock, client, (FrameType.SETTINGS, 0))
+        now_s = time.monotonic()
+        for later_s in (0, 4, 6):
+            port.running.do(port.listener.sweep, now_s + later_s)
+        found = read_until(sock, client, (FrameType.RST_STREAM, 1))
+        assert status_of(found, 1) == b"4"
+        live = dict(CALL) | {b":path": b"/inference.GRPCInferenceService/ServerLive"}
+        sock.sendall(client.request(3, pairs=list(live.items())))
+        found = read_until(sock, client, (FrameType.DATA, 3))
+        assert [payload for kind, *_, payload in found if kind is FrameType.DATA] == [
+            b"\0\0\0\0\2\x08\1"
+        ]
+
+
+def test_other_protocols(port):
+    """A client of HTTP/1.1 is told nothing that hangs: the connection ends."""
+    with socket.create_connection(("127.0.0.1", port.port), timeout=10) as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = b""
+        while data := sock.recv(65536):
+            received += data
+        assert b"does not begin with HTTP/2" in received
+
+
+def test_a_flood_ends_its_connection(port):
+    """A client that only costs is cut off, and nothing else happens."""
+    with connected(port) as (sock, _), contextlib.suppress(ConnectionError):
+        ping = frames.frame(FrameType.PING, 0, 0, b"12345678")
+        for _ in range(20):
+            sock.sendall(ping * 1000)
+        while sock.recv(65536):
+            pass
+    assert port.running.json("GET", "/v2/health/ready") == (200, {"ready": True})
+
+
+def test_connections_are_counted(port):
+    """Open connections are known, and forgotten when they close."""
+    with connected(port) as (sock, client):
+        read_until(sock, client, (FrameType.SETTINGS, 0))
+        assert len(port.listener.connections) >= 1
+    end_s = time.monotonic() + 10
+    while port.listener.connections and time.monotonic() < end_s:
+        time.sleep(0.01)
+    assert not port.listener.connections
+
+
+def test_a_deadline_that_has_passed(port):
+    """A call without any time left is not begun."""
+    with connected(port) as (sock, client):
+        sock.sendall(client.request(1, pairs=[*CALL, (b"grpc-timeout", b"0m")]))
+        found = read_until(sock, client, (FrameType.HEADERS, 1))
+        assert status_of(found, 1) == b"4"

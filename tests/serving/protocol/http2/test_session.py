@@ -1,0 +1,409 @@
+"""One connection of HTTP/2 without a socket: requests in, answers out, and bounds on what a client may cost."""
+
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.protocol.http2 import fields, frames, session
+from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
+from serving.protocol.http2.session import Gone, Request, Session, TooLarge
+from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, goaway_code
+
+HEAD = fields.status(200) + fields.literal(b"content-type", b"application/grpc")
+TRAILERS = fields.literal(b"grpc-status", b"0")
+HELLO = frames.PREFACE + frames.settings({})
+
+
+def opened(values=None, max_body_bytes=1 << 20):
+    """A session whose client has said hello, and that client."""
+    client, it = Client(), Session(max_body_bytes=max_body_bytes)
+    assert it.receive(client.hello(values)) == []
+    client.read(it.take())
+    return it, client
+
+
+def answer(client, it):
+    """What an answer that was just sent holds: fields, data, trailers."""
+    found = client.read(it.take())
+    heads = [payload for kind, _, _, payload in found if kind is FrameType.HEADERS]
+    data = b"".join(payload for kind, _, _, payload in found if kind is FrameType.DATA)
+    return heads[0], data, heads[-1]
+
+
+def test_a_call_and_its_answer():
+    """A request comes out whole with its fields, and its answer in three parts, the last of which ends the stream."""
+    it, client = opened()
+    (event,) = it.receive(client.request(1, b"body"))
+    assert isinstance(event, Request)
+    assert (event.stream, event.fields.pairs, event.body) == (1, tuple(CALL), b"body")
+    assert it.waiting
+    it.respond(1, HEAD, b"answer", TRAILERS)
+    found = client.read(it.take())
+    assert [kind for kind, *_ in found] == [FrameType.HEADERS, FrameType.DATA, FrameType.HEADERS]
+    assert found[0][3] == [(b":status", b"200"), (b"content-type", b"application/grpc")]
+    assert found[1][3] == b"answer"
+    assert found[2][1] & frames.END_STREAM
+    assert it.streams == 0
+
+
+@given(st.data())
+def test_the_pieces_of_a_stream_do_not_matter(data):
+    """However the bytes are cut, the same requests come out in the same order."""
+    client = Client()
+    bodies = data.draw(st.lists(st.binary(max_size=300), max_size=5))
+    whole = client.hello() + b"".join(
+        client.headers(2 * i + 1)
+        + client.data(2 * i + 1, body, frame_bytes=data.draw(st.integers(1, 100)))
+        for i, body in enumerate(bodies)
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
+    it = Session(max_body_bytes=1 << 20)
+    events = []
+    for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        events += it.receive(whole[start:stop])
+    assert [event.body for event in events] == bodies
+    assert not it.closed
+
+
+def test_settings_and_pings_are_answered():
+    """SETTINGS are acknowledged, and a PING comes back with its bytes."""
+    it, client = opened()
+    it.receive(frames.settings({Setting.HEADER_TABLE_SIZE: 0}))
+    it.receive(frames.frame(FrameType.PING, 0, 0, b"12345678"))
+    found = client.read(it.take())
+    assert found == [
+        (FrameType.SETTINGS, frames.ACK, 0, b""),
+        (FrameType.PING, frames.ACK, 0, b"12345678"),
+    ]
+
+
+def test_padding_priority_and_continuation():
+    """Padding and priority are taken off, and a head may come in pieces."""
+    it, client = opened()
+    block = client.encoder.encode(CALL)
+    first = b"\x03" + b"\0" * 5 + block[:4] + b"\0" * 3
+    it.receive(frames.frame(FrameType.HEADERS, frames.PADDED | frames.PRIORITY, 1, first))
+    it.receive(frames.frame(FrameType.CONTINUATION, 0, 1, block[4:9]))
+    it.receive(frames.frame(FrameType.CONTINUATION, frames.END_HEADERS, 1, block[9:]))
+    padded = frames.frame(FrameType.DATA, frames.PADDED | frames.END_STREAM, 1, b"\x02body\0\0")
+    (event,) = it.receive(padded)
+    assert event.fields.pairs == tuple(CALL)
+    assert event.body == b"body"
+
+
+def test_a_client_that_ends_with_trailers():
+    """A request may end with fields of its own instead of data."""
+    it, client = opened()
+    assert it.receive(client.headers(1) + client.data(1, b"body", end=False)) == []
+    end = frames.END_HEADERS | frames.END_STREAM
+    (event,) = it.receive(client.headers(1, [(b"x", b"y")], flags=end))
+    assert event.body == b"body"
+
+
+def test_a_cancelled_call():
+    """RST_STREAM of a call in flight is told once, and its answer is dropped."""
+    it, client = opened()
+    it.receive(client.request(1))
+    assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == [Gone(1)]
+    assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == []
+    it.respond(1, HEAD, b"late", TRAILERS)
+    assert it.take() == []
+
+
+def test_a_cancelled_upload_is_not_told():
+    """Of a request that never came whole, nobody knew."""
+    it, client = opened()
+    it.receive(client.headers(1) + client.data(1, b"part", end=False))
+    assert it.receive(frames.reset(1, ErrorCode.CANCEL)) == []
+    assert it.streams == 0
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_body_above_the_limit(ended):
+    """It is told once, what follows is dropped, and the answer tells the client to stop sending."""
+    it, client = opened(max_body_bytes=100)
+    (event,) = it.receive(client.headers(1) + client.data(1, b"x" * 101, end=ended))
+    assert isinstance(event, TooLarge)
+    it.respond_short(1, HEAD)
+    found = client.read(it.take())
+    assert found[0][1] & frames.END_STREAM
+    assert [kind for kind, *_ in found[1:]] == ([] if ended else [FrameType.RST_STREAM])
+    assert it.receive(client.data(1, b"x" * 100)) == []
+    assert not it.closed
+    assert len(it.receive(client.request(3))) == 1
+
+
+@given(
+    st.integers(0, 70_000),
+    st.integers(0, 3000),
+    st.lists(st.integers(1, 20_000), max_size=40),
+    st.booleans(),
+)
+def test_answers_keep_to_the_windows(size, window, updates, on_connection):
+    """Never more data than the client allows; all of it, in order, once it allows enough."""
+    it, client = opened({Setting.INITIAL_WINDOW_SIZE: window})
+    it.receive(client.request(1))
+    whole = bytes(i % 251 for i in range(size))
+    it.respond(1, HEAD, whole, TRAILERS)
+    allowed = {1: window, 0: frames.DEFAULT_WINDOW_BYTES}
+    got, ended = b"", False
+
+    def read():
+        nonlocal got, ended
+        for kind, flags, _, payload in client.read(it.take()):
+            got += payload if kind is FrameType.DATA else b""
+            ended |= kind is FrameType.HEADERS and bool(flags & frames.END_STREAM)
+        assert len(got) <= min(allowed.values())
+        assert got == whole[: len(got)]
+
+    read()
+    for update in updates:
+        stream = 0 if on_connection and update % 2 else 1
+        allowed[stream] += update
+        it.receive(frames.window_update(stream, update))
+        read()
+    for stream in (0, 1):
+        allowed[stream] += size
+        it.receive(frames.window_update(stream, size or 1))
+        read()
+    assert got == whole
+    assert ended
+    assert it.streams == 0
+
+
+def test_a_changed_initial_window_frees_what_waits():
+    """SETTINGS change the windows of streams that are open."""
+    it, client = opened(SMALL_WINDOW)
+    it.receive(client.request(1))
+    it.respond(1, HEAD, b"x" * 1500, TRAILERS)
+    assert len(answer(client, it)[1]) == 1000
+    it.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 1500}))
+    found = client.read(it.take())
+    assert sum(len(payload) for kind, *_, payload in found if kind is FrameType.DATA) == 500
+    assert it.streams == 0
+
+
+def uploads(it, client, sizes):
+    """Bodies sent in turn by a client that keeps to its windows; the streams in the order in which they ended."""
+    left = {2 * i + 1: size for i, size in enumerate(sizes)}
+    window = dict.fromkeys(left, session.WINDOW_BYTES)
+    ended, most = [], 0
+    for stream in left:
+        it.receive(client.headers(stream))
+    while left:
+        moved = False
+        for stream in list(left):
+            size = min(left[stream], window[stream], frames.DEFAULT_FRAME_BYTES)
+            if not size:
+                continue
+            moved = True
+            left[stream] -= size
+            window[stream] -= size
+            last = not left[stream]
+            for event in it.receive(client.data(stream, b"x" * size, end=last)):
+                ended.append(event.stream)
+                it.respond(event.stream, HEAD, b"", TRAILERS)
+            if last:
+                del left[stream]
+            most = max(most, it._held_bytes)
+            for kind, _, on, payload in client.read(it.take()):
+                if kind is FrameType.WINDOW_UPDATE and on in window:
+                    window[on] += struct.unpack(">I", payload)[0]
+        assert moved, "nobody may send any more"
+    return ended, most
+
+
+def test_uploads_that_are_too_large_together_end_one_after_another(monkeypatch):
+    """Unfinished bodies above the budget wait for one another; none waits for ever."""
+    monkeypatch.setattr(session, "BUDGET_BYTES", 600_000)
+    it, client = opened(max_body_bytes=4_000_000)
+    ended, most = uploads(it, client, [2_000_000] * 6)
+    assert sorted(ended) == [1, 3, 5, 7, 9, 11]
+    assert most <= 600_000 + 6 * session.WINDOW_BYTES + 2_000_000
+    assert it._held_bytes == 0
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.integers(1, 900_000), min_size=1, max_size=8))
+def test_every_upload_ends(sizes):
+    """Whatever the sizes, a client that keeps to its windows gets all its bodies through."""
+    before, session.BUDGET_BYTES = session.BUDGET_BYTES, 300_000
+    try:
+        it, client = opened(max_body_bytes=4_000_000)
+        ended, _ = uploads(it, client, sizes)
+    finally:
+        session.BUDGET_BYTES = before
+    assert sorted(ended) == [2 * i + 1 for i in range(len(sizes))]
+    assert it._held_bytes == 0
+
+
+def test_a_client_that_ignores_its_window(monkeypatch):
+    """More than the window resets the stream, and the others go on."""
+    monkeypatch.setattr(session, "BUDGET_BYTES", 0)
+    it, client = opened(max_body_bytes=4_000_000)
+    it.receive(client.headers(1) + client.data(1, b"x" * session.WINDOW_BYTES, end=False))
+    it.receive(client.headers(3) + client.data(3, b"x" * session.WINDOW_BYTES, end=False))
+    client.read(it.take())  # the first may go on, the second waits for it
+    it.receive(client.data(3, b"x", end=False))
+    (found,) = client.read(it.take())
+    assert found[0] is FrameType.RST_STREAM
+    assert found[2] == 3
+    assert not it.closed
+    assert len(it.receive(client.data(1, b"x"))) == 1
+
+
+def test_too_many_calls_at_a_time_are_refused_and_may_come_again():
+    """A call above the limit is reset in the way that lets the client send it again."""
+    it, client = opened()
+    for i in range(session.MAX_STREAMS):
+        it.receive(client.request(2 * i + 1))
+    it.take()
+    stream = 2 * session.MAX_STREAMS + 1
+    assert it.receive(client.request(stream)) == []
+    (found,) = client.read(it.take())
+    assert found == (FrameType.RST_STREAM, 0, stream, struct.pack(">I", ErrorCode.REFUSED_STREAM))
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        frames.frame(FrameType.PING, 0, 0, b"12345678"),
+        frames.settings({}),
+        frames.frame(FrameType.PRIORITY, 0, 1, b"\0" * 5),
+        frames.frame(FrameType.DATA, 0, 1),
+        frames.frame(99, 0, 0),
+    ],
+    ids=["ping", "settings", "priority", "empty data", "unknown"],
+)
+def test_floods_end_the_connection(flood):
+    """Frames that only cost are borne up to a number; time makes it anew."""
+    it, client = opened()
+    it.receive(client.headers(1))
+    half = flood * (session.PATIENCE - 10)
+    it.receive(half)
+    it.refresh()
+    it.receive(half)
+    assert not it.closed
+    it.receive(half)
+    assert it.closed
+    assert goaway_code(client.read(it.take())) == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def test_rapid_resets_end_the_connection():
+    """Calls that are cancelled as soon as they are made are work for nothing, too."""
+    it, client = opened()
+    for i in range(session.PATIENCE + 1):
+        it.receive(client.request(2 * i + 1) + frames.reset(2 * i + 1, ErrorCode.CANCEL))
+    assert it.closed
+
+
+def test_a_head_without_end():
+    """CONTINUATION frames are joined up to a limit."""
+    it, client = opened()
+    it.receive(frames.frame(FrameType.HEADERS, 0, 1, b""))
+    for _ in range(5):
+        it.receive(frames.frame(FrameType.CONTINUATION, 0, 1, b"\0" * 16_000))
+    assert it.closed
+    assert goaway_code(client.read(it.take())) == ErrorCode.ENHANCE_YOUR_CALM
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", ErrorCode.PROTOCOL_ERROR),
+        (frames.PREFACE + frames.frame(FrameType.PING, 0, 0, b"12345678"), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.DATA, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.DATA, 0, 0, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.HEADERS, 4, 2, b"\x82"), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.HEADERS, 4, 1, b"\xff\xff\xff"), ErrorCode.COMPRESSION_ERROR),
+        (HELLO + frames.frame(FrameType.HEADERS, 0, 1, b"") + frames.settings({}), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.CONTINUATION, 4, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.PUSH_PROMISE, 4, 1, b"\0" * 4), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.reset(1, ErrorCode.CANCEL), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.window_update(1, 5), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.window_update(0, 0), ErrorCode.FLOW_CONTROL_ERROR),
+        (HELLO + frames.window_update(0, 2**31 - 1), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: 2**31}), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.PREFACE + frames.settings({Setting.MAX_FRAME_SIZE: 1}), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.PING, 0, 0, b""), ErrorCode.FRAME_SIZE_ERROR),
+        (HELLO + frames.frame(FrameType.SETTINGS, 0, 0, b"x"), ErrorCode.FRAME_SIZE_ERROR),
+        (HELLO + frames.HEAD.pack(20_000 << 8, 0, 1), ErrorCode.FRAME_SIZE_ERROR),
+    ],
+)  # fmt: skip
+def test_what_breaks_the_rules_ends_the_connection(sent, code):
+    """The client is told why, and nothing more is read."""
+    it, client = Session(max_body_bytes=1000), Client()
+    it.receive(sent)
+    assert it.closed
+    assert goaway_code(client.read(it.take())) == code
+    assert it.receive(client.hello() + client.request(1)) == []
+
+
+def test_calls_in_flight_hear_of_a_broken_connection():
+    """What breaks the connection cancels the calls on it."""
+    it, client = opened()
+    it.receive(client.request(1) + client.request(3))
+    assert set(it.receive(frames.window_update(0, 0))) == {Gone(1), Gone(3)}
+
+
+def test_going_away():
+    """Calls that came are answered; newer ones are neither looked at nor an error."""
+    it, client = opened()
+    it.receive(client.request(1))
+    it.go_away()
+    it.go_away()
+    (found,) = client.read(it.take())
+    assert struct.unpack_from(">II", found[3]) == (1, ErrorCode.NO_ERROR)
+    assert it.receive(client.request(3) + frames.window_update(3, 5)) == []
+    assert it.receive(frames.reset(3, ErrorCode.CANCEL)) == []
+    assert not it.closed
+    it.respond(1, HEAD, b"answer", TRAILERS)
+    assert answer(client, it)[1] == b"answer"
+    assert it.streams == 0
+
+
+def test_calls_that_do_not_arrive():
+    """A request that has begun and not ended is found by its number."""
+    it, client = opened()
+    it.receive(client.headers(1) + client.request(3) + client.headers(5))
+    assert it.late(3) == [1]
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_borne(data):
+    """Nothing that a client sends raises."""
+    it, client = opened()
+    it.receive(data)
+    it.receive(client.request(2**31 - 1))
+    it.take()
+
+
+FRAMES = st.lists(
+    st.tuples(
+        st.integers(0, 11),
+        st.sampled_from([0, 1, 4, 5, 8, 0x20, 0x2D, 255]),
+        st.integers(0, 7),
+        st.one_of(st.binary(max_size=12), st.just(b"\x83\x86\x84")),
+    ),
+    max_size=30,
+)
+
+
+@given(FRAMES, st.booleans())
+def test_any_frames_are_borne(sent, answered):
+    """Whatever frames come in whatever order, every request comes out once, and nothing raises."""
+    it, _ = opened()
+    seen = set()
+    for kind, flags, stream, payload in sent:
+        for event in it.receive(frames.frame(kind, flags, stream, payload)):
+            if isinstance(event, Request):
+                assert event.stream not in seen
+                seen.add(event.stream)
+                if answered:
+                    it.respond(event.stream, HEAD, b"x" * 100, TRAILERS)
+            elif isinstance(event, Gone):
+                assert event.stream in seen
+    assert it._held_bytes >= 0
+    it.take()
