@@ -10,7 +10,6 @@ Pure. Invalid input raises `InvalidRequest`.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 from serving.errors import InvalidRequest
 from serving.protocol import tfs_tensors
 from serving.protocol.bounded_json import shown
+from serving.protocol.flat_items import item_shape
 from serving.values import Signature, Tensor, TensorSpec
 
 Example = Mapping[str, Sequence[Any]]
@@ -158,25 +158,6 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
     shape = (len(listed), *item_shape(spec, length or 0))
     data = tfs_tensors.flat_bytes(flat, spec.datatype, infinities=True)
     return Tensor(spec.name, spec.datatype, shape, data)
-
-
-def item_shape(spec: TensorSpec, elements: int) -> tuple[int, ...]:
-    """The shape of one item with so many elements.
-
-    Raises:
-        InvalidRequest: the input has no such shape, or more than one.
-    """
-    inner = spec.shape[1:]
-    fixed = math.prod(length for length in inner if length >= 0)
-    free = sum(length < 0 for length in inner)
-    if free == 1 and fixed and elements % fixed == 0:
-        return tuple(elements // fixed if length < 0 else length for length in inner)
-    if free == 0 and fixed == elements:
-        return inner
-    raise InvalidRequest(
-        f"input {spec.name!r} takes items of shape {list(inner)} (-1: any), which {elements} "
-        "values in a row do not make"
-    )
 
 
 def _as_text(value: object) -> object:
