@@ -229,19 +229,24 @@ class ClipperRoutes:
             raise InvalidRequest(
                 f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
             )
+        started_s = time.monotonic()
         try:
             if target.verb == "update":
                 return self._update(target.application, application, body)
-            return self._predict(target.application, application, body, connection)
+            return self._predict(target.application, application, body, connection, started_s)
         except Exception:
             log.exception("a request met a fault of the server")
+            self._on_done(500, time.monotonic() - started_s)
             return _plain(500, _UNEXPECTED)
 
     def _predict(
-        self, name: str, application: Application, body: bytes, connection: Connection
+        self,
+        name: str,
+        application: Application,
+        body: bytes,
+        connection: Connection,
+        started_s: float,
     ) -> Exchange | Response:
-        started_s = time.monotonic()
-        batch: _Batch | None = None
         try:
             given = clipper.predict_document(body)
             version = clipper.requested_version(given)
@@ -250,27 +255,36 @@ class ClipperRoutes:
             asked = clipper.prediction(given, application.input_type)
             if not asked.inputs:
                 return Response(200, JSON_TYPE, clipper_answers.answer([]))
+            metrics = _AppMetrics(self._registry, name, started_s)
             batch = _Batch(
                 connection,
                 len(asked.inputs),
                 application.default_output,
-                _AppMetrics(self._registry, name, started_s),
+                metrics,
                 started_s,
                 self._on_done,
             )
-            for place, question in enumerate(asked.inputs):
-                asker = _Place(batch, place)
-                batch.tickets.append(
-                    self._hub.ask(name, question, asker, version=version, user=asked.user)
-                )
+            self._ask_all(name, asked, version, batch)
         except ServingError as error:
-            if batch is not None:
-                batch.take_back()
             self._on_done(400, time.monotonic() - started_s)
             if not isinstance(error, clipper.RequestError):
                 error = clipper.RequestError(clipper.QUERY_ERROR, str(error))
             return Response(400, JSON_TYPE, error.body())
         return batch
+
+    def _ask_all(
+        self, name: str, asked: clipper.Prediction, version: str | None, batch: _Batch
+    ) -> None:
+        """Ask for every input of a request, or for none."""
+        try:
+            for place, question in enumerate(asked.inputs):
+                asker = _Place(batch, place)
+                batch.tickets.append(
+                    self._hub.ask(name, question, asker, version=version, user=asked.user)
+                )
+        except BaseException:
+            batch.take_back()
+            raise
 
     def _check_version(self, name: str, application: Application, version: str) -> None:
         """Whether a query can be pinned to a version.
