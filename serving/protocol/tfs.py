@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.protocol import tfs_examples, tfs_tensors
 from serving.protocol.bounded_json import JsonError, read, shown, write
+from serving.protocol.tfs_large import LARGE_JSON_BYTES, large
 from serving.protocol.tfs_tensors import nested
 from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor, TensorSpec
@@ -98,6 +99,25 @@ class Codec:
         items = self._items(tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
         return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
+
+    def large_query(self, body: bytes) -> Query | None:
+        """The query of a large predict request, its numbers left to the replica.
+
+        None where the body is not large, or not one array of numbers for the only input, evenly
+        nested: then it is read by `query`.
+
+        Raises:
+            InvalidRequest: its shape does not fit the model.
+        """
+        specs = self._signature.inputs
+        if len(body) <= LARGE_JSON_BYTES or len(specs) != 1:
+            return None
+        found = large(body, specs[0])
+        if found is None:
+            return None
+        items = self._items([Tensor(specs[0].name, specs[0].datatype, found.shape, b"")])
+        frame_bytes = sum(map(len, found.frame))
+        return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
 
     def _check_signature_name(self, document: Mapping[str, Any]) -> None:
         name = document.get("signature_name", "")

@@ -28,6 +28,7 @@ from serving.protocol.http import (
     error_response,
     json_response,
 )
+from serving.protocol.tfs_large import LARGE_JSON_BYTES
 from serving.values import ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -150,15 +151,23 @@ class TfsRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
                     f"send the body as it is"
                 )
-            request = tfs.request(body)
-            model, codec = self._codec(target)
-            query = codec.query(request, cast("tfs.Method", target.kind))
+            model, codec, query = self._query(target, body)
             flight = _InFlight(connection, codec, query.form, started_s, self._on_done)
             flight.ticket = self._engine.submit(model, query, flight)
         except ServingError as error:
             self._on_done(error.status, time.monotonic() - started_s)
             raise
         return flight
+
+    def _query(self, target: _Target, body: bytes) -> tuple[ModelId, tfs.Codec, tfs.Query]:
+        if target.kind == "predict" and len(body) > LARGE_JSON_BYTES:
+            model, codec = self._codec(target)
+            query = codec.large_query(body)
+            if query is not None:
+                return model, codec, query
+        request = tfs.request(body)
+        model, codec = self._codec(target)
+        return model, codec, codec.query(request, cast("tfs.Method", target.kind))
 
     def _codec(self, target: _Target) -> tuple[ModelId, tfs.Codec]:
         version = self._version(target)
