@@ -76,8 +76,8 @@ class Codec:
     """Requests and answers of one model version."""
 
     def __init__(self, name: str, version: str, signature: Signature) -> None:
-        self._name = name
-        self._version = version
+        self.name = name
+        self.version = version
         self._signature = signature
         self._inputs = {spec.name: spec for spec in signature.inputs}
 
@@ -93,10 +93,10 @@ class Codec:
         if method == "predict":
             form, tensors = self._predict(given)
         else:
-            self._check_method(method)
+            self.check_method(method)
             form = method
             tensors = tfs_examples.tensors(tfs_examples.examples(given.document), self._signature)
-        items = self._items(tensors)
+        items = self.items(tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
         return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
 
@@ -115,7 +115,7 @@ class Codec:
         found = large(body, specs[0])
         if found is None:
             return None
-        items = self._items([Tensor(specs[0].name, specs[0].datatype, found.shape, b"")])
+        items = self.items([Tensor(specs[0].name, specs[0].datatype, found.shape, b"")])
         frame_bytes = sum(map(len, found.frame))
         return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
 
@@ -132,13 +132,18 @@ class Codec:
                 f"(every model has one, {SIGNATURE_NAME})"
             )
 
-    def _check_method(self, method: Method) -> None:
+    def check_method(self, method: Method) -> None:
+        """Whether the model can be asked by a method.
+
+        Raises:
+            InvalidRequest: it has no output to answer with.
+        """
         outputs = self._signature.outputs
         chosen = scores(outputs) if method == "classify" else regressions(outputs)
         if chosen is None:
             raise InvalidRequest(
                 f'Expected {method} signature method_name to be "tensorflow/serving/{method}". Was: '
-                f'"tensorflow/serving/predict"; model {self._name!r} has no output of numbers to take'
+                f'"tensorflow/serving/predict"; model {self.name!r} has no output of numbers to take'
             )
 
     def _predict(self, given: Request) -> tuple[Form, list[Tensor]]:
@@ -231,8 +236,12 @@ class Codec:
             tensors.append(Tensor(spec.name, spec.datatype, *tensor))
         return tensors
 
-    def _items(self, tensors: Sequence[Tensor]) -> int:
-        """Items along the batch axis, of tensors whose shapes fit the signature."""
+    def items(self, tensors: Sequence[Tensor]) -> int:
+        """Items along the batch axis, of tensors of all inputs.
+
+        Raises:
+            InvalidRequest: a shape does not fit the signature, or the first dimensions differ.
+        """
         items: int | None = None
         for tensor in tensors:
             spec = self._inputs[tensor.name]
@@ -241,7 +250,7 @@ class Codec:
                 for given, wanted in zip(tensor.shape, spec.shape, strict=True)
             ):
                 raise InvalidRequest(
-                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self._name!r} "
+                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self.name!r} "
                     f"takes {list(spec.shape)} (-1: any)"
                 )
             length = tensor.shape[0] if tensor.shape else 1
@@ -278,12 +287,17 @@ class Codec:
             case "columnar":
                 data = {"outputs": {tensor.name: nested(tensor) for tensor in tensors}}
             case "classify":
-                data = {"results": self._classifications(tensors)}
+                data = {"results": self.classifications(tensors)}
             case "regress":
-                data = {"results": self._regressions(tensors)}
+                data = {"results": self.regressions(tensors)}
         return write(data, constants=True).encode()
 
-    def _classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
+    def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
+        """Pairs of label and score, per item.
+
+        Raises:
+            PredictionFailed: the model returned no scores.
+        """
         score = _named(tensors, scores(self._signature.outputs))
         rows = nested(score)
         if len(score.shape) == 1:
@@ -300,7 +314,12 @@ class Codec:
             for pair in zip(names, rows, strict=True)
         ]
 
-    def _regressions(self, tensors: Sequence[Tensor]) -> list[float]:
+    def regressions(self, tensors: Sequence[Tensor]) -> list[float]:
+        """A number per item.
+
+        Raises:
+            PredictionFailed: the model returned none, or several.
+        """
         tensor = _named(tensors, regressions(self._signature.outputs))
         if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
             raise PredictionFailed(
@@ -321,7 +340,7 @@ class Codec:
             "defaults": {},
         }
         return {
-            "model_spec": {"name": self._name, "signature_name": "", "version": self._version},
+            "model_spec": {"name": self.name, "signature_name": "", "version": self.version},
             "metadata": {
                 "signature_def": {
                     "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
@@ -359,6 +378,11 @@ def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
     fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
     numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
     return _chosen(fitting, "outputs", (1, 2), numbers)
+
+
+def type_name(datatype: str) -> str:
+    """TensorFlow's name of a datatype."""
+    return tfs_tensors.TYPE_NAMES[datatype]
 
 
 def _chosen(

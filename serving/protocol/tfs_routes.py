@@ -44,8 +44,8 @@ _METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 _LARGEST_VERSION = 2**63 - 1
 
 
-class Servables(Protocol):
-    """What the routes need of an engine."""
+class Names(Protocol):
+    """How an engine knows models, versions and labels."""
 
     def resolve(self, name: str, version: str | None) -> tuple[ModelId, Signature]:
         """The model meant; without a version the newest that serves. Raises UnknownModel or NotReady."""
@@ -58,6 +58,10 @@ class Servables(Protocol):
     def versions(self, name: str) -> Sequence[tuple[str, str]]:
         """Versions of a model, each with one of `tfs.STATES`; empty where the model is unknown."""
         ...
+
+
+class Servables(Names, Protocol):
+    """What the routes need of an engine."""
 
     def submit(self, model: ModelId, query: tfs.Query, waiter: Waiter) -> Ticket:
         """Take a request; the waiter is called later, never before this returns."""
@@ -174,10 +178,7 @@ class TfsRoutes:
         try:
             model, signature = self._engine.resolve(target.name, version)
         except UnknownModel:
-            meant = f"Latest({target.name})"
-            if version is not None:
-                meant = f"Specific({target.name}, {version})"
-            raise _NotFound(f"Servable not found for request: {meant}") from None
+            raise _NotFound(not_found(target.name, version)) from None
         known = self._codecs.get(model)
         if known is None or known[0] is not signature:
             known = signature, tfs.Codec(model.name, model.version, signature)
@@ -196,12 +197,9 @@ class TfsRoutes:
         if target.kind == "metadata":
             return json_response(200, self._codec(target)[1].metadata())
         version = self._version(target)
-        versions = sorted(self._engine.versions(target.name), key=_age, reverse=True)
-        if version is not None:
-            versions = [pair for pair in versions if pair[0] == version]
+        versions = newest_first(self._engine.versions(target.name), version)
         if not versions:
-            missing = "any versions" if version is None else f"version {version}"
-            raise _NotFound(f"Could not find {missing} of model {target.name}")
+            raise _NotFound(no_versions(target.name, version))
         return json_response(200, tfs.status(versions))
 
     def _target(self, method: str, path: str) -> _Target | Response:
@@ -230,6 +228,24 @@ class TfsRoutes:
                     400, {"error": f"Failed to convert version: {version} to numeric."}
                 )
         return _Target(kind, match["name"], version, match["label"])
+
+
+def not_found(name: str, version: str | None) -> str:
+    """TensorFlow Serving's words for a model or version that it does not have."""
+    meant = f"Latest({name})" if version is None else f"Specific({name}, {version})"
+    return f"Servable not found for request: {meant}"
+
+
+def no_versions(name: str, version: str | None) -> str:
+    """Its words where the status of such a one is asked for."""
+    missing = "any versions" if version is None else f"version {version}"
+    return f"Could not find {missing} of model {name}"
+
+
+def newest_first(versions: Sequence[tuple[str, str]], only: str | None) -> list[tuple[str, str]]:
+    """Versions with their states in the order of a status; one alone where it is asked for."""
+    ordered = sorted(versions, key=_age, reverse=True)
+    return [pair for pair in ordered if only in {None, pair[0]}]
 
 
 def _age(version: tuple[str, str]) -> tuple[int, int, str]:
