@@ -167,6 +167,43 @@ def test_refusals(tmp_path, function, message):
     assert "\n" not in caught.value.msg
 
 
+def test_what_is_used_by_name(tmp_path):
+    """Classes, functions of numpy and of the standard library, one function used twice."""
+    half, root, kind, parse = np.float64(0.5), np.sqrt, float, json.loads
+
+    def shared(value):
+        return value + half
+
+    def left(value):
+        return shared(value)
+
+    def predict(inputs):
+        return [
+            str(kind(root(parse("4.0"))) + left(1) + shared(1) + math.floor(1.5)) for _ in inputs
+        ]
+
+    assert through(predict, [0], tmp_path) == predict([0]) == ["6.0"]
+
+
+def test_what_has_no_value_yet_and_what_is_wrapped(tmp_path):
+    """A name without a value, a decorated function and one of the kind that a script holds are refused."""
+
+    def early(inputs):
+        return [str(later) for _ in inputs]
+
+    with pytest.raises(ClipperException, match="has no value yet"):
+        save_function(early, tmp_path, input_type="doubles")
+    later = 1
+    assert early([0]) == ["1"]
+
+    @functions.decorated
+    def predict(inputs):
+        return inputs
+
+    with pytest.raises(ClipperException, match="is decorated"):
+        save_function(predict, tmp_path, input_type="doubles")
+
+
 def test_two_lambdas_in_a_line(tmp_path):
     """Which of two lambdas is meant is not guessed."""
     pair = (lambda inputs: inputs, lambda inputs: [str(x) for x in inputs])

@@ -262,6 +262,7 @@ def test_equal_inputs_have_equal_keys(values):
     )
     assert as_integers == as_floats
     assert Input("integers", values).key == np.array(values, dtype="<i4").tobytes()
+    assert Input("strings", b"a").key == b"a"
 
 
 json_values = st.recursive(

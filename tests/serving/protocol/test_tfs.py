@@ -325,6 +325,30 @@ def test_classify_answers_with_labels_and_scores():
     assert answer(labelled, LABELLED, "classify") == {"results": [[["cat", 0.25], ["dog", 0.75]]]}
 
 
+def test_one_score_and_one_label_an_item():
+    """Outputs of one dimension are one class per item."""
+    model = signature(
+        {"x": ("FP32", (-1,))}, {"classes": ("BYTES", (-1,)), "scores": ("FP32", (-1,))}
+    )
+    arrays = {"classes": [b"a", b"b"], "scores": [0.5, 0.25]}
+    assert answer(arrays, model, "classify") == {"results": [[["a", 0.5]], [["b", 0.25]]]}
+
+
+def test_what_the_model_did_not_return():
+    """An answer without outputs, or without the one that is due, is the model's fault."""
+    with pytest.raises(PredictionFailed, match="empty tensor map"):
+        answer({}, ONE)
+    with pytest.raises(PredictionFailed, match="returned no output 'scores'"):
+        answer({"other": [[0.0]]}, LABELLED, "classify")
+
+
+def test_features_of_booleans():
+    """0, 1, true and false are booleans to an input of such."""
+    model = signature({"b": ("BOOL", (-1, 2))}, {"y": ("FP32", (-1,))})
+    made = inputs({"examples": [{"b": [1, False]}]}, model, "regress")
+    assert made["b"].tolist() == [[True, False]]
+
+
 def test_regress_answers_with_numbers():
     """One number per example."""
     assert inputs({"examples": [{"x": 1.5}, {"x": [2.5]}]}, REGRESSION, "regress")[
