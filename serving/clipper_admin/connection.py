@@ -1,0 +1,460 @@
+"""Clipper's Python API: applications, models and their versions of one server.
+
+Names, parameters and defaults are those of Clipper's released `clipper_admin`; the early names of
+its paper are aliases. Everything goes through the management REST by plain HTTP, replicas through
+the container manager. What is printed there is logged here.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import logging
+import pathlib
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.clipper_admin.container_manager import (
+    CONTAINERLESS_MODEL_IMAGE,
+    ContainerManager,
+    get,
+    post,
+)
+from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
+from serving.clipper_admin.function_source import load_function, save_function
+from serving.protocol.clipper_inputs import INPUT_TYPES
+
+log = logging.getLogger(__name__)
+
+DEFAULT_PREDICTION_CACHE_SIZE_BYTES = 33_554_432
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_NUMPY = {"integers": np.int32, "floats": np.float32, "doubles": np.float64}
+_PYTHON: dict[str, tuple[type, ...]] = {
+    "integers": (int,),
+    "floats": (int, float),
+    "doubles": (int, float),
+}
+
+
+def check_versioned_name(name: str, version: str) -> None:
+    """Names and versions stand in host names and labels where models are containers.
+
+    Raises:
+        ClipperException: one of them cannot.
+    """
+    for what, value in (("name", name), ("version", version)):
+        if not isinstance(value, str) or not _NAME.fullmatch(value):
+            raise ClipperException(
+                f"Invalid value: {value}: a model {what} must be a valid DNS-1123 subdomain. It "
+                "must consist of lower case alphanumeric characters or '-', and must start and end "
+                f"with an alphanumeric character (regex used for validation is {_NAME.pattern!r})"
+            )
+
+
+class ClipperConnection:
+    """A server, seen by whoever sets up its applications and models."""
+
+    def __init__(self, container_manager: ContainerManager) -> None:
+        self.cm = container_manager
+        self.connected = False
+
+    # Server
+
+    def start_clipper(
+        self,
+        query_frontend_image: str | None = None,  # noqa: ARG002  # images are Docker's
+        mgmt_frontend_image: str | None = None,  # noqa: ARG002
+        frontend_exporter_image: str | None = None,  # noqa: ARG002
+        cache_size: int = DEFAULT_PREDICTION_CACHE_SIZE_BYTES,
+        qf_http_thread_pool_size: int = 1,  # noqa: ARG002  # one loop serves all connections
+        qf_http_timeout_request: int = 5,  # noqa: ARG002
+        qf_http_timeout_content: int = 300,  # noqa: ARG002
+        num_frontend_replicas: int = 1,  # noqa: ARG002
+    ) -> None:
+        """Start a server and connect to it; what concerns Docker alone has no effect."""
+        self.cm.start_clipper(cache_size=cache_size)
+        self.connected = True
+
+    def connect(self) -> None:
+        """Connect to a server that runs."""
+        self.cm.connect()
+        self.connected = True
+
+    def stop_all(self, graceful: bool = True) -> None:
+        """Stop the models, and the server where it was started by this manager."""
+        self.cm.stop_all(graceful=graceful)
+
+    def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:
+        """Copy the logs into a folder; returns their paths."""
+        self._need_connection()
+        return self.cm.get_logs(logging_dir)
+
+    def get_query_addr(self) -> str:
+        """host:port where applications are asked."""
+        self._need_connection()
+        return self.cm.get_query_addr()
+
+    def get_metric_addr(self) -> str:
+        """host:port where Prometheus finds the metrics."""
+        self._need_connection()
+        return self.cm.get_metric_addr()
+
+    def inspect_instance(self) -> dict[str, Any]:
+        """What was measured so far, by kind of metric."""
+        self._need_connection()
+        report: dict[str, Any] = json.loads(get(self.cm.get_query_addr(), "/metrics"))
+        return report
+
+    # Applications
+
+    def register_application(
+        self, name: str, input_type: str, default_output: str, slo_micros: int
+    ) -> None:
+        """Make an application.
+
+        Args:
+            name: in the path of its queries.
+            input_type: integers, floats, doubles, strings or bytes.
+            default_output: the answer where no model gives one in time.
+            slo_micros: how long a query may take, in microseconds.
+        """
+        self._ask(
+            "add_app",
+            name=name,
+            input_type=input_type,
+            default_output=default_output,
+            latency_slo_micros=slo_micros,
+        )
+
+    def unregister_application(self, name: str) -> None:
+        """Remove an application."""
+        self._ask("delete_app", name=name)
+
+    def link_model_to_app(self, app_name: str, model_name: str) -> None:
+        """Let a model answer an application's queries; both have the same input type."""
+        self._ask("add_model_links", app_name=app_name, model_names=[model_name])
+
+    def unlink_model_from_app(self, app_name: str, model_name: str) -> None:
+        """Let a model answer an application's queries no more."""
+        self._ask("delete_model_links", app_name=app_name, model_names=[model_name])
+
+    def get_all_apps(self, verbose: bool = False) -> list[Any]:
+        """Names of all applications, or all that is known of each."""
+        return self._list("get_all_applications", verbose=verbose)
+
+    def get_app_info(self, name: str) -> dict[str, Any] | None:
+        """What is known of an application; None: there is none of that name."""
+        return self._find("get_application", name=name)
+
+    def get_linked_models(self, app_name: str) -> list[str]:
+        """Names of the models that answer an application's queries."""
+        return self._list("get_linked_models", app_name=app_name)
+
+    # Models
+
+    def build_and_deploy_model(
+        self,
+        name: str,
+        version: str | int,
+        input_type: str,
+        model_data_path: str,
+        base_image: str,
+        labels: Sequence[str] | None = None,
+        container_registry: str | None = None,
+        num_replicas: int = 1,
+        batch_size: int = -1,
+        pkgs_to_install: Sequence[str] | None = None,
+    ) -> None:
+        """`build_model`, then `deploy_model`."""
+        self._need_connection()
+        image = self.build_model(
+            name, version, model_data_path, base_image, container_registry, pkgs_to_install
+        )
+        self.deploy_model(name, version, input_type, image, labels, num_replicas, batch_size)
+
+    def build_model(
+        self,
+        name: str,
+        version: str | int,
+        model_data_path: str,
+        base_image: str,  # noqa: ARG002  # nothing is built: models are files
+        container_registry: str | None = None,  # noqa: ARG002
+        pkgs_to_install: Sequence[str] | None = None,
+    ) -> str:
+        """The image of a model that lies in a file or a folder: its absolute path.
+
+        Args:
+            name: of the model.
+            version: of the model.
+            model_data_path: a model file, a folder with a `model.yaml`, or `path/to/file.py:Name`.
+            base_image: has no effect.
+            container_registry: has no effect.
+            pkgs_to_install: must be installed where the server runs.
+        """
+        check_versioned_name(name, str(version))
+        check_packages(pkgs_to_install)
+        file, separator, attribute = model_data_path, "", ""
+        if not pathlib.Path(model_data_path).exists():
+            file, separator, attribute = model_data_path.rpartition(":")
+        path = pathlib.Path(file or model_data_path)
+        if not path.exists():
+            raise ClipperException(
+                f"There is no file or folder {path.absolute()}; expected a model file, a folder "
+                "with a model.yaml, or path/to/file.py:Name"
+            )
+        return f"{path.absolute()}{separator}{attribute}"
+
+    def deploy_model(
+        self,
+        name: str,
+        version: str | int,
+        input_type: str,
+        image: str,
+        labels: Sequence[str] | None = None,
+        num_replicas: int = 1,
+        batch_size: int = -1,
+    ) -> None:
+        """Start a version, and let it answer once it is ready.
+
+        Args:
+            name: of the model; letters, digits and dashes, as in host names.
+            version: of the model, likewise; not registered before.
+            input_type: integers, floats, doubles, strings or bytes.
+            image: what runs in it: a bundled model's name, a model file, `path/to/file.py:function`.
+            labels: for people.
+            num_replicas: to start with.
+            batch_size: the largest; -1: found while serving.
+        """
+        self._need_connection()
+        version = str(version)
+        check_versioned_name(name, version)
+        if self.get_model_info(name, version) is not None:
+            raise ClipperException(
+                f"model with name '{name}' and version '{version}' already exists"
+            )
+        self.cm.deploy_model(name, version, input_type, image, num_replicas)
+        try:
+            self.register_model(name, version, input_type, image, labels, batch_size)
+        except ClipperException:
+            self.cm.stop_models({name: [version]})  # nothing would ever ask these replicas
+            raise
+
+    def register_model(
+        self,
+        name: str,
+        version: str | int,
+        input_type: str,
+        image: str | None = None,
+        labels: Sequence[str] | None = None,
+        batch_size: int = -1,
+    ) -> None:
+        """Make a version known, and the current one; nothing is started."""
+        self._need_connection()
+        version = str(version)
+        check_versioned_name(name, version)
+        self._ask(
+            "add_model",
+            model_name=name,
+            model_version=version,
+            labels=list(labels or ()),
+            input_type=input_type,
+            container_name=CONTAINERLESS_MODEL_IMAGE if image is None else image,
+            model_data_path="DEPRECATED",
+            batch_size=batch_size,
+        )
+
+    def set_model_version(
+        self, name: str, version: str | int, num_replicas: int | None = None
+    ) -> None:
+        """Let another version answer: roll back, or forward."""
+        self._ask("set_model_version", model_name=name, model_version=str(version))
+        if num_replicas is not None:
+            self.set_num_replicas(name, num_replicas, version)
+
+    def get_current_model_version(self, name: str) -> str:
+        """The version that answers.
+
+        Raises:
+            ClipperException: there is no such model.
+        """
+        for model in self.get_all_models(verbose=True):
+            if model["model_name"] == name and model["is_current_version"]:
+                return str(model["model_version"])
+        raise ClipperException(f"No versions of model {name} registered with Clipper")
+
+    def get_all_models(self, verbose: bool = False) -> list[Any]:
+        """All versions as name:version, or all that is known of each."""
+        return self._list("get_all_models", verbose=verbose)
+
+    def get_model_info(self, name: str, version: str | int) -> dict[str, Any] | None:
+        """What is known of a version; None: it is not registered."""
+        return self._find("get_model", model_name=name, model_version=str(version))
+
+    # Replicas
+
+    def get_num_replicas(self, name: str, version: str | int | None = None) -> int:
+        """Replicas of a version that are ready; without one: of the current version."""
+        self._need_connection()
+        if version is None:
+            version = self.get_current_model_version(name)
+        return self.cm.get_num_replicas(name, str(version))
+
+    def set_num_replicas(
+        self, name: str, num_replicas: int = 1, version: str | int | None = None
+    ) -> None:
+        """So many replicas of a version, ready when this returns; without one: of the current version."""
+        self._need_connection()
+        version = self.get_current_model_version(name) if version is None else str(version)
+        model = self.get_model_info(name, version)
+        if model is None:
+            raise ClipperException(
+                f"Cannot add container for non-registered model {name}:{version}"
+            )
+        image = model["container_name"]
+        if image == CONTAINERLESS_MODEL_IMAGE:
+            raise ClipperException(
+                f"Cannot resize the replica set for containerless model {name}:{version}"
+            )
+        self.cm.set_num_replicas(name, version, model["input_type"], image, num_replicas)
+
+    def get_all_model_replicas(self, verbose: bool = False) -> list[Any]:
+        """All replicas as name:version:number, or all that is known of each."""
+        return self._list("get_all_containers", verbose=verbose)
+
+    def get_model_replica_info(
+        self, name: str, version: str | int, replica_id: int
+    ) -> dict[str, Any] | None:
+        """What is known of a replica; None: there is none of that number."""
+        return self._find(
+            "get_container", model_name=name, model_version=str(version), replica_id=replica_id
+        )
+
+    def stop_models(self, model_names: Sequence[str]) -> None:
+        """Stop and delete all versions of these models."""
+        self._stop(lambda model: model["model_name"] in model_names)
+
+    def stop_versioned_models(self, model_versions_dict: Mapping[str, Sequence[str]]) -> None:
+        """Stop and delete versions, the current ones among them: {name: [version, ...]}."""
+        self._need_connection()
+        models = {
+            name: [str(version) for version in versions]
+            for name, versions in model_versions_dict.items()
+        }
+        self._stop_versions(models)
+
+    def stop_inactive_model_versions(self, model_names: Sequence[str]) -> None:
+        """Stop and delete the versions of these models that are not the current ones."""
+        self._stop(
+            lambda model: model["model_name"] in model_names and not model["is_current_version"]
+        )
+
+    def stop_all_model_containers(self) -> None:
+        """Stop and delete all versions of all models."""
+        self._need_connection()
+        self.cm.stop_all_model_containers()
+        self._stop(lambda _: True)
+
+    def _stop(self, chosen: Callable[[dict[str, Any]], bool]) -> None:
+        models: dict[str, list[str]] = {}
+        for model in self.get_all_models(verbose=True):
+            if chosen(model):
+                models.setdefault(model["model_name"], []).append(model["model_version"])
+        self._stop_versions(models)
+
+    def _stop_versions(self, models: Mapping[str, Sequence[str]]) -> None:
+        self.cm.stop_models(models)
+        for name, versions in models.items():
+            for version in versions:
+                try:
+                    self._ask("delete_versioned_model", model_name=name, model_version=version)
+                except ClipperException as error:
+                    if "already marked as 'invalid'" not in error.msg:
+                        raise
+
+    # Functions
+
+    def test_predict_function(
+        self, query: Mapping[str, Any], func: Callable[[list[Any]], Any], input_type: str
+    ) -> Any:
+        """What a function answers to a query's JSON, after it was saved and loaded as for a deployment.
+
+        Args:
+            query: {"input": ...} or {"input_batch": [...]}.
+            func: takes a list of inputs and returns a list of as many strings.
+            input_type: integers, floats, doubles, strings or bytes.
+
+        Returns:
+            The answers; a text that begins with "Invalid input type" where the query has another.
+        """
+        if input_type not in INPUT_TYPES or query.keys() not in ({"input"}, {"input_batch"}):
+            return "Invalid input type or JSON key"
+        kind = INPUT_TYPES[input_type]
+        inputs = query["input_batch"] if "input_batch" in query else [query["input"]]
+        if not isinstance(inputs, list | tuple):
+            return "Invalid input type or JSON key"
+        given: list[Any] = []
+        for value in inputs:
+            if kind in _PYTHON:
+                if not isinstance(value, list | tuple) or not all(
+                    isinstance(item, _PYTHON[kind]) and not isinstance(item, bool) for item in value
+                ):
+                    return "Invalid input type"
+                given.append(np.array(value, dtype=_NUMPY[kind]))
+            elif not isinstance(value, str if kind == "strings" else bytes):
+                return "Invalid input type"
+            else:
+                given.append(value)
+        with tempfile.TemporaryDirectory() as folder:
+            return load_function(save_function(func, folder, input_type=kind))(given)
+
+    # Early names of the paper
+
+    create_application = register_application
+    delete_application = unregister_application
+    replicate_model = set_num_replicas
+
+    # HTTP
+
+    def _need_connection(self) -> None:
+        if not self.connected:
+            raise UnconnectedException
+
+    def _ask(self, command: str, **data: object) -> str:
+        self._need_connection()
+        text = post(self.cm.get_admin_addr(), f"/admin/{command}", data)
+        log.debug("command done", extra={"command": command, "answer": text[:200]})
+        return text
+
+    def _list(self, command: str, **data: object) -> list[Any]:
+        return list(json.loads(self._ask(command, **data)))
+
+    def _find(self, command: str, **data: object) -> dict[str, Any] | None:
+        found: dict[str, Any] = json.loads(self._ask(command, **data))
+        return found or None
+
+
+def check_packages(packages: Sequence[str] | None) -> None:
+    """Models run where the server is installed: what they need must be there already.
+
+    Raises:
+        ClipperException: a package is missing.
+    """
+    missing = [name for name in packages or () if not _is_installed(name)]
+    if missing:
+        raise ClipperException(
+            f"{', '.join(missing)} is not installed where the models run; install it there with pip"
+        )
+
+
+def _is_installed(package: str) -> bool:
+    """Whether a distribution is installed; a version behind its name is not looked at."""
+    name = re.split(r"[^A-Za-z0-9._-]", package, maxsplit=1)[0]
+    try:
+        importlib.metadata.distribution(name)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        return False
+    return True

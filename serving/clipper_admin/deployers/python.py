@@ -1,0 +1,98 @@
+"""Deploys Python functions: each is written out as a module, which the server's replicas import.
+
+The function takes a list of inputs and returns a list of as many strings. Nothing is pickled; see
+`function_source` for what a function may use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from serving.clipper_admin.connection import (
+    ClipperConnection,
+    check_packages,
+    check_versioned_name,
+)
+from serving.clipper_admin.exceptions import ClipperException, UnconnectedException
+from serving.clipper_admin.function_source import save_function
+from serving.protocol.clipper_inputs import INPUT_TYPES
+
+
+def create_endpoint(
+    clipper_conn: ClipperConnection,
+    name: str,
+    input_type: str,
+    func: Callable[[list[Any]], Any],
+    default_output: str = "None",
+    version: str | int = 1,
+    slo_micros: int = 3_000_000,
+    labels: Sequence[str] | None = None,
+    registry: str | None = None,
+    base_image: str = "default",
+    num_replicas: int = 1,
+    batch_size: int = -1,
+    pkgs_to_install: Sequence[str] | None = None,
+) -> None:
+    """Make an application and deploy a function as its model, both under one name.
+
+    Raises:
+        ClipperException: which of the steps was refused, and why.
+    """
+    clipper_conn.register_application(name, input_type, default_output, slo_micros)
+    deploy_python_closure(
+        clipper_conn,
+        name,
+        version,
+        input_type,
+        func,
+        base_image,
+        labels,
+        registry,
+        num_replicas,
+        batch_size,
+        pkgs_to_install,
+    )
+    clipper_conn.link_model_to_app(name, name)
+
+
+def deploy_python_closure(
+    clipper_conn: ClipperConnection,
+    name: str,
+    version: str | int,
+    input_type: str,
+    func: Callable[[list[Any]], Any],
+    base_image: str = "default",  # noqa: ARG001  # images are Docker's
+    labels: Sequence[str] | None = None,
+    registry: str | None = None,  # noqa: ARG001
+    num_replicas: int = 1,
+    batch_size: int = -1,
+    pkgs_to_install: Sequence[str] | None = None,
+) -> None:
+    """Deploy a function as a version of a model.
+
+    Args:
+        clipper_conn: connected.
+        name: of the model.
+        version: of the model; not registered before.
+        input_type: integers, floats, doubles, strings or bytes.
+        func: takes a list of inputs and returns a list of as many strings.
+        base_image: has no effect.
+        labels: for people.
+        registry: has no effect.
+        num_replicas: to start with.
+        batch_size: the largest; -1: found while serving.
+        pkgs_to_install: must be installed where the server runs.
+
+    Raises:
+        ClipperException: the function cannot be written out, or the version not be deployed.
+    """
+    if not clipper_conn.connected:
+        raise UnconnectedException
+    check_versioned_name(name, str(version))
+    check_packages(pkgs_to_install)
+    if input_type not in INPUT_TYPES:
+        raise ClipperException(f"{input_type} is not a valid input string")
+    folder = clipper_conn.cm.model_folder(name, str(version))
+    image = save_function(func, folder, input_type=INPUT_TYPES[input_type])
+    clipper_conn.deploy_model(name, version, input_type, image, labels, num_replicas, batch_size)

@@ -1,0 +1,239 @@
+"""Requests of Clipper's query protocol: predictions and feedback of an application, in JSON.
+
+In: a body and the application's input type; out: its `Input`s, or what is wrong with it.
+
+Pure: no sockets, no hub. Source: Clipper's query frontend; error texts are its own where clients
+match on them, in one line. Two of its quirks are not kept, which breaks no client: whole numbers
+are floats where floats are due, and bytes that are no base64 are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from serving.errors import InvalidRequest
+from serving.protocol.bounded_json import JsonError, read, write
+from serving.protocol.clipper_inputs import Input
+from serving.protocol.tfs_tensors import json_type
+
+MAX_BATCH = 16_384
+"""Queries in one `input_batch`; each has a timer of its own."""
+DEFAULT_USER = "0"
+
+JSON_ERROR = "Json error"
+QUERY_ERROR = "Query processing error"
+
+_PREDICT_SCHEMA = (
+    '{ "input" := [double] | [int] | [string] | [byte] | [float], '
+    '"input_batch" := [[double] | [int] | [byte] | [float] | string], "version" := string (optional) }'
+)
+_UPDATE_SCHEMA = (
+    '{ "uid" := string, "input" := [double] | [int] | [string] | [byte] | [float], '
+    '"label" := double }'
+)
+_ELEMENTS = {"integers": "int", "floats": "float", "doubles": "double"}
+_INT32 = range(-(2**31), 2**31)
+
+
+class RequestError(InvalidRequest):
+    """A request that is answered 400 with `{"error": name, "cause": text}`."""
+
+    def __init__(self, name: str, cause: str) -> None:
+        InvalidRequest.__init__(self, cause)
+        self.args = (name, cause)
+        self.name = name
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return self.cause
+
+    def body(self) -> bytes:
+        """The body of the answer."""
+        return write({"error": self.name, "cause": self.cause}).encode()
+
+
+class Prediction(NamedTuple):
+    """What a predict request asks."""
+
+    inputs: tuple[Input, ...]
+    version: str | None
+    user: str
+
+
+class Update(NamedTuple):
+    """Feedback: what was right for an input."""
+
+    user: str
+    input: Input
+    label: float | str
+    query_id: int | None
+    """Of the query that is spoken of, where the client kept it."""
+
+
+def document(body: bytes, schema: str) -> Mapping[str, Any]:
+    """The object in a body.
+
+    Raises:
+        RequestError: it holds none.
+    """
+    try:
+        value = read(body)
+    except JsonError as error:
+        where = "" if error.offset is None else f" (offset {error.offset})"
+        raise json_error(f"JSON parse error: {error.reason}{where}", schema) from None
+    if not isinstance(value, dict):
+        raise json_error("Can only get key-value pair from an object", schema)
+    return value
+
+
+def json_error(reason: str, schema: str) -> RequestError:
+    """An error in a body, in Clipper's words."""
+    return RequestError(JSON_ERROR, f"Error parsing JSON: {reason}. Expected JSON schema: {schema}")
+
+
+def requested_version(given: Mapping[str, Any]) -> str | None:
+    """The version that a predict request is pinned to.
+
+    Raises:
+        RequestError: it is no string.
+    """
+    if "version" not in given:
+        return None
+    version: str = _of_type(given, "version", str, _PREDICT_SCHEMA)
+    return version
+
+
+def predict_document(body: bytes) -> Mapping[str, Any]:
+    """The object of a predict request; see `document`."""
+    return document(body, _PREDICT_SCHEMA)
+
+
+def prediction(given: Mapping[str, Any], kind: str) -> Prediction:
+    """Read a predict request.
+
+    Args:
+        given: from `predict_document`.
+        kind: the application's input type, by its readable name.
+
+    Raises:
+        RequestError: what is wrong with it.
+    """
+    version = requested_version(given)
+    user = _user(given["uid"], _PREDICT_SCHEMA) if "uid" in given else DEFAULT_USER
+    if "input" in given:
+        return Prediction((_single(given, kind, _PREDICT_SCHEMA),), version, user)
+    if "input_batch" not in given:
+        raise json_error(
+            "JSON object does not have required keys input or input_batch", _PREDICT_SCHEMA
+        )
+    batch = _of_type(given, "input_batch", list, _PREDICT_SCHEMA)
+    if len(batch) > MAX_BATCH:
+        raise json_error(
+            f"input_batch has {len(batch)} inputs, at most {MAX_BATCH} are taken", _PREDICT_SCHEMA
+        )
+    wanted = list if kind in _ELEMENTS else str
+    for item in batch:
+        if not isinstance(item, wanted):
+            raise json_error(
+                f"Array input of type {json_type(item)} is not of type "
+                f"{'array' if wanted is list else 'string'}",
+                _PREDICT_SCHEMA,
+            )
+    return Prediction(tuple([_input(item, kind, _PREDICT_SCHEMA) for item in batch]), version, user)
+
+
+def update(body: bytes, kind: str) -> Update:
+    """Read an update request.
+
+    Raises:
+        RequestError: what is wrong with it.
+    """
+    given = document(body, _UPDATE_SCHEMA)
+    user = _user(_required(given, "uid", _UPDATE_SCHEMA), _UPDATE_SCHEMA)
+    _required(given, "input", _UPDATE_SCHEMA)
+    value = _single(given, kind, _UPDATE_SCHEMA)
+    label = _required(given, "label", _UPDATE_SCHEMA)
+    if isinstance(label, bool) or not isinstance(label, int | float | str):
+        raise _type_mismatch("label", "Number", label, _UPDATE_SCHEMA)
+    if not isinstance(label, str):
+        try:
+            label = float(label)
+        except OverflowError:
+            label = math.inf
+        if not math.isfinite(label):
+            raise json_error("label is too large a number", _UPDATE_SCHEMA)
+    query_id = given.get("query_id")
+    if query_id is not None and type(query_id) is not int:
+        raise _type_mismatch("query_id", "Number", query_id, _UPDATE_SCHEMA)
+    return Update(user, value, label, query_id)
+
+
+def _user(value: object, schema: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise _type_mismatch("uid", "String", value, schema)
+    return str(value)
+
+
+def _required(given: Mapping[str, Any], key: str, schema: str) -> Any:
+    if key not in given:
+        raise json_error(f"JSON object does not have required key: {key}", schema)
+    return given[key]
+
+
+def _of_type(given: Mapping[str, Any], key: str, wanted: type, schema: str) -> Any:
+    if type(given[key]) is not wanted:
+        raise _type_mismatch(key, "Array" if wanted is list else "String", given[key], schema)
+    return given[key]
+
+
+def _type_mismatch(key: str, expected: str, value: object, schema: str) -> RequestError:
+    # The missing blank is Clipper's.
+    return json_error(
+        f"Type mismatch! JSON key {key} expected type {expected}but found type {json_type(value)}",
+        schema,
+    )
+
+
+def _single(given: Mapping[str, Any], kind: str, schema: str) -> Input:
+    wanted = list if kind in _ELEMENTS else str
+    return _input(_of_type(given, "input", wanted, schema), kind, schema)
+
+
+def _input(value: Any, kind: str, schema: str) -> Input:
+    """An input whose JSON type is right."""
+    if kind == "strings":
+        try:
+            return Input(kind, value.encode())
+        except UnicodeEncodeError:
+            raise json_error(
+                "input has half a surrogate pair, which no text holds", schema
+            ) from None
+    if kind == "bytes":
+        try:
+            return Input(kind, base64.b64decode(value, validate=True))
+        except (binascii.Error, ValueError):
+            raise json_error("input is not base64", schema) from None
+    allowed = {int} if kind == "integers" else {int, float}
+    if not set(map(type, value)) <= allowed:
+        wrong = next(item for item in value if type(item) not in allowed)
+        raise _wrong_element(wrong, kind, schema)
+    if kind != "integers":
+        try:
+            value = list(map(float, value))
+        except OverflowError:
+            value = [math.inf]
+        if math.inf in value or -math.inf in value:
+            raise json_error("JSON parse error: Number too big to be stored in double.", schema)
+    elif value and not (min(value) in _INT32 and max(value) in _INT32):
+        raise _wrong_element(max(value, key=abs), kind, schema)
+    return Input(kind, value)
+
+
+def _wrong_element(item: object, kind: str, schema: str) -> RequestError:
+    return json_error(
+        f"Array input of type {json_type(item)} is not of type {_ELEMENTS[kind]}", schema
+    )

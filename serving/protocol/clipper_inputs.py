@@ -1,0 +1,142 @@
+"""One input of Clipper's query protocol, and the query that it makes for a model.
+
+In: numbers in a row, or bytes, and a model's signature; out: a `Query` whose frame goes to a replica
+as it is. Numbers take the shape and the datatype of the model's one input, where both allow it;
+strings and bytes become one element of BYTES.
+
+Pure. An input that does not fit raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest
+from serving.json_tensors import NUMPY
+from serving.protocol.flat_items import item_shape
+from serving.replica import wire
+from serving.values import Buffer, Signature, Tensor, TensorSpec
+
+INPUT_TYPES: dict[str, str] = {
+    **dict.fromkeys(("integers", "ints", "integer", "int", "i"), "integers"),
+    **dict.fromkeys(("floats", "float", "f"), "floats"),
+    **dict.fromkeys(("doubles", "double", "d"), "doubles"),
+    **dict.fromkeys(("strings", "string", "str", "strs", "s"), "strings"),
+    **dict.fromkeys(("bytes", "byte", "b"), "bytes"),
+}
+"""What an input type may be called -> its readable name."""
+
+
+class Query(NamedTuple):
+    """One input, ready to be sent to a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+
+
+class Input(NamedTuple):
+    """One input of an application."""
+
+    kind: str
+    """A value of `INPUT_TYPES`."""
+    value: Sequence[int | float] | bytes
+    """Numbers, or the bytes of a string or of bytes."""
+
+    @property
+    def key(self) -> bytes:
+        """Bytes that are equal for equal inputs of one application only: what feedback joins by."""
+        if isinstance(self.value, bytes):
+            return self.value
+        form = "<i4" if self.kind == "integers" else "<f4" if self.kind == "floats" else "<f8"
+        with np.errstate(over="ignore"):
+            return np.array(self.value, dtype=np.float64).astype(form).tobytes()
+
+    def query(self, signature: Signature, timeout_s: float | None = None) -> Query:
+        """The query for a model.
+
+        Raises:
+            InvalidRequest: the model takes something else.
+        """
+        tensor = self._tensor(signature)
+        frame = (wire.encode_descriptor([tensor]), tensor.data)
+        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, 1, timeout_s)
+
+    def _tensor(self, signature: Signature) -> Tensor:
+        if len(signature.inputs) != 1:
+            names = ", ".join(spec.name for spec in signature.inputs) or "none"
+            raise InvalidRequest(
+                f"a query of this protocol has one input, the model has {len(signature.inputs)} "
+                f"({names}); ask it by another protocol"
+            )
+        spec = signature.inputs[0]
+        if not spec.shape or spec.shape[0] not in {-1, 1}:
+            raise InvalidRequest(
+                f"input {spec.name!r} of shape {list(spec.shape)} does not take one item"
+            )
+        if isinstance(self.value, bytes):
+            return self._tensor_of_bytes(spec, self.value)
+        if spec.datatype == "BYTES":
+            raise self._mismatch(spec)
+        shape = (1, *item_shape(spec, len(self.value)))
+        return Tensor(spec.name, spec.datatype, shape, _number_bytes(self.value, spec))
+
+    def _tensor_of_bytes(self, spec: TensorSpec, value: bytes) -> Tensor:
+        if spec.datatype == "BYTES":
+            shape = (1, *item_shape(spec, 1))
+            return Tensor(spec.name, "BYTES", shape, struct.pack("<I", len(value)) + value)
+        if self.kind == "bytes" and spec.datatype == "UINT8":
+            return Tensor(spec.name, "UINT8", (1, *item_shape(spec, len(value))), value)
+        raise self._mismatch(spec)
+
+    def _mismatch(self, spec: TensorSpec) -> InvalidRequest:
+        return InvalidRequest(
+            f"input {spec.name!r} of the model takes {spec.datatype}, the application's input type "
+            f"is {self.kind}"
+        )
+
+
+def input_type(text: str) -> str:
+    """The readable name of an input type.
+
+    Raises:
+        InvalidRequest: there is none of that name.
+    """
+    if text not in INPUT_TYPES:
+        raise InvalidRequest(f"{text} is not a valid input string")
+    return INPUT_TYPES[text]
+
+
+def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:
+    """Numbers in the model's datatype; nothing is cut off."""
+    wanted = np.dtype(NUMPY[spec.datatype])
+    wide: NDArray[np.float64] = np.array(values, dtype=np.float64)
+    if wanted.kind == "f":
+        with np.errstate(over="ignore"):
+            array = wide.astype(wanted)
+        if not np.isfinite(array).all():
+            raise _out_of_range(values, spec)
+        return array.tobytes()
+    if not np.array_equal(np.floor(wide), wide):
+        raise InvalidRequest(
+            f"input {spec.name!r} of the model takes {spec.datatype}, not all values are whole"
+        )
+    low, high = (0, 1) if wanted.kind == "b" else (np.iinfo(wanted).min, np.iinfo(wanted).max)
+    # Integers are exact as float64: Clipper's have 32 bits, those of float inputs were floats.
+    if wide.size and not (low <= int(wide.min()) and int(wide.max()) <= high):
+        raise _out_of_range(values, spec)
+    return wide.astype(wanted).tobytes()
+
+
+def _out_of_range(values: Sequence[int | float], spec: TensorSpec) -> InvalidRequest:
+    return InvalidRequest(
+        f"input {spec.name!r} of the model takes {spec.datatype}, the values reach from "
+        f"{min(values)} to {max(values)}"
+    )

@@ -1,0 +1,328 @@
+"""Routes of the query port: Clipper's query protocol over the applications of a hub.
+
+    POST /{application}/predict     one input or a batch; 200 within the application's latency SLO
+    POST /{application}/update      feedback
+    GET  /metrics                   Clipper's metrics, in JSON
+
+In: a request's head and body; out: a response at once, or predictions in flight that answer their
+connection when the hub has answered each. Every query of a batch is a query of its own, with its
+own timer in the hub. All bodies say that they are JSON, also where they are plain text: so do
+Clipper's.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import urllib.parse
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from serving.errors import InvalidRequest, ServingError
+from serving.metrics.clipper_metrics import Registry
+from serving.protocol import clipper, clipper_answers
+from serving.protocol.clipper_inputs import Input
+from serving.protocol.http import Connection, Exchange
+from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
+from serving.waiter import Ticket
+
+log = logging.getLogger(__name__)
+
+_PATH = re.compile(r"/(?P<app>[^/]+)/(?P<verb>predict|update)/?")
+_METRICS = "/metrics"
+_UNEXPECTED = "An unexpected error occurred!"
+
+
+class Application(Protocol):
+    """What the routes need to know of an application."""
+
+    @property
+    def input_type(self) -> str:
+        """A readable name of `clipper_inputs.INPUT_TYPES`."""
+        ...
+
+    @property
+    def default_output(self) -> str:
+        """The answer where no model gives one."""
+        ...
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Names of the linked models."""
+        ...
+
+
+class Asker(Protocol):
+    """Whoever waits for the answer to one query."""
+
+    def answered(self, result: clipper_answers.Result) -> None:
+        """Called once, by the SLO's end at the latest; a frame in the result is borrowed for the call."""
+        ...
+
+
+class Applications(Protocol):
+    """What the routes need of a hub."""
+
+    def application(self, name: str) -> Application | None:
+        """The application of a name."""
+        ...
+
+    def model_versions(self, model: str) -> Sequence[str]:
+        """The versions of a model that are registered."""
+        ...
+
+    def ask(
+        self,
+        application: str,
+        question: Input,
+        asker: Asker,
+        *,
+        version: str | None,
+        user: str,
+    ) -> Ticket:
+        """Take a query; the asker is called later, never before this returns.
+
+        Overload, a late model and a missing one are answered by the default output, not by errors.
+
+        Raises:
+            InvalidRequest: the models do not take such an input.
+        """
+        ...
+
+    def feedback(self, application: str, update: clipper.Update) -> bool:
+        """Whether feedback was taken.
+
+        Raises:
+            InvalidRequest: the label is none of this application.
+        """
+        ...
+
+
+class _Target(NamedTuple):
+    """What a method and a path ask for."""
+
+    verb: str
+    application: str
+
+
+class _AppMetrics:
+    """What is counted of one application; looked up for each request, as applications come and go."""
+
+    __slots__ = ("default_ratio", "latency", "predictions", "throughput")
+
+    def __init__(self, registry: Registry, name: str, now_s: float) -> None:
+        self.latency = registry.histogram(f"app:{name}:prediction_latency", "microseconds")
+        self.throughput = registry.meter(f"app:{name}:prediction_throughput", now_s)
+        self.predictions = registry.counter(f"app:{name}:num_predictions")
+        self.default_ratio = registry.ratio(f"app:{name}:default_prediction_ratio")
+
+    def count(self, *, seconds: float, is_default: bool, now_s: float) -> None:
+        self.latency.insert(round(seconds * 1e6))
+        self.throughput.mark(now_s)
+        self.predictions.increment()
+        self.default_ratio.increment(int(is_default))
+
+
+class _Batch:
+    """The queries of one request: what they answered so far, and the exchange of the connection."""
+
+    __slots__ = (
+        "_answers",
+        "_connection",
+        "_default_output",
+        "_done",
+        "_metrics",
+        "_missing",
+        "_started_s",
+        "tickets",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        queries: int,
+        default_output: str,
+        metrics: _AppMetrics,
+        started_s: float,
+        done: Callable[[int, float], None],
+    ) -> None:
+        self._connection = connection
+        self._answers: list[dict[str, Any]] = [{}] * queries
+        self._missing = queries
+        self._default_output = default_output
+        self._metrics = metrics
+        self._started_s = started_s
+        self._done = done
+        self.tickets: list[Ticket] = []
+
+    def answered(self, place: int, result: clipper_answers.Result) -> None:
+        """One query has its answer; the last one sends them all."""
+        now_s = time.monotonic()
+        seconds = now_s - self._started_s
+        answer = clipper_answers.answered(result, self._default_output)
+        self._metrics.count(seconds=seconds, is_default=answer["default"], now_s=now_s)
+        self._answers[place] = answer
+        self._missing -= 1
+        if not self._missing:
+            self._connection.respond(
+                Response(200, JSON_TYPE, clipper_answers.answer(self._answers))
+            )
+            self._done(200, seconds)
+
+    def take_back(self) -> None:
+        for ticket in self.tickets:
+            ticket.cancel()
+
+    def cancel(self) -> None:
+        self.take_back()
+        self._done(499, time.monotonic() - self._started_s)
+
+
+class _Place:
+    """The asker of one query: its place in the batch."""
+
+    __slots__ = ("_batch", "_place")
+
+    def __init__(self, batch: _Batch, place: int) -> None:
+        self._batch = batch
+        self._place = place
+
+    def answered(self, result: clipper_answers.Result) -> None:
+        self._batch.answered(self._place, result)
+
+
+class ClipperRoutes:
+    """Clipper's query protocol over one hub."""
+
+    def __init__(
+        self,
+        hub: Applications,
+        *,
+        metrics: Registry,
+        on_done: Callable[[int, float], None],
+    ) -> None:
+        self._hub = hub
+        self._registry = metrics
+        self._on_done = on_done
+
+    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+        """See `serving.protocol.http.Routes`."""
+        target: _Target | None = head.meaning
+        if target is None:
+            found = _target(head.method, head.path)
+            if isinstance(found, Response):
+                return found
+            head.meaning = target = found
+        if target.verb == "metrics":
+            return json_response(200, self._registry.report(time.monotonic()))
+        application = self._hub.application(target.application)
+        if application is None:
+            return json_response(404, {"error": f"no application {target.application!r}"})
+        if head.content_encoding not in {"", "identity"}:
+            raise InvalidRequest(
+                f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
+            )
+        started_s = time.monotonic()
+        try:
+            if target.verb == "update":
+                return self._update(target.application, application, body)
+            return self._predict(target.application, application, body, connection, started_s)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            self._on_done(500, time.monotonic() - started_s)
+            return _plain(500, _UNEXPECTED)
+
+    def _predict(
+        self,
+        name: str,
+        application: Application,
+        body: bytes,
+        connection: Connection,
+        started_s: float,
+    ) -> Exchange | Response:
+        try:
+            given = clipper.predict_document(body)
+            version = clipper.requested_version(given)
+            if version is not None:
+                self._check_version(name, application, version)
+            asked = clipper.prediction(given, application.input_type)
+            if not asked.inputs:
+                return Response(200, JSON_TYPE, clipper_answers.answer([]))
+            metrics = _AppMetrics(self._registry, name, started_s)
+            batch = _Batch(
+                connection,
+                len(asked.inputs),
+                application.default_output,
+                metrics,
+                started_s,
+                self._on_done,
+            )
+            self._ask_all(name, asked, version, batch)
+        except ServingError as error:
+            self._on_done(400, time.monotonic() - started_s)
+            if not isinstance(error, clipper.RequestError):
+                error = clipper.RequestError(clipper.QUERY_ERROR, str(error))
+            return Response(400, JSON_TYPE, error.body())
+        return batch
+
+    def _ask_all(
+        self, name: str, asked: clipper.Prediction, version: str | None, batch: _Batch
+    ) -> None:
+        """Ask for every input of a request, or for none."""
+        try:
+            for place, question in enumerate(asked.inputs):
+                asker = _Place(batch, place)
+                batch.tickets.append(
+                    self._hub.ask(name, question, asker, version=version, user=asked.user)
+                )
+        except BaseException:
+            batch.take_back()
+            raise
+
+    def _check_version(self, name: str, application: Application, version: str) -> None:
+        """Whether a query can be pinned to a version.
+
+        Raises:
+            RequestError: it cannot.
+        """
+        if len(application.models) > 1:
+            cause = f"Too many models linked to application {name}"
+        elif not application.models:
+            cause = f"Requested version: {version} cannot be had: no model is linked to {name}"
+        elif version not in self._hub.model_versions(application.models[0]):
+            model = application.models[0]
+            cause = f"Requested version: {version} does not exist for model: {model}"
+        else:
+            return
+        raise clipper.RequestError(clipper.QUERY_ERROR, cause)
+
+    def _update(self, name: str, application: Application, body: bytes) -> Response:
+        try:
+            update = clipper.update(body, application.input_type)
+            taken = self._hub.feedback(name, update)
+        except ServingError as error:
+            return _plain(400, str(error))
+        return _plain(200, f"Feedback received? {int(taken)}")
+
+
+def _plain(status: int, text: str) -> Response:
+    return Response(status, JSON_TYPE, text.encode("utf-8", "replace"))
+
+
+def _target(method: str, path: str) -> _Target | Response:
+    """What a method and path mean, or the 404 or 405 that answers them."""
+    path = path.partition("?")[0]
+    match = _PATH.fullmatch(path)
+    if match is None and path != _METRICS:
+        return json_response(
+            404,
+            {"error": f"no route {path!r}; there are /APPLICATION/predict and /APPLICATION/update"},
+        )
+    expected = "GET" if match is None else "POST"
+    if method != expected:
+        response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})
+        return response._replace(fields=response.fields + f"Allow: {expected}\r\n".encode())
+    if match is None:
+        return _Target("metrics", "")
+    return _Target(match["verb"], urllib.parse.unquote(match["app"]))

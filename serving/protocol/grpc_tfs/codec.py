@@ -1,0 +1,352 @@
+"""Requests and answers of TensorFlow Serving's gRPC services.
+
+In: the bytes of a request; out: which model it means, and a `Query` whose frame goes to a replica as
+it is. Back: a tensors frame of a replica, and what the request asked of it; out: the answer's
+bytes, in pieces. Classify and Regress answer from the same outputs as over REST.
+
+Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.protocol import tfs, tfs_examples
+from serving.protocol.grpc_tfs import fields, tensor_proto
+from serving.protocol.tfs_examples import Example
+from serving.replica import wire
+from serving.values import Buffer, Signature, Tensor
+
+_STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+_SIGNATURE_DEF = "signature_def"
+_MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
+
+
+class Spec(NamedTuple):
+    """Which model is meant."""
+
+    name: str = ""
+    version: str | None = None
+    label: str | None = None
+    signature_name: str = ""
+
+
+class Request(NamedTuple):
+    """A request of any method; what a method does not have is empty."""
+
+    spec: Spec
+    inputs: Mapping[str, memoryview]
+    """TensorProtos by name."""
+    wanted: tuple[str, ...]
+    """Outputs, or members of the metadata; empty: all."""
+    examples: Sequence[Example]
+
+
+class Query(NamedTuple):
+    """One request, ready to be sent to a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+    method: tfs.Method
+    outputs: tuple[str, ...]
+    """Wanted by name; empty: all."""
+
+
+def predict_request(data: bytes) -> Request:
+    """A PredictRequest."""
+    spec, inputs, wanted = Spec(), {}, []
+    for number, kind, _, content in fields.read(memoryview(data)):
+        if kind != fields.BYTES:
+            continue
+        if number == 1:
+            spec = _spec(content)
+        elif number == 2:
+            name, value = fields.entry(content)
+            inputs[name] = value
+        elif number == 3:
+            wanted.append(fields.text(content))
+    return Request(spec, inputs, tuple(wanted), ())
+
+
+def example_request(data: bytes) -> Request:
+    """A ClassificationRequest or a RegressionRequest."""
+    spec, examples = Spec(), list[Example]()
+    for number, kind, _, content in fields.read(memoryview(data)):
+        if kind == fields.BYTES and number == 1:
+            spec = _spec(content)
+        elif kind == fields.BYTES and number == 2:
+            examples = _examples(content)
+    if not examples:
+        raise InvalidRequest("Input is empty.")
+    return Request(spec, {}, (), examples)
+
+
+def spec_request(data: bytes) -> Request:
+    """A GetModelMetadataRequest or a GetModelStatusRequest."""
+    spec, wanted = Spec(), []
+    for number, kind, _, content in fields.read(memoryview(data)):
+        if kind == fields.BYTES and number == 1:
+            spec = _spec(content)
+        elif kind == fields.BYTES and number == 2:
+            wanted.append(fields.text(content))
+    return Request(spec, {}, tuple(wanted), ())
+
+
+class Codec:
+    """Requests and answers of one model version."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self._signature = signature
+        self._rest = tfs.Codec(name, version, signature)
+        self._spec = _spec_message(name, version, tfs.SIGNATURE_NAME)
+        self._inputs = {spec.name: spec for spec in signature.inputs}
+        self._outputs = {spec.name for spec in signature.outputs}
+
+    # Requests
+
+    def query(self, request: Request, method: tfs.Method, timeout_s: float | None) -> Query:
+        """Read a request.
+
+        Raises:
+            InvalidRequest: what is wrong with it.
+        """
+        name = request.spec.signature_name
+        if name not in {"", tfs.SIGNATURE_NAME}:
+            raise InvalidRequest(
+                f'Serving signature key "{name[:100]}" not found '
+                f"(every model has one, {tfs.SIGNATURE_NAME})"
+            )
+        if method == "predict":
+            tensors = self._tensors(request.inputs)
+            self._check_outputs(request.wanted)
+        else:
+            self._rest.check_method(method)
+            tensors = tfs_examples.tensors(request.examples, self._signature)
+        items = self._rest.items(tensors)
+        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
+        return Query(
+            frame,
+            sum(map(len, frame)),
+            wire.Encoding.TENSORS,
+            items,
+            timeout_s,
+            method,
+            request.wanted,
+        )
+
+    def _tensors(self, inputs: Mapping[str, memoryview]) -> list[Tensor]:
+        expected = ",".join(self._inputs)
+        for name in inputs:
+            if name not in self._inputs:
+                raise InvalidRequest(
+                    f"input tensor alias not found in signature: {name[:100]}. "
+                    f"Inputs expected to be in the set {{{expected}}}."
+                )
+        if len(inputs) < len(self._inputs):
+            missing = ",".join(name for name in self._inputs if name not in inputs)
+            raise InvalidRequest(
+                f"input size does not match signature: {len(inputs)}!={len(self._inputs)} "
+                f"len({{{','.join(inputs)}}}) != len({{{expected}}}). Missing: {missing}"
+            )
+        tensors = []
+        for spec in self._signature.inputs:
+            tensor = tensor_proto.tensor(spec.name, inputs[spec.name])
+            if tensor.datatype != spec.datatype:
+                raise InvalidRequest(
+                    f"Expects input {spec.name!r} to be {tfs.type_name(spec.datatype)} but "
+                    f"{tfs.type_name(tensor.datatype)} is provided"
+                )
+            tensors.append(tensor)
+        return tensors
+
+    def _check_outputs(self, wanted: Sequence[str]) -> None:
+        for place, name in enumerate(wanted):
+            if name not in self._outputs:
+                raise InvalidRequest(
+                    f"output tensor alias not found in signature: {name[:100]} Outputs expected to "
+                    f"be in the set {{{','.join(sorted(self._outputs))}}}."
+                )
+            if name in wanted[:place]:
+                raise InvalidRequest(f"duplicate output tensor alias: {name}")
+
+    # Answers
+
+    def answer(self, frame: memoryview, query: Query) -> list[Buffer]:
+        """The answer's bytes, in pieces; some are views of the frame.
+
+        Args:
+            frame: a tensors frame of the replica.
+            query: the one that it answers.
+
+        Raises:
+            PredictionFailed: the model did not return what was asked for.
+        """
+        tensors = wire.decode_frame(frame)
+        if query.method == "predict":
+            return self._predict_response(tensors, query.outputs)
+        if query.method == "classify":
+            result = b"".join(
+                fields.content(1, b"".join(_class(label, score) for label, score in row))
+                for row in self._rest.classifications(tensors)
+            )
+        else:
+            values = np.array(self._rest.regressions(tensors), dtype="<f4")
+            result = b"".join(
+                fields.content(1, b"\x0d" + value.tobytes() if value else b"") for value in values
+            )
+        return [fields.content(1, result) + fields.content(2, self._spec)]
+
+    def _predict_response(self, tensors: Sequence[Tensor], wanted: Sequence[str]) -> list[Buffer]:
+        chosen = tensors
+        if wanted:
+            by_name = {tensor.name: tensor for tensor in tensors}
+            missing = [name for name in wanted if name not in by_name]
+            if missing:
+                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+            chosen = [by_name[name] for name in wanted]
+        pieces: list[Buffer] = []
+        for tensor in chosen:
+            body = tensor_proto.message(tensor)
+            body_bytes = sum(map(len, body))
+            before = fields.string(1, tensor.name) + fields.opening(2, body_bytes)
+            pieces.append(fields.opening(1, len(before) + body_bytes) + before)
+            pieces += body
+        pieces.append(fields.content(2, self._spec))
+        return pieces
+
+    def metadata(self, wanted: Sequence[str]) -> bytes:
+        """A GetModelMetadataResponse.
+
+        Raises:
+            InvalidRequest: something else than the signatures is wanted, or nothing.
+        """
+        for name in wanted:
+            if name != _SIGNATURE_DEF:
+                raise InvalidRequest(
+                    f"Metadata field {name[:100]} is not supported, expected {_SIGNATURE_DEF}"
+                )
+        if not wanted:
+            raise InvalidRequest("GetModelMetadataRequest must specify at least one metadata_field")
+        definition = b"".join(
+            fields.map_entry(field, spec.name, tensor_proto.info_message(spec))
+            for field, specs in ((1, self._signature.inputs), (2, self._signature.outputs))
+            for spec in specs
+        ) + fields.string(3, "tensorflow/serving/predict")
+        signatures = fields.map_entry(1, tfs.SIGNATURE_NAME, definition)
+        any_ = fields.string(1, _MAP_TYPE) + fields.content(2, signatures)
+        spec = _spec_message(self._rest.name, self._rest.version, "")
+        return fields.content(1, spec) + fields.map_entry(2, _SIGNATURE_DEF, any_)
+
+
+def status(versions: Sequence[tuple[str, str]]) -> bytes:
+    """A GetModelStatusResponse; versions that are no numbers are told as 0."""
+    return b"".join(
+        fields.content(
+            1,
+            fields.number(1, _version_number(version) or 0)
+            + fields.number(2, _STATES.get(state, 0))
+            + fields.content(3, b""),
+        )
+        for version, state in versions
+    )
+
+
+def _spec(message: memoryview) -> Spec:
+    spec = Spec()
+    for number, kind, _, content in fields.read(message):
+        if kind != fields.BYTES:
+            continue
+        match number:
+            case 1:
+                spec = spec._replace(name=fields.text(content))
+            case 2:
+                version = 0
+                for inner, inner_kind, value, _ in fields.read(content):
+                    if inner == 1 and inner_kind == fields.VARINT:
+                        version = fields.signed(value)
+                spec = spec._replace(version=str(version), label=None)
+            case 3:
+                spec = spec._replace(signature_name=fields.text(content))
+            case 4:
+                spec = spec._replace(label=fields.text(content), version=None)
+    return spec
+
+
+def _spec_message(name: str, version: str, signature_name: str) -> bytes:
+    number = _version_number(version)
+    given = b"" if number is None else fields.content(2, fields.number(1, number))
+    return fields.string(1, name) + given + fields.string(3, signature_name)
+
+
+def _version_number(version: str) -> int | None:
+    if version.isascii() and version.isdecimal() and len(version) <= 18:
+        return int(version)
+    return None
+
+
+def _class(label: str, score: float) -> bytes:
+    value = b"\x15" + struct.pack("<f", score) if score else b""
+    return fields.content(1, fields.string(1, label) + value)
+
+
+def _examples(message: memoryview) -> list[Example]:
+    """An Input."""
+    found: list[Example] = []
+    context: Example = {}
+    for number, kind, _, content in fields.read(message):
+        if kind != fields.BYTES or number not in {1, 2}:
+            continue
+        found, context = [], {}
+        for inner, inner_kind, _, example in fields.read(content):
+            if inner == 1 and inner_kind == fields.BYTES:
+                found.append(_example(example))
+            elif number == 2 and inner == 2 and inner_kind == fields.BYTES:
+                context = _example(example)
+    return [{**context, **example} for example in found]
+
+
+def _example(message: memoryview) -> Example:
+    features: dict[str, Sequence[Any]] = {}
+    for number, kind, _, content in fields.read(message):
+        if number != 1 or kind != fields.BYTES:
+            continue
+        for inner, inner_kind, _, item in fields.read(content):
+            if inner == 1 and inner_kind == fields.BYTES:
+                name, feature = fields.entry(item)
+                features[name] = _feature(name, feature)
+    return features
+
+
+def _feature(name: str, message: memoryview) -> Sequence[Any]:
+    values: Sequence[Any] = ()
+    for number, kind, _, content in fields.read(message):
+        if kind == fields.BYTES and number in {1, 2, 3}:
+            values = _list(name, number, content)
+    return values
+
+
+def _list(name: str, kind: int, message: memoryview) -> list[Any]:
+    """A BytesList, FloatList or Int64List, packed or not."""
+    values: list[Any] = []
+    for number, wire_type, value, content in fields.read(message):
+        if number != 1:
+            continue
+        if kind == 1:
+            values.append(bytes(content))
+        elif kind == 2:
+            if len(content) % 4:
+                raise InvalidRequest(f"Feature: {name} holds no whole number of floats")
+            values += np.frombuffer(content, dtype="<f4").tolist()
+        elif wire_type == fields.VARINT:
+            values.append(fields.signed(value))
+        else:
+            values += fields.whole_numbers(content).view(np.int64).tolist()
+    return values

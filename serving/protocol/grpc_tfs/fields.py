@@ -1,0 +1,168 @@
+"""Protobuf's wire format by hand: fields of a message, read as views and written as pieces.
+
+In: the bytes of a message; out: its fields with their numbers, in order, contents of strings,
+messages and packed numbers as views. And back. Repeated whole numbers are read and written as
+arrays. Unknown fields are passed over by whoever reads. Pure.
+
+Source: the encoding of Protocol Buffers. A varint holds 7 bits a byte, the least first; negative
+numbers are their two's complement of 64 bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_FIXED = {FIXED64: 8, FIXED32: 4}
+_LONGEST_VARINT = 10
+_LARGEST = 2**64
+
+Field = tuple[int, int, int, memoryview]
+"""Number, wire type, value of a varint or else 0, content of everything else."""
+
+
+def read(message: memoryview) -> Iterator[Field]:
+    """The fields of a message.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    position, end = 0, len(message)
+    while position < end:
+        tag, position = _varint(message, position)
+        number, kind = tag >> 3, tag & 7
+        if not number:
+            raise _malformed("a field has the number 0")
+        if kind == VARINT:
+            value, position = _varint(message, position)
+            yield number, kind, value, message[:0]
+            continue
+        if kind == BYTES:
+            length, position = _varint(message, position)
+        elif kind in _FIXED:
+            length = _FIXED[kind]
+        else:
+            raise _malformed(f"field {number} has the wire type {kind}")
+        if length > end - position:
+            raise _malformed(f"field {number} has {length} bytes, {end - position} are left")
+        yield number, kind, 0, message[position : position + length]
+        position += length
+
+
+def text(content: memoryview) -> str:
+    """The text of a string field.
+
+    Raises:
+        InvalidRequest: it is not UTF-8.
+    """
+    try:
+        return str(content, "utf-8")
+    except UnicodeDecodeError:
+        raise _malformed("a string is not UTF-8") from None
+
+
+def entry(content: memoryview) -> tuple[str, memoryview]:
+    """Key and value of a map's entry; what is absent is empty."""
+    key, value = "", content[:0]
+    for number, kind, _, inner in read(content):
+        if number == 1 and kind == BYTES:
+            key = text(inner)
+        elif number == 2 and kind == BYTES:
+            value = inner
+    return key, value
+
+
+def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
+    """Packed varints, modulo 2**64.
+
+    Raises:
+        InvalidRequest: they are none.
+    """
+    encoded = np.frombuffer(content, dtype=np.uint8)
+    last = encoded < 0x80
+    if encoded.size and not last[-1]:
+        raise _malformed("packed numbers end within one")
+    if last.all():
+        return encoded.astype(np.uint64)
+    stops = np.flatnonzero(last)
+    starts = np.concatenate([[0], stops[:-1] + 1])
+    lengths = stops - starts + 1
+    if lengths.max() > _LONGEST_VARINT:
+        raise _malformed(f"a packed number has more than {_LONGEST_VARINT} bytes")
+    shifts = 7 * (np.arange(encoded.size) - np.repeat(starts, lengths))
+    parts = (encoded & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
+    sums: NDArray[np.uint64] = np.add.reduceat(parts, starts)
+    return sums
+
+
+def packed(values: NDArray[np.integer]) -> bytes:
+    """Whole numbers of any kind as packed varints."""
+    signed = values.dtype.kind == "i"
+    numbers = values.astype(np.int64 if signed else np.uint64).view(np.uint64)
+    if not numbers.size or numbers.max() < 0x80:
+        return numbers.astype(np.uint8).tobytes()
+    left = numbers[:, None] >> (np.arange(_LONGEST_VARINT, dtype=np.uint64) * np.uint64(7))
+    encoded = (left & np.uint64(0x7F)).astype(np.uint8)
+    encoded[:, :-1] |= np.where(left[:, 1:] > 0, 0x80, 0).astype(np.uint8)
+    needed = left > 0
+    needed[:, 0] = True
+    return encoded[needed].tobytes()
+
+
+def varint(value: int) -> bytes:
+    """One whole number of at most 64 bits."""
+    value %= _LARGEST
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def number(field: int, value: int) -> bytes:
+    """A field with a whole number; 0 is its absence."""
+    return varint(field << 3 | VARINT) + varint(value) if value else b""
+
+
+def opening(field: int, content_bytes: int) -> bytes:
+    """What stands before the content of a string, a message or packed numbers."""
+    return varint(field << 3 | BYTES) + varint(content_bytes)
+
+
+def content(field: int, value: bytes) -> bytes:
+    """A field with a message or bytes."""
+    return opening(field, len(value)) + value
+
+
+def string(field: int, value: str) -> bytes:
+    """A field with a text; the empty one is its absence."""
+    return content(field, value.encode()) if value else b""
+
+
+def map_entry(field: int, key: str, value: bytes) -> bytes:
+    """An entry of a map whose values are messages."""
+    return content(field, string(1, key) + content(2, value))
+
+
+def signed(value: int) -> int:
+    """A varint as a number of 64 bits with a sign."""
+    return value - _LARGEST if value >= _LARGEST >> 1 else value
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for place, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value % _LARGEST, position + place + 1
+    raise _malformed("a number does not end")
+
+
+def _malformed(what: str) -> InvalidRequest:
+    return InvalidRequest(f"the message cannot be read: {what}")

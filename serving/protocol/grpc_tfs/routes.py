@@ -1,0 +1,184 @@
+"""What each method of TensorFlow Serving's gRPC services asks of the server.
+
+In: a call, the bytes of its message, and what answers it; out: the bytes of the answer at once, or
+an exchange that answers later. One object per inference, no task. Errors carry the HTTP status that
+says the same; the listener knows gRPC's codes for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, UnknownModel
+from serving.protocol import tfs, tfs_routes
+from serving.protocol.grpc_tfs import codec
+from serving.values import Buffer, ModelId, Signature
+from serving.waiter import Ticket, Waiter
+
+PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
+MODEL_SERVICE = "tensorflow.serving.ModelService"
+SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
+
+_METHODS: dict[str, tfs.Method] = {
+    "Predict": "predict",
+    "Classify": "classify",
+    "Regress": "regress",
+}
+
+
+class Servables(tfs_routes.Names, Protocol):
+    """What the routes need of an engine."""
+
+    def submit(self, model: ModelId, query: codec.Query, waiter: Waiter) -> Ticket:
+        """Take a request; the waiter is called later, never before this returns."""
+        ...
+
+
+class Call(Protocol):
+    """What the listener says of a call."""
+
+    @property
+    def service(self) -> str:
+        """Full name of the service."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """Name of the method."""
+        ...
+
+    @property
+    def timeout_s(self) -> float | None:
+        """From now on; None: the client has no deadline."""
+        ...
+
+
+class Reply(Protocol):
+    """The one answer of a call: one of the two is called, once."""
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        """The message of the answer; its pieces are only borrowed for the call."""
+        ...
+
+    def refuse(self, error: ServingError) -> None:
+        """No answer, and why."""
+        ...
+
+
+class Unimplemented(InvalidRequest):
+    """The method is none of these services."""
+
+    status = 501
+
+
+class _NotFound(InvalidRequest):
+    status = 404
+
+
+class InFlight:
+    """One inference: the waiter of the engine and the exchange of the connection."""
+
+    __slots__ = ("_codec", "_done", "_query", "_reply", "_started_s", "ticket")
+
+    def __init__(
+        self,
+        reply: Reply,
+        model_codec: codec.Codec,
+        query: codec.Query,
+        started_s: float,
+        done: Callable[[int, float], None],
+    ) -> None:
+        self._reply = reply
+        self._codec = model_codec
+        self._query = query
+        self._started_s = started_s
+        self._done = done
+        self.ticket: Ticket
+
+    def answer(self, frame: memoryview) -> None:
+        """The engine has the outputs."""
+        self._reply.send(self._codec.answer(frame, self._query))
+        self._done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        """The engine has none."""
+        self._reply.refuse(error)
+        self._done(error.status, time.monotonic() - self._started_s)
+
+    def cancel(self) -> None:
+        """The client went away."""
+        self.ticket.cancel()
+        self._done(499, time.monotonic() - self._started_s)
+
+
+class TfsGrpcRoutes:
+    """Both services over one engine."""
+
+    def __init__(self, engine: Servables, *, on_done: Callable[[int, float], None]) -> None:
+        self._engine = engine
+        self._on_done = on_done
+        self._codecs: dict[ModelId, tuple[Signature, codec.Codec]] = {}
+
+    def handle(self, call: Call, data: bytes, reply: Reply) -> InFlight | bytes:
+        """Answer at once, or return what will call `reply` later.
+
+        Raises:
+            ServingError: answered with the code of its status.
+        """
+        if call.service == PREDICTION_SERVICE and call.method in _METHODS:
+            return self._infer(_METHODS[call.method], data, call.timeout_s, reply)
+        if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
+            request = codec.spec_request(data)
+            return self._codec(request.spec)[1].metadata(request.wanted)
+        if (call.service, call.method) == (MODEL_SERVICE, "GetModelStatus"):
+            return self._status(codec.spec_request(data).spec)
+        raise Unimplemented(f"no method {call.service}/{call.method} on this server")
+
+    def _infer(
+        self, method: tfs.Method, data: bytes, timeout_s: float | None, reply: Reply
+    ) -> InFlight:
+        started_s = time.monotonic()
+        try:
+            if timeout_s is not None and timeout_s <= 0:
+                raise DeadlineExceeded("call before it arrived")
+            read = codec.predict_request if method == "predict" else codec.example_request
+            request = read(data)
+            model, model_codec = self._codec(request.spec)
+            query = model_codec.query(request, method, timeout_s)
+            flight = InFlight(reply, model_codec, query, started_s, self._on_done)
+            flight.ticket = self._engine.submit(model, query, flight)
+        except ServingError as error:
+            self._on_done(error.status, time.monotonic() - started_s)
+            raise
+        return flight
+
+    def _codec(self, spec: codec.Spec) -> tuple[ModelId, codec.Codec]:
+        version = self._version(spec)
+        try:
+            model, signature = self._engine.resolve(spec.name, version)
+        except UnknownModel:
+            raise _NotFound(tfs_routes.not_found(spec.name, version)) from None
+        known = self._codecs.get(model)
+        if known is None or known[0] is not signature:
+            known = signature, codec.Codec(model.name, model.version, signature)
+            self._codecs[model] = known
+        return model, known[1]
+
+    def _version(self, spec: codec.Spec) -> str | None:
+        if not spec.name:
+            raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
+        if spec.label is None:
+            return spec.version
+        version = self._engine.resolve_label(spec.name, spec.label)
+        if version is None:
+            raise InvalidRequest(f"Unrecognized servable version label: {spec.label}")
+        return version
+
+    def _status(self, spec: codec.Spec) -> bytes:
+        version = self._version(spec)
+        versions = tfs_routes.newest_first(self._engine.versions(spec.name), version)
+        if not versions:
+            raise _NotFound(tfs_routes.no_versions(spec.name, version))
+        return codec.status(versions)

@@ -1,0 +1,250 @@
+"""TensorFlow's TensorProto and a tensor's raw bytes.
+
+In: the bytes of a TensorProto; out: a `Tensor`, whose data are a view where its numbers lie in it
+as they are. And back, in typed fields, as TensorFlow Serving answers: numbers of FP32 and FP64 are
+not copied either way.
+
+Where a typed field has fewer values than the shape has elements, the last one stands for the rest,
+and none at all for zeros; so a message may name a tensor far larger than itself, which is bounded.
+Pure. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest
+from serving.json_tensors import NUMPY
+from serving.protocol.grpc_tfs import fields
+from serving.protocol.tfs_tensors import TYPE_NAMES, byte_strings
+from serving.replica.wire import MAX_RANK
+from serving.values import ITEM_BYTES, Buffer, Tensor, TensorSpec
+
+MAX_TENSOR_BYTES = 64 * 2**20
+"""Of a tensor that is named by fewer values than it has."""
+
+DTYPES: dict[str, int] = {
+    "FP32": 1,
+    "FP64": 2,
+    "INT32": 3,
+    "UINT8": 4,
+    "INT16": 5,
+    "INT8": 6,
+    "BYTES": 7,
+    "INT64": 9,
+    "BOOL": 10,
+    "UINT16": 17,
+    "FP16": 19,
+    "UINT32": 22,
+    "UINT64": 23,
+}
+"""Datatype -> TensorFlow's number of it."""
+_DATATYPES = {number: datatype for datatype, number in DTYPES.items()}
+
+_CONTENT = 4
+_INT, _STRING, _HALF = 7, 8, 13
+_FIELDS: dict[str, int] = {
+    "FP32": 5,
+    "FP64": 6,
+    "INT32": _INT,
+    "UINT8": _INT,
+    "INT16": _INT,
+    "INT8": _INT,
+    "UINT16": _INT,
+    "BYTES": _STRING,
+    "INT64": 10,
+    "BOOL": 11,
+    "FP16": _HALF,
+    "UINT32": 16,
+    "UINT64": 17,
+}
+"""Datatype -> the field of its values."""
+_LARGEST_DIMENSION = 2**40
+
+
+class _Given(NamedTuple):
+    """A TensorProto's fields, by number."""
+
+    dtype: int
+    shape: tuple[int, ...]
+    contents: dict[int, list[memoryview]]
+    varints: dict[int, list[int]]
+
+
+def tensor(name: str, message: memoryview) -> Tensor:
+    """The tensor of a message.
+
+    Raises:
+        InvalidRequest: it is malformed, or of a type that is not known here.
+    """
+    given = _read(name, message)
+    datatype = _DATATYPES.get(given.dtype)
+    if datatype is None:
+        raise InvalidRequest(
+            f"input {name!r}: dtype {given.dtype} is not one of "
+            f"{', '.join(f'{number} ({TYPE_NAMES[known]})' for known, number in DTYPES.items())}"
+        )
+    elements = math.prod(given.shape)
+    if datatype == "BYTES":
+        return Tensor(name, datatype, given.shape, _strings(name, given, elements))
+    raw = given.contents.get(_CONTENT)
+    if raw and raw[-1]:
+        data = raw[-1]
+        if len(data) != elements * ITEM_BYTES[datatype]:
+            raise InvalidRequest(
+                f"input {name!r}: tensor_content has {len(data)} bytes, shape {list(given.shape)} "
+                f"of {TYPE_NAMES[datatype]} takes {elements * ITEM_BYTES[datatype]}"
+            )
+        return Tensor(name, datatype, given.shape, data)
+    return Tensor(name, datatype, given.shape, _values(name, given, datatype, elements))
+
+
+def message(given: Tensor) -> list[Buffer]:
+    """The TensorProto of a tensor, in pieces.
+
+    Raises:
+        PredictionFailed: its BYTES are malformed.
+    """
+    head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
+    field = _FIELDS[given.datatype]
+    if given.datatype == "BYTES":
+        return [head, *[fields.content(field, item) for item in byte_strings(given)]]
+    data: Buffer = given.data
+    if given.datatype not in {"FP32", "FP64", "BOOL"}:  # these lie packed as they are
+        kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
+        data = fields.packed(np.frombuffer(given.data, dtype=kind))
+    if not len(data):
+        return [head]
+    return [head + fields.opening(field, len(data)), data]
+
+
+def shape_message(shape: Sequence[int]) -> bytes:
+    """A TensorShapeProto."""
+    return b"".join([fields.content(2, fields.number(1, length)) for length in shape])
+
+
+def info_message(spec: TensorSpec) -> bytes:
+    """A TensorInfo."""
+    return (
+        fields.string(1, spec.name)
+        + fields.number(2, DTYPES[spec.datatype])
+        + fields.content(3, shape_message(spec.shape))
+    )
+
+
+def _read(name: str, message: memoryview) -> _Given:
+    dtype, shape = 0, memoryview(b"")
+    contents: dict[int, list[memoryview]] = {}
+    varints: dict[int, list[int]] = {}
+    for number, kind, value, content in fields.read(message):
+        if number == 1 and kind == fields.VARINT:
+            dtype = value
+        elif number == 2 and kind == fields.BYTES:
+            shape = content
+        elif kind == fields.VARINT:
+            varints.setdefault(number, []).append(value)
+        else:
+            contents.setdefault(number, []).append(content)
+    return _Given(dtype, _shape(name, shape), contents, varints)
+
+
+def _shape(name: str, message: memoryview) -> tuple[int, ...]:
+    shape: list[int] = []
+    for number, kind, value, content in fields.read(message):
+        if number == 3 and kind == fields.VARINT and value:
+            raise InvalidRequest(f"invalid shape for input {name!r}: its rank is unknown")
+        if number != 2 or kind != fields.BYTES:
+            continue
+        size = 0
+        for inner, inner_kind, inner_value, _ in fields.read(content):
+            if inner == 1 and inner_kind == fields.VARINT:
+                size = fields.signed(inner_value)
+        shape.append(size)
+        if len(shape) > MAX_RANK:
+            raise InvalidRequest(
+                f"invalid shape for input {name!r}: more than {MAX_RANK} dimensions"
+            )
+    if any(not 0 <= size < _LARGEST_DIMENSION for size in shape) or (
+        math.prod(shape) >= _LARGEST_DIMENSION
+    ):
+        raise InvalidRequest(f"invalid shape for input {name!r}: {shape}")
+    return tuple(shape)
+
+
+def _strings(name: str, given: _Given, elements: int) -> bytes:
+    items = given.contents.get(_STRING, [])
+    _check_count(name, len(items), elements, given.shape)
+    last = items[-1] if items else memoryview(b"")
+    missing = elements - len(items)
+    _check_size(name, missing * (4 + len(last)), given.shape)
+    written = [struct.pack("<I", len(item)) + item for item in items]
+    return b"".join(written) + (struct.pack("<I", len(last)) + last) * missing
+
+
+def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
+    """The bytes of typed values, the last one repeated where there are too few."""
+    field, wanted = _FIELDS[datatype], np.dtype(NUMPY[datatype])
+    pieces = given.contents.get(field, [])
+    if datatype in {"FP32", "FP64"}:
+        data = pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+        if len(data) % wanted.itemsize:
+            raise InvalidRequest(f"input {name!r}: {len(data)} bytes are no whole number of values")
+        if len(data) == elements * wanted.itemsize:
+            return data
+        array: NDArray[Any] = np.frombuffer(data, dtype=wanted)
+    else:
+        numbers = [fields.whole_numbers(piece) for piece in pieces]
+        single = np.array(given.varints.get(field, []), dtype=np.uint64)
+        whole = np.concatenate([single, *numbers])
+        array = _narrowed(name, whole, datatype, wanted)
+    _check_count(name, len(array), elements, given.shape)
+    missing = elements - len(array)
+    if missing:
+        _check_size(name, elements * wanted.itemsize, given.shape)
+        last = array[-1] if len(array) else wanted.type(0)
+        array = np.concatenate([array, np.full(missing, last, dtype=wanted)])
+    return array.tobytes()
+
+
+def _narrowed(
+    name: str, whole: NDArray[np.uint64], datatype: str, wanted: np.dtype[Any]
+) -> NDArray[Any]:
+    """Whole numbers in their datatype; nothing is cut off."""
+    if datatype == "BOOL":
+        return np.asarray(whole != 0)
+    if datatype == "FP16":
+        if whole.size and whole.max() >= 2**16:
+            raise _out_of_range(name, datatype)
+        return whole.astype("<u2").view("<f2")
+    if datatype == "UINT64":
+        return whole
+    numbers = whole.view(np.int64)
+    limits = np.iinfo(wanted)
+    if numbers.size and not limits.min <= numbers.min() <= numbers.max() <= limits.max:
+        raise _out_of_range(name, datatype)
+    return numbers.astype(wanted)
+
+
+def _out_of_range(name: str, datatype: str) -> InvalidRequest:
+    return InvalidRequest(f"input {name!r}: a value is out of the range of {TYPE_NAMES[datatype]}")
+
+
+def _check_count(name: str, given: int, elements: int, shape: tuple[int, ...]) -> None:
+    if given > elements:
+        raise InvalidRequest(
+            f"input {name!r}: {given} values are given, shape {list(shape)} takes {elements}"
+        )
+
+
+def _check_size(name: str, size: int, shape: tuple[int, ...]) -> None:
+    if size > MAX_TENSOR_BYTES:
+        raise InvalidRequest(
+            f"input {name!r} of shape {list(shape)} would take {size} bytes, of which the message "
+            f"holds few; at most {MAX_TENSOR_BYTES} are made up"
+        )

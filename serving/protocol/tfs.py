@@ -1,0 +1,439 @@
+"""TensorFlow Serving's REST protocol: predict, classify and regress requests, answers, status, metadata.
+
+In: a request's body; out: a `Query` whose frame goes to a replica as it is. Back: a tensors frame
+of a replica and the method of its request; out: the answer's body. Predict takes rows (`instances`,
+answered by `predictions`) or columns (`inputs`, answered by `outputs`).
+
+Pure: no sockets, no engine. Source: the documentation of TensorFlow Serving's REST API, and what
+its server does where that says less; error texts are its own where clients match on them. Invalid
+input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.protocol import tfs_examples, tfs_tensors
+from serving.protocol.bounded_json import JsonError, read, shown, write
+from serving.protocol.tfs_large import LARGE_JSON_BYTES, large
+from serving.protocol.tfs_tensors import nested
+from serving.replica import wire
+from serving.values import Buffer, Signature, Tensor, TensorSpec
+
+Method = Literal["predict", "classify", "regress"]
+Form = Literal["row", "columnar", "classify", "regress"]
+"""What the answer looks like."""
+
+SIGNATURE_NAME = "serving_default"
+STATES = ("START", "LOADING", "AVAILABLE", "UNLOADING", "END")
+"""Of a model's version, as the status says them."""
+
+_DATA_TYPES: dict[str, str] = {
+    **{name: f"DT_{text.upper()}" for name, text in tfs_tensors.TYPE_NAMES.items()},
+}
+
+
+class Request(NamedTuple):
+    """A body that is a JSON object."""
+
+    document: Mapping[str, Any]
+    infinities: bool
+    """The text holds the token Infinity: an infinite number is meant."""
+
+
+class Query(NamedTuple):
+    """One request, ready to be sent to a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    timeout_s: float | None
+    """The protocol has no time limit of a request: the server's default."""
+    form: Form
+
+
+def request(body: bytes) -> Request:
+    """The object in a body.
+
+    Raises:
+        InvalidRequest: it holds none.
+    """
+    if not body:
+        raise InvalidRequest("JSON Parse error: The document is empty")
+    try:
+        document = read(body, constants=True)
+    except JsonError as error:
+        raise InvalidRequest(f"JSON Parse error: {error}") from None
+    if not isinstance(document, dict):
+        raise InvalidRequest(f"JSON Value: {shown(document)} Is not object")
+    return Request(document, b"Infinity" in body)
+
+
+class Codec:
+    """Requests and answers of one model version."""
+
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
+        self.name = name
+        self.version = version
+        self._signature = signature
+        self._inputs = {spec.name: spec for spec in signature.inputs}
+
+    # Requests
+
+    def query(self, given: Request, method: Method) -> Query:
+        """Read a request.
+
+        Raises:
+            InvalidRequest: what is wrong with it, and where.
+        """
+        self._check_signature_name(given.document)
+        if method == "predict":
+            form, tensors = self._predict(given)
+        else:
+            self.check_method(method)
+            form = method
+            tensors = tfs_examples.tensors(tfs_examples.examples(given.document), self._signature)
+        items = self.items(tensors)
+        frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
+        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
+
+    def large_query(self, body: bytes) -> Query | None:
+        """The query of a large predict request, its numbers left to the replica.
+
+        None where the body is not large, or not one array of numbers for the only input, evenly
+        nested: then it is read by `query`.
+
+        Raises:
+            InvalidRequest: its shape does not fit the model.
+        """
+        specs = self._signature.inputs
+        if len(body) <= LARGE_JSON_BYTES or len(specs) != 1:
+            return None
+        found = large(body, specs[0])
+        if found is None:
+            return None
+        items = self.items([Tensor(specs[0].name, specs[0].datatype, found.shape, b"")])
+        frame_bytes = sum(map(len, found.frame))
+        return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
+
+    def _check_signature_name(self, document: Mapping[str, Any]) -> None:
+        name = document.get("signature_name", "")
+        if not isinstance(name, str):
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} not formatted correctly. 'signature_name' key must "
+                "be a string value."
+            )
+        if name not in {"", SIGNATURE_NAME}:
+            raise InvalidRequest(
+                f'Serving signature name: "{name[:100]}" not found in signature def '
+                f"(every model has one, {SIGNATURE_NAME})"
+            )
+
+    def check_method(self, method: Method) -> None:
+        """Whether the model can be asked by a method.
+
+        Raises:
+            InvalidRequest: it has no output to answer with.
+        """
+        outputs = self._signature.outputs
+        chosen = scores(outputs) if method == "classify" else regressions(outputs)
+        if chosen is None:
+            raise InvalidRequest(
+                f'Expected {method} signature method_name to be "tensorflow/serving/{method}". Was: '
+                f'"tensorflow/serving/predict"; model {self.name!r} has no output of numbers to take'
+            )
+
+    def _predict(self, given: Request) -> tuple[Form, list[Tensor]]:
+        document = given.document
+        if "instances" in document and "inputs" in document:
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} Not formatted correctly expecting only one of "
+                "'inputs' or 'instances' keys to exist"
+            )
+        if "instances" in document:
+            return "row", self._row_tensors(document, given.infinities)
+        if "inputs" in document:
+            return "columnar", self._columnar_tensors(document["inputs"], given.infinities)
+        raise InvalidRequest("Missing 'inputs' or 'instances' key")
+
+    def _row_tensors(self, document: Mapping[str, Any], infinities: bool) -> list[Tensor]:
+        instances = document["instances"]
+        if not isinstance(instances, list):
+            raise InvalidRequest(
+                f"JSON Value: {shown(document)} Excepting 'instances' to be an list/array"
+            )
+        if not instances:
+            raise InvalidRequest(f"JSON Value: {shown(document)} No values in 'instances' array")
+        specs = self._signature.inputs
+        if not _is_named(instances[0]):
+            if len(specs) > 1:
+                raise InvalidRequest(
+                    "instances is a plain list, but expecting list of objects as multiple input "
+                    "tensors required as per tensorinfo_map"
+                )
+            for position, item in enumerate(instances):
+                if _is_named(item):
+                    raise InvalidRequest(
+                        f"Expecting value/list but got object at item {position} of input list"
+                    )
+            spec = specs[0]
+            tensor = tfs_tensors.rows(instances, spec.datatype, None, infinities=infinities)
+            return [Tensor(spec.name, spec.datatype, *tensor)]
+        self._check_keys(instances)
+        return [
+            Tensor(
+                spec.name,
+                spec.datatype,
+                *tfs_tensors.rows(
+                    [item[spec.name] for item in instances],
+                    spec.datatype,
+                    spec.name,
+                    infinities=infinities,
+                ),
+            )
+            for spec in specs
+        ]
+
+    def _check_keys(self, instances: Sequence[Any]) -> None:
+        for position, item in enumerate(instances):
+            if not _is_named(item):
+                raise InvalidRequest(
+                    f"Expecting object but got list at item {position} of input list"
+                )
+            unknown = [name for name in item if name not in self._inputs]
+            if unknown:
+                raise InvalidRequest(
+                    f"Failed to process element: {position} key: {unknown[0][:100]} of 'instances' "
+                    "list. Error: INVALID_ARGUMENT: JSON object: does not have named input: "
+                    f"{unknown[0][:100]}"
+                )
+            if item.keys() != self._inputs.keys():
+                raise InvalidRequest(
+                    f"Failed to process element: {position} of 'instances' list. JSON object: "
+                    f"{shown(item)} keys must be equal to: {','.join(sorted(self._inputs))}"
+                )
+
+    def _columnar_tensors(self, inputs: object, infinities: bool) -> list[Tensor]:
+        specs = self._signature.inputs
+        if not _is_named(inputs):
+            if len(specs) > 1:
+                raise InvalidRequest(
+                    "inputs is a plain value/list, but expecting an object as multiple input "
+                    "tensors required as per tensorinfo_map"
+                )
+            values = {specs[0].name: inputs}
+        else:
+            assert isinstance(inputs, dict)
+            values = inputs
+        tensors = []
+        for spec in specs:
+            if spec.name not in values:
+                raise InvalidRequest(f"Missing named input: {spec.name} in 'inputs' object.")
+            tensor = tfs_tensors.dense(values[spec.name], spec.datatype, infinities=infinities)
+            tensors.append(Tensor(spec.name, spec.datatype, *tensor))
+        return tensors
+
+    def items(self, tensors: Sequence[Tensor]) -> int:
+        """Items along the batch axis, of tensors of all inputs.
+
+        Raises:
+            InvalidRequest: a shape does not fit the signature, or the first dimensions differ.
+        """
+        items: int | None = None
+        for tensor in tensors:
+            spec = self._inputs[tensor.name]
+            if len(tensor.shape) != len(spec.shape) or any(
+                wanted not in (-1, given)
+                for given, wanted in zip(tensor.shape, spec.shape, strict=True)
+            ):
+                raise InvalidRequest(
+                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self.name!r} "
+                    f"takes {list(spec.shape)} (-1: any)"
+                )
+            length = tensor.shape[0] if tensor.shape else 1
+            if items is not None and length != items:
+                raise InvalidRequest(
+                    f"Input tensors must have equal 0th-dimension size: {items} and {length}"
+                )
+            items = length
+        if any(0 in tensor.shape for tensor in tensors):
+            return 1  # nothing to compute, however many items of nothing it names
+        return max(1, items or 0)
+
+    # Answers
+
+    def answer(self, frame: memoryview, form: Form) -> bytes:
+        """The body of an answer.
+
+        Args:
+            frame: a tensors frame of the replica.
+            form: of the request.
+
+        Raises:
+            InvalidRequest: the outputs have no such form: their first dimensions differ.
+            PredictionFailed: the model's outputs are not what they should be.
+        """
+        tensors = wire.decode_frame(frame)
+        if not tensors:
+            raise PredictionFailed("Cannot convert empty tensor map to JSON")
+        match form:
+            case "row":
+                data: dict[str, Any] = {"predictions": _predictions(tensors)}
+            case "columnar" if len(tensors) == 1:
+                data = {"outputs": nested(tensors[0])}
+            case "columnar":
+                data = {"outputs": {tensor.name: nested(tensor) for tensor in tensors}}
+            case "classify":
+                data = {"results": self.classifications(tensors)}
+            case "regress":
+                data = {"results": self.regressions(tensors)}
+        return write(data, constants=True).encode()
+
+    def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
+        """Pairs of label and score, per item.
+
+        Raises:
+            PredictionFailed: the model returned no scores.
+        """
+        score = _named(tensors, scores(self._signature.outputs))
+        rows = nested(score)
+        if len(score.shape) == 1:
+            rows = [[value] for value in rows]
+        label = next((tensor for tensor in tensors if tensor.name == "classes"), None)
+        if label is not None and label.datatype == "BYTES" and label.shape == score.shape:
+            names = nested(label)
+            if len(label.shape) == 1:
+                names = [[name] for name in names]
+        else:
+            names = [[str(place) for place in range(len(row))] for row in rows]
+        return [
+            [[name, value] for name, value in zip(*pair, strict=True)]
+            for pair in zip(names, rows, strict=True)
+        ]
+
+    def regressions(self, tensors: Sequence[Tensor]) -> list[float]:
+        """A number per item.
+
+        Raises:
+            PredictionFailed: the model returned none, or several.
+        """
+        tensor = _named(tensors, regressions(self._signature.outputs))
+        if not tensor.shape or any(length != 1 for length in tensor.shape[1:]):
+            raise PredictionFailed(
+                f"Expected output to be of size [batch], output {tensor.name!r} has "
+                f"{list(tensor.shape)}"
+            )
+        values: list[float] = nested(tensor._replace(shape=tensor.shape[:1]))
+        return values
+
+    # About the model
+
+    def metadata(self) -> dict[str, Any]:
+        """The answer to a question for the model's metadata."""
+        definition = {
+            "inputs": {spec.name: _tensor_info(spec) for spec in self._signature.inputs},
+            "outputs": {spec.name: _tensor_info(spec) for spec in self._signature.outputs},
+            "method_name": "tensorflow/serving/predict",
+            "defaults": {},
+        }
+        return {
+            "model_spec": {"name": self.name, "signature_name": "", "version": self.version},
+            "metadata": {
+                "signature_def": {
+                    "@type": "type.googleapis.com/tensorflow.serving.SignatureDefMap",
+                    "signature_def": {SIGNATURE_NAME: definition},
+                }
+            },
+        }
+
+
+def status(versions: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The answer to a question for a model's status.
+
+    Args:
+        versions: each with one of `STATES`.
+    """
+    return {
+        "model_version_status": [
+            {
+                "version": version,
+                "state": state,
+                "status": {"error_code": "OK", "error_message": ""},
+            }
+            for version, state in versions
+        ]
+    }
+
+
+def scores(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
+    """The output that classify answers with: `scores`, or the only one of numbers per class."""
+    return _chosen(outputs, "scores", (1, 2), ("FP16", "FP32", "FP64"))
+
+
+def regressions(outputs: Sequence[TensorSpec]) -> TensorSpec | None:
+    """The output that regress answers with: `outputs`, or the only one of a number per item."""
+    fitting = [spec for spec in outputs if spec.shape[1:] in {(), (1,), (-1,)}]
+    numbers = tuple(name for name in _DATA_TYPES if name not in {"BYTES", "BOOL"})
+    return _chosen(fitting, "outputs", (1, 2), numbers)
+
+
+def type_name(datatype: str) -> str:
+    """TensorFlow's name of a datatype."""
+    return tfs_tensors.TYPE_NAMES[datatype]
+
+
+def _chosen(
+    outputs: Sequence[TensorSpec], name: str, ranks: tuple[int, ...], datatypes: tuple[str, ...]
+) -> TensorSpec | None:
+    fitting = [spec for spec in outputs if len(spec.shape) in ranks and spec.datatype in datatypes]
+    named = [spec for spec in fitting if spec.name == name]
+    if named:
+        return named[0]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _named(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
+    """The tensor of an output."""
+    for tensor in tensors:
+        if spec is not None and tensor.name == spec.name:
+            return tensor
+    raise PredictionFailed(f"the model returned no output {spec.name if spec else ''!r}")
+
+
+def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
+    """The outputs item by item; objects where there are several outputs."""
+    count = None
+    for tensor in tensors:
+        if not tensor.shape:
+            raise InvalidRequest(f"Tensor name: {tensor.name} has no shape information")
+        if count is not None and tensor.shape[0] != count:
+            raise InvalidRequest(
+                f"Tensor name: {tensor.name} has inconsistent batch size: {tensor.shape[0]} "
+                f"expecting: {count}"
+            )
+        count = tensor.shape[0]
+    columns = [nested(tensor) for tensor in tensors]
+    if len(columns) == 1:
+        only: list[Any] = columns[0]
+        return only
+    names = [tensor.name for tensor in tensors]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _is_named(value: object) -> bool:
+    """Whether a value is an object of tensors by name."""
+    return isinstance(value, dict) and not tfs_tensors.is_b64(value)
+
+
+def _tensor_info(spec: TensorSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "dtype": _DATA_TYPES[spec.datatype],
+        "tensor_shape": {
+            "dim": [{"size": str(length), "name": ""} for length in spec.shape],
+            "unknown_rank": False,
+        },
+    }

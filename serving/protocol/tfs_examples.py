@@ -1,0 +1,185 @@
+"""Examples of TensorFlow Serving's classify and regress requests as input tensors.
+
+In: the objects of `examples` and the optional `context`, features by name; out: the tensors that a
+model's signature takes. A feature feeds the input of its name. A model that takes serialized
+examples instead, one BYTES per item, gets each as a `tf.Example`, whose protobuf form is written
+here by hand: it is three nested messages.
+
+Pure. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from serving.errors import InvalidRequest
+from serving.protocol import tfs_tensors
+from serving.protocol.bounded_json import shown
+from serving.protocol.flat_items import item_shape
+from serving.values import Signature, Tensor, TensorSpec
+
+Example = Mapping[str, Sequence[Any]]
+"""Values by feature; all of one feature are of one kind (bytes, int or float)."""
+
+_KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
+_INT64 = range(-(2**63), 2**63)
+
+
+def examples(document: Mapping[str, Any]) -> list[Example]:
+    """The examples of a request, each with the context's features.
+
+    Raises:
+        InvalidRequest: there are none, or a feature is none.
+    """
+    context: Example = {}
+    if "context" in document:
+        context = _example(document["context"])
+    if "examples" not in document:
+        raise InvalidRequest(
+            f"JSON Value: {shown(document)} When method is classify, key 'examples' is expected "
+            "and was not found"
+        )
+    listed = document["examples"]
+    if not isinstance(listed, list):
+        raise InvalidRequest(
+            f"JSON Value: {shown(document)} Expecting 'examples' value to be an list/array"
+        )
+    if not listed:
+        raise InvalidRequest(f"JSON Value: {shown(document)} 'examples' value is an empty array")
+    return [{**context, **_example(item)} for item in listed]
+
+
+def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
+    """The model's inputs for these examples.
+
+    Raises:
+        InvalidRequest: a feature is missing, or does not fit its input.
+    """
+    if _takes_serialized(listed, signature):
+        spec = signature.inputs[0]
+        data = [serialized(example) for example in listed]
+        flat = tfs_tensors.flat_bytes(data, "BYTES", infinities=True)
+        return [Tensor(spec.name, "BYTES", (len(data),), flat)]
+    return [_column(listed, spec) for spec in signature.inputs]
+
+
+def serialized(example: Example) -> bytes:
+    """A `tf.Example`: features=1 {feature=1 map<string, Feature>}; a Feature is bytes_list=1, float_list=2 or
+    int64_list=3, each with value=1, numbers packed.
+    """
+    entries = []
+    for name, values in example.items():
+        if not values:
+            feature = b""
+        elif isinstance(values[0], bytes):
+            feature = _message(1, b"".join(_message(1, value) for value in values))
+        elif isinstance(values[0], float):
+            feature = _message(2, _message(1, struct.pack(f"<{len(values)}f", *values)))
+        else:
+            feature = _message(3, _message(1, b"".join(_varint(value) for value in values)))
+        entries.append(_message(1, _message(1, name.encode()) + _message(2, feature)))
+    return _message(1, b"".join(entries))
+
+
+def _takes_serialized(listed: Sequence[Example], signature: Signature) -> bool:
+    if len(signature.inputs) != 1 or signature.inputs[0].datatype != "BYTES":
+        return False
+    return len(signature.inputs[0].shape) == 1 and signature.inputs[0].name not in listed[0]
+
+
+def _example(value: object) -> Example:
+    if not isinstance(value, dict):
+        raise InvalidRequest(
+            f"Example must be JSON object but got JSON {tfs_tensors.json_type(value)}"
+        )
+    return {name: _feature(name, content) for name, content in value.items()}
+
+
+def _feature(name: str, content: object) -> list[Any]:
+    if not _is_text(name):
+        raise InvalidRequest("A feature's name has half a surrogate pair, which no text holds")
+    values = [_value(name, item) for item in (content if isinstance(content, list) else [content])]
+    kinds = {type(value) for value in values}
+    if kinds == {int, float}:  # 1 among 0.5 and 2.5 is a float, whatever it was written like
+        return [float(value) for value in values]
+    if len(kinds) > 1:
+        raise InvalidRequest(
+            f"Unexpected element type in feature: {name} expecting type: "
+            f"{_KIND_NAMES[type(values[0])]}"
+        )
+    return values
+
+
+def _value(name: str, item: object) -> bytes | int | float:
+    if isinstance(item, dict) and tfs_tensors.is_b64(item):
+        return tfs_tensors.decoded(item)
+    if isinstance(item, dict | list) or item is None:
+        raise InvalidRequest(
+            f"Feature: {name} has element with unexpected JSON type: {tfs_tensors.json_type(item)}"
+        )
+    if isinstance(item, str):
+        if not _is_text(item):
+            raise InvalidRequest(f"Feature: {name} has half a surrogate pair, which no text holds")
+        return item.encode()
+    if isinstance(item, float):
+        tfs_tensors.check(item, "FP32")
+        return item
+    assert isinstance(item, int)
+    if item not in _INT64:
+        raise InvalidRequest(f"Feature: {name} has uint64 element. Only int64 is supported.")
+    return int(item)
+
+
+def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
+    """One input of all examples."""
+    flat: list[Any] = []
+    length: int | None = None
+    for example in listed:
+        if spec.name not in example:
+            raise InvalidRequest(
+                f"Feature: {spec.name} (data type: {tfs_tensors.TYPE_NAMES[spec.datatype]}) is "
+                "required but could not be found."
+            )
+        values = example[spec.name]
+        if length is not None and len(values) != length:
+            raise InvalidRequest(
+                f"Feature: {spec.name} has {len(values)} values in one example and {length} in "
+                "another"
+            )
+        length = len(values)
+        for value in values:
+            if spec.datatype == "BOOL" and isinstance(value, int) and value in {0, 1}:
+                flat.append(bool(value))
+                continue
+            tfs_tensors.check(_as_text(value), spec.datatype)
+            flat.append(value)
+    shape = (len(listed), *item_shape(spec, length or 0))
+    data = tfs_tensors.flat_bytes(flat, spec.datatype, infinities=True)
+    return Tensor(spec.name, spec.datatype, shape, data)
+
+
+def _as_text(value: object) -> object:
+    """Bytes as they may be shown in an error's text."""
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text can be written in UTF-8."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    """A field whose value has a length: wire type 2."""
+    return _varint(field << 3 | 2) + _varint(len(content)) + content

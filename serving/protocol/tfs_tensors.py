@@ -1,0 +1,352 @@
+"""Tensors between TensorFlow Serving's JSON and raw bytes.
+
+In: a JSON value (a scalar or evenly nested arrays; bytes as `{"b64": text}`) and a datatype; out: a
+shape and little-endian, row-major bytes. And back. What is even and of one kind is converted all at
+once by numpy; the rest is walked element by element, to say where it is wrong in TensorFlow
+Serving's own words. Nesting is bounded by `bounded_json`.
+
+Pure. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.json_tensors import NUMPY
+from serving.protocol.bounded_json import shortest, shown
+from serving.values import Tensor
+
+TYPE_NAMES: dict[str, str] = {
+    "BOOL": "bool",
+    "UINT8": "uint8",
+    "UINT16": "uint16",
+    "UINT32": "uint32",
+    "UINT64": "uint64",
+    "INT8": "int8",
+    "INT16": "int16",
+    "INT32": "int32",
+    "INT64": "int64",
+    "FP16": "half",
+    "FP32": "float",
+    "FP64": "double",
+    "BYTES": "string",
+}
+"""Datatype -> TensorFlow's name of it."""
+
+_PYTHON_TYPES: dict[str, frozenset[type]] = {
+    "b": frozenset({bool}),
+    "u": frozenset({int}),
+    "i": frozenset({int}),
+    "f": frozenset({int, float}),
+}
+"""Kind of a numpy type -> what JSON's parser makes of values that may stand for it."""
+
+_JSON_TYPES = {
+    type(None): "Null",
+    dict: "Object",
+    list: "Array",
+    str: "String",
+    int: "Number",
+    float: "Number",
+}
+
+
+class Dense(NamedTuple):
+    """A tensor without its name."""
+
+    shape: tuple[int, ...]
+    data: bytes
+
+
+def json_type(value: object) -> str:
+    """A JSON type by the name that TensorFlow Serving and Clipper give it."""
+    return str(value) if isinstance(value, bool) else _JSON_TYPES[type(value)]
+
+
+def is_b64(value: object) -> bool:
+    """Whether a value stands for bytes in base64."""
+    return isinstance(value, dict) and value.keys() == {"b64"} and isinstance(value["b64"], str)
+
+
+def dense(value: object, datatype: str, *, infinities: bool) -> Dense:
+    """A whole tensor: a scalar or nested arrays.
+
+    Args:
+        value: from the parser.
+        datatype: of the model's input.
+        infinities: the text holds the token Infinity; without it, an infinite number was too large.
+
+    Raises:
+        InvalidRequest: which element does not fit, and where.
+    """
+    quick = _at_once(value, datatype)
+    if quick is not None:
+        _check_finite(quick, infinities=infinities)
+        return Dense(quick.shape, quick.tobytes())
+    shape = _shape_of(value)
+    flat: list[Any] = []
+    _walk(value, 0, shape, datatype, flat)
+    return Dense(shape, flat_bytes(flat, datatype, infinities=infinities))
+
+
+def rows(values: Sequence[object], datatype: str, key: str | None, *, infinities: bool) -> Dense:
+    """The rows of one input, all of one shape, as a tensor with one more dimension.
+
+    Args:
+        values: at least one.
+        datatype: of the model's input.
+        key: the input's name where the rows are objects, for the errors' texts.
+        infinities: see `dense`.
+
+    Raises:
+        InvalidRequest: the row that is wrong.
+    """
+    quick = _at_once(list(values), datatype)
+    if quick is not None:
+        _check_finite(quick, infinities=infinities)
+        return Dense(quick.shape, quick.tobytes())
+    flat: list[Any] = []
+    first: tuple[int, ...] | None = None
+    for position, value in enumerate(values):
+        try:
+            shape = _shape_of(value)
+            _walk(value, 0, shape, datatype, flat)
+            first = shape if first is None else first
+            if math.prod(shape) != math.prod(first):
+                raise InvalidRequest(
+                    f"Expecting tensor size: {math.prod(first)} but got: {math.prod(shape)}"
+                )
+            if shape != first:
+                raise InvalidRequest(
+                    f"Expecting shape {_shown_shape(first)} but got: {_shown_shape(shape)}"
+                )
+        except InvalidRequest as error:
+            where = f"element: {position}" + ("" if key is None else f" key: {key}")
+            raise InvalidRequest(
+                f"Failed to process {where} of 'instances' list. Error: INVALID_ARGUMENT: {error}"
+            ) from None
+    return Dense((len(values), *(first or ())), flat_bytes(flat, datatype, infinities=infinities))
+
+
+def flat_bytes(values: list[Any], datatype: str, *, infinities: bool) -> bytes:
+    """The bytes of elements that were checked one by one, or of text and bytes for BYTES.
+
+    Raises:
+        InvalidRequest: a float is too large for the datatype, a text cannot be written in UTF-8.
+    """
+    if datatype == "BYTES":
+        return b"".join(struct.pack("<I", len(text)) + text for text in map(_encoded, values))
+    array = _converted(values, np.dtype(NUMPY[datatype]))
+    _check_finite(array, infinities=infinities)
+    return array.tobytes()
+
+
+def check(value: object, datatype: str) -> None:
+    """Whether one element may stand for a value of the datatype.
+
+    Raises:
+        InvalidRequest: it may not.
+    """
+    if datatype == "BYTES":
+        fits = isinstance(value, str | bytes)
+    else:
+        wanted = np.dtype(NUMPY[datatype])
+        fits = type(value) in _PYTHON_TYPES[wanted.kind]
+        if fits and wanted.kind in "iu":
+            limits = np.iinfo(wanted)
+            fits = limits.min <= value <= limits.max  # type: ignore[operator]  # an int
+        elif fits and wanted.kind == "f" and not _lossless(value, wanted):
+            raise _lossy(value, datatype)
+    if not fits:
+        raise InvalidRequest(
+            f"JSON Value: {shown(value)} Type: {json_type(value)} "
+            f"is not of expected type: {TYPE_NAMES[datatype]}"
+        )
+
+
+def decoded(value: dict[str, str]) -> bytes:
+    """The bytes of a `{"b64": text}`; padding may be missing.
+
+    Raises:
+        InvalidRequest: it is no base64.
+    """
+    text = "".join(value["b64"].split())
+    try:
+        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("Unable to base64 decode") from None
+
+
+def nested(tensor: Tensor) -> Any:
+    """A tensor as JSON values: nested lists, or a scalar.
+
+    Bytes whose tensor's name ends in `_bytes` become objects in base64, others text.
+
+    Raises:
+        PredictionFailed: the model's BYTES are malformed, or are no text where text is due.
+    """
+    if tensor.datatype == "BYTES":
+        elements = byte_strings(tensor)
+        values = np.empty(len(elements), dtype=object)
+        if tensor.name.endswith("_bytes"):
+            values[:] = [{"b64": base64.b64encode(item).decode()} for item in elements]
+        else:
+            values[:] = [_text(item, tensor.name) for item in elements]
+        return values.reshape(tensor.shape).tolist()
+    array: NDArray[Any] = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+    if array.dtype.kind == "f":
+        array = shortest(array)
+    return array.reshape(tensor.shape).tolist()
+
+
+def byte_strings(tensor: Tensor) -> list[bytes]:
+    """The elements of a BYTES tensor.
+
+    Raises:
+        PredictionFailed: they are not as many as the shape says, or cut off.
+    """
+    data, position, found = bytes(tensor.data), 0, []
+    while position + 4 <= len(data):
+        (length,) = struct.unpack_from("<I", data, position)
+        position += 4 + length
+        found.append(data[position - length : position])
+    if position != len(data) or len(found) != math.prod(tensor.shape):
+        raise PredictionFailed(
+            f"the model's output {tensor.name!r} does not hold the {math.prod(tensor.shape)} texts "
+            f"that its shape {list(tensor.shape)} says"
+        )
+    return found
+
+
+def _text(item: bytes, name: str) -> str:
+    try:
+        return item.decode()
+    except UnicodeDecodeError:
+        raise PredictionFailed(
+            f"the model's output {name!r} holds bytes that are not UTF-8; an output whose name ends "
+            "in _bytes is sent in base64"
+        ) from None
+
+
+def _at_once(value: object, datatype: str) -> NDArray[Any] | None:
+    """Even numbers of the right kind as an array; None where a closer look is needed."""
+    if datatype == "BYTES" or not isinstance(value, list):
+        return None
+    # As objects first: numpy would take true for 1, "1" for a text of the longest one's length.
+    objects = np.array(value, dtype=object)
+    wanted = np.dtype(NUMPY[datatype])
+    if not set(map(type, objects.ravel().tolist())) <= _PYTHON_TYPES[wanted.kind]:
+        return None
+    try:
+        if wanted.kind not in "iu":
+            array = _converted(objects, wanted)
+            return None if _overflows(objects, array) else array
+        wide = objects.astype(np.uint64 if wanted == np.uint64 else np.int64)
+    except OverflowError:
+        return None
+    limits = np.iinfo(wanted)
+    if wide.size and (wide.min() < limits.min or wide.max() > limits.max):
+        return None
+    return wide.astype(wanted)
+
+
+def _converted(values: Any, wanted: np.dtype[Any]) -> NDArray[Any]:
+    with np.errstate(over="ignore"):  # what overflows is told from what was infinite by the caller
+        array: NDArray[Any] = np.array(values, dtype=np.float64 if wanted.kind == "f" else wanted)
+        return array.astype(wanted)
+
+
+def _overflows(objects: NDArray[np.object_], array: NDArray[Any]) -> bool:
+    """Whether a finite number became an infinite one."""
+    if array.dtype.kind != "f" or not array.size:
+        return False
+    wide = np.abs(objects.astype(np.float64))
+    return bool((np.isfinite(wide) & (wide > float(np.finfo(array.dtype).max))).any())
+
+
+def _check_finite(array: NDArray[Any], *, infinities: bool) -> None:
+    if not infinities and array.dtype.kind == "f" and np.isinf(array).any():
+        raise InvalidRequest("JSON Parse error: Number too big to be stored in double.")
+
+
+def _lossless(value: Any, wanted: np.dtype[Any]) -> bool:
+    """Whether a number stays finite where it was."""
+    try:
+        return not math.isfinite(value) or abs(float(value)) <= float(np.finfo(wanted).max)
+    except OverflowError:
+        return False
+
+
+def _lossy(value: object, datatype: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"Cannot convert JSON value: {shown(value)} to {TYPE_NAMES[datatype]} "
+        "without loss of precision."
+    )
+
+
+def _shape_of(value: object) -> tuple[int, ...]:
+    """The shape that the first elements tell."""
+    shape = []
+    while isinstance(value, list):
+        shape.append(len(value))
+        if not value:
+            break
+        value = value[0]
+    return tuple(shape)
+
+
+def _walk(
+    value: object, level: int, shape: tuple[int, ...], datatype: str, flat: list[Any]
+) -> None:
+    """Append the elements in order, each checked; TensorFlow Serving's words where it is uneven."""
+    if not isinstance(value, list):
+        if level != len(shape):
+            raise InvalidRequest(
+                f"JSON Value: {shown(value)} found at incorrect level: {level + 1} in the JSON DOM. "
+                f"Expected at level: {len(shape)}"
+            )
+        if datatype == "BYTES" and isinstance(value, dict):
+            if not is_b64(value):
+                raise InvalidRequest(
+                    f"JSON Value: {shown(value)} not formatted correctly for base64 data"
+                )
+            flat.append(decoded(value))
+            return
+        check(value, datatype)
+        flat.append(value)
+        return
+    if level >= len(shape):
+        raise InvalidRequest(
+            f"Encountered list at unexpected level: {level} expected < {len(shape)}"
+        )
+    if len(value) != shape[level]:
+        raise InvalidRequest(
+            f"Encountered list at unexpected size: {len(value)} at level: {level} "
+            f"expected size: {shape[level]}"
+        )
+    for item in value:
+        _walk(item, level + 1, shape, datatype, flat)
+
+
+def _encoded(text: str | bytes) -> bytes:
+    if isinstance(text, bytes):
+        return text
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"JSON Value: {shown(text)} has half a surrogate pair, which no text holds"
+        ) from None
+
+
+def _shown_shape(shape: tuple[int, ...]) -> str:
+    return f"[{','.join(map(str, shape))}]"

@@ -1,0 +1,208 @@
+"""A hub of Clipper's applications in memory: its true semantics, models that run in the loop's own thread.
+
+A query without linked models is answered by the default output at once; one whose model does not
+answer in time, at its SLO.
+"""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+from typing import Any, NamedTuple
+
+from serving import models as kinds
+from serving import zoo
+from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.protocol.clipper_catalogue import Container
+from serving.values import ModelId
+from tests.fakes.servables import arrays_of, frame_of
+
+NO_MODELS = "No connected models found for query"
+TOO_LATE = "Failed to retrieve a prediction response within the specified latency SLO"
+
+
+@dataclasses.dataclass
+class App:
+    name: str
+    input_type: str
+    default_output: str
+    latency_slo_s: float
+    models: list
+    policy: str = "fixed"
+
+
+class Result(NamedTuple):
+    query_id: int
+    output: Any
+    is_default: bool = False
+    explanation: str | None = None
+    confidence: float | None = None
+    is_suspicious: bool = False
+
+
+class Function:
+    """A model that is a function of arrays."""
+
+    def __init__(self, signature, predict_batch):
+        self.signature = signature
+        self.predict_batch = predict_batch
+
+
+class _Asked:
+    """One query: the ticket, and its timer."""
+
+    def __init__(self, hub, application, asker):
+        self._asker = asker
+        self._id = next(hub.query_ids)
+        self.cancelled = False
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(application.latency_slo_s, self.default, TOO_LATE)
+
+    def answer(self, frame):
+        self._once(Result(self._id, memoryview(frame)))
+
+    def default(self, explanation):
+        self._once(Result(self._id, None, True, explanation))
+
+    def _once(self, result):
+        if not self.cancelled:
+            self.cancel()
+            self._asker.answered(result)
+
+    def cancel(self):
+        self.cancelled = True
+        self._timer.cancel()
+
+
+class FakeHub:
+    """Implements `Applications`, `Catalogue` and `Containers`."""
+
+    def __init__(self):
+        self.apps = {}
+        self.records = {}
+        self.current = {}
+        self.running = {}
+        self.delays_s = {}
+        self.updates = []
+        self.asked = []
+        self.query_ids = itertools.count()
+        self.fail_with = None
+        self.start_error = None
+
+    def run(self, name, version, signature, function, replicas=1):
+        """A model of a test, as if its containers had been started."""
+        self.running[name, version] = (Function(signature, function), replicas)
+
+    # Applications
+
+    def application(self, name):
+        return self.apps.get(name)
+
+    def model_versions(self, model):
+        return [version for name, version in self.records if name == model]
+
+    def ask(self, application, question, asker, *, version, user):
+        if self.fail_with is not None:
+            raise self.fail_with
+        app = self.apps[application]
+        loop = asyncio.get_running_loop()
+        self.asked.append((application, version, user))
+        if not app.models:
+            asked = _Asked(self, app, asker)
+            loop.call_soon(asked.default, NO_MODELS)
+            return asked
+        name = app.models[0]
+        version = version or self.current[name]
+        model, replicas = self.running.get((name, version), (None, 0))
+        if not replicas:
+            return _Asked(self, app, asker)
+        query = question.query(model.signature)
+        asked = _Asked(self, app, asker)
+
+        def work():
+            outputs = model.predict_batch(arrays_of(query.frame))
+            asked.answer(frame_of(outputs, model.signature.outputs))
+
+        loop.call_later(self.delays_s.get(name, 0.0), work)
+        return asked
+
+    def feedback(self, application, update):
+        if update.label == "nonsense":
+            raise InvalidRequest("label: 'nonsense' is no class")
+        self.updates.append((application, update))
+        return bool(self.apps[application].models)
+
+    # Catalogue
+
+    def applications(self):
+        return list(self.apps.values())
+
+    def add_application(self, name, *, input_type, default_output, latency_slo_s, policy, options):
+        if policy not in {"fixed", "exp3"}:
+            raise InvalidSettings(f"policy = {policy!r}, expected one of fixed, exp3")
+        self.apps[name] = App(name, input_type, default_output, latency_slo_s, [], policy)
+
+    def delete_application(self, name):
+        del self.apps[name]
+
+    def link(self, application, models):
+        self.apps[application].models += models
+
+    def unlink(self, application, models):
+        for model in models:
+            self.apps[application].models.remove(model)
+
+    def models(self):
+        return list(self.records.values())
+
+    def current_version(self, name):
+        return self.current.get(name)
+
+    def add_model(self, model):
+        self.records[model.name, model.version] = model
+        self.current[model.name] = model.version
+
+    def set_current_version(self, name, version):
+        assert (name, version) in self.records
+        self.current[name] = version
+
+    def delete_model(self, name, version):
+        self.records[name, version] = self.records[name, version]._replace(is_valid=False)
+
+    def containers(self):
+        return [
+            Container(name, version, replica, self.records[name, version].input_type)
+            for (name, version), (_, replicas) in self.running.items()
+            for replica in range(replicas)
+            if (name, version) in self.records
+        ]
+
+    def selection_state(self, application, user):
+        return json.dumps({"application": application, "user": user})
+
+    # Containers
+
+    async def start(self, model, *, container, input_type, replicas, batch_size):
+        if model in self.running:
+            raise InvalidRequest(f"model {model.name}:{model.version} runs already")
+        if self.start_error is not None:
+            raise self.start_error
+        try:
+            card = zoo.find(container)
+        except UnknownModel as error:
+            raise ModelLoadFailed(container, str(error)) from None
+        loaded = kinds.load(card.kind, card.path, threads=1)
+        await asyncio.sleep(0)
+        self.running[model] = (loaded, replicas)
+
+    async def resize(self, model, replicas):
+        if model not in self.running:
+            raise UnknownModel(model.name, tuple(name for name, _ in self.running), model.version)
+        self.running[model] = (self.running[model][0], replicas)
+
+    async def stop(self, models):
+        for model in models:
+            self.running.pop(model, None)
+
+    def count(self, model):
+        return self.running.get(ModelId(*model), (None, 0))[1]

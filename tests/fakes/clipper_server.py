@@ -1,0 +1,96 @@
+"""Clipper's three protocols over a hub in memory: in a thread of a test, or as a program.
+
+    python -m tests.fakes.clipper_server [--port N] [--admin-port N]
+
+The program says where it listens in one line, as `python -m serving` does, and ends on SIGTERM.
+"""
+
+import argparse
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import random
+import signal
+import sys
+import threading
+
+from aiohttp import web
+
+from serving.metrics.clipper_metrics import Registry
+from serving.protocol.clipper_containers import operate
+from serving.protocol.clipper_management import dispatch
+from serving.protocol.clipper_routes import ClipperRoutes
+from serving.protocol.http import Listener
+from tests.fakes.clipper_hub import FakeHub
+
+
+async def _handle(request):
+    hub, body = request.app[HUB], await request.read()
+    reply = dispatch(hub, request.path, body) or await operate(hub, request.path, body)
+    if reply is None:
+        return web.Response(status=404, text=f"no command {request.path}")
+    return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+
+
+HUB = web.AppKey("hub", FakeHub)
+
+
+@contextlib.asynccontextmanager
+async def serving(hub, port=0, admin_port=0):
+    """Both ports; yields their numbers."""
+    routes = ClipperRoutes(hub, metrics=Registry(random.Random(0)), on_done=lambda *_: None)
+    listener = Listener(routes, max_body_bytes=2**20, idle_s=60.0, request_s=60.0)
+    server = await asyncio.get_running_loop().create_server(listener.protocol, "127.0.0.1", port)
+    application = web.Application()
+    application[HUB] = hub
+    application.router.add_route("*", "/admin/{command}", _handle)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", admin_port).start()
+    try:
+        yield server.sockets[0].getsockname()[1], runner.addresses[0][1]
+    finally:
+        server.close()
+        listener.close()
+        await runner.cleanup()
+
+
+@contextlib.contextmanager
+def in_thread(hub):
+    """The server in a thread; yields (query port, management port)."""
+    started = concurrent.futures.Future()
+    stop = asyncio.Event()
+
+    async def serve():
+        async with serving(hub) as ports:
+            started.set_result((asyncio.get_running_loop(), ports))
+            await stop.wait()
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    loop, ports = started.result(20)
+    try:
+        yield ports
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(20)
+    assert not thread.is_alive()
+
+
+async def _main(port, admin_port):
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with serving(FakeHub(), port, admin_port) as (query, admin):
+        facts = {"event": "ready", "host": "127.0.0.1", "port": query, "admin_port": admin}
+        sys.stdout.write(json.dumps(facts) + "\n")
+        sys.stdout.flush()
+        await stop.wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--admin-port", type=int, default=0)
+    arguments = parser.parse_args()
+    asyncio.run(_main(arguments.port, arguments.admin_port))
