@@ -32,6 +32,10 @@ def parser() -> argparse.ArgumentParser:
         "--model", required=True, metavar="NAME|FILE", help="a bundled model, or a model file"
     )
     options.add_argument(
+        "--kind",
+        help="kind of the model where its file does not tell, such as command (docs/models.md)",
+    )
+    options.add_argument(
         "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
     )
     options.add_argument(
@@ -81,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        card = zoo.find(arguments.model)
+        card = zoo.find(arguments.model, kind=arguments.kind)
     except (InvalidSettings, UnknownModel) as error:
         sys.stderr.write(f"python -m serving: {error}\n")
         return 2

@@ -211,7 +211,7 @@ class Engine:
             ServingError: it cannot be served under these settings; nothing is left running.
         """
         try:
-            await self._home.open(self.card.kind)
+            await self._home.open(self.card.kind, self.card.program)
             await self._pool.open()
         except BaseException:
             await self.close()

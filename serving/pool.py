@@ -289,7 +289,8 @@ class Pool:
                 return
             if isinstance(outcome, Signature):
                 member.state = "ready"
-                member.ready.set_result(outcome)
+                reads_json = "json" in replica.features
+                member.ready.set_result(dataclasses.replace(outcome, reads_json=reads_json))
             else:
                 member.ready.set_exception(outcome)
 

@@ -3,8 +3,8 @@
 In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica
 as it is. Back: a tensors frame from a replica and the `Wanted` of its request; out: the answer's
 head fields and body. A binary request's JSON header is parsed once per distinct header: clients
-repeat it with every request. Large JSON tensors are left to the replica; here only their skeleton
-is read.
+repeat it with every request. Large JSON tensors are left to the replica, where it can read them; then
+only their skeleton is read here.
 
 Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error
 texts follow Triton's where clients match on them. Invalid input raises `InvalidRequest`.
@@ -240,7 +240,7 @@ class Codec:
         return (1, *inner)
 
     def _json_query(self, body: bytes) -> Query:
-        if len(body) > LARGE_JSON_BYTES:
+        if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
             large = self._large_json_query(body)
             if large is not None:
                 return large
