@@ -75,7 +75,8 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
     settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
     folder = folder_of(settings)
     if folder.exists():
-        raise StudyExists(folder.name)
+        instead = "a comparison cannot be gone on with; choose another --study"
+        raise StudyExists(str(folder.path), instead)
     with resumable(None), bench_of(settings) as bench:
         arena, payloads, served = prepared(bench, settings, card, terminal)
         for sampler in order.samplers:
