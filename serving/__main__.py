@@ -1,6 +1,7 @@
 """`python -m serving`: serve one model.
 
-Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use.
+Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use: an option, a
+setting, or a model that is not there.
 """
 
 from __future__ import annotations
@@ -11,21 +12,29 @@ import gc
 import pathlib
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 import yaml
 
 from serving import __version__, zoo
-from serving.errors import InvalidSettings, ServingError, UnknownModel
+from serving.errors import InvalidSettings, ServingError
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong and end with 2."""
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """The command's options."""
-    options = argparse.ArgumentParser(
+    options = _Parser(
         prog="python -m serving", description="Serve one model over the Open Inference Protocol v2."
     )
     options.add_argument(
@@ -47,7 +56,11 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
     options.add_argument("--port", type=int, help="query port (default 8000; 0: a free one)")
-    options.add_argument("--admin-port", type=int, help="admin port (default 8002; 0: a free one)")
+    options.add_argument(
+        "--admin-port",
+        type=int,
+        help="admin port (default 8002, with --port 0 a free one; 0: a free one)",
+    )
     options.add_argument(
         "--log-level",
         default="info",
@@ -67,7 +80,7 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
             raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
         try:
             values[name.strip()] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+        except (yaml.YAMLError, ValueError) as error:
             raise InvalidSettings(f"--set {text!r}: {value!r} is not a YAML value") from error
     for option, name in (
         ("host", "server.host"),
@@ -86,12 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
         card = zoo.find(arguments.model, kind=arguments.kind)
-    except (InvalidSettings, UnknownModel) as error:
-        sys.stderr.write(f"python -m serving: {error}\n")
-        return 2
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
-        return 1
+        return 2
 
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it

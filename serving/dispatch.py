@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, cast
@@ -37,7 +38,6 @@ from serving.scheduling.seam import (
     Action,
     Cancelled,
     Kind,
-    Part,
     Reason,
     Refusal,
     Result,
@@ -58,6 +58,9 @@ SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
 MAX_RESULT_BYTES = 2**31 - 1
+
+_NOT_STARTED = (wire.ActionStatus.TOO_LATE, wire.ActionStatus.UNKNOWN_MODEL)
+"""How a batch ends that a replica has not touched."""
 
 
 class Request(Protocol):
@@ -261,9 +264,14 @@ class Dispatcher:
         return max(known.heard_s, next(iter(known.sent.values()))[1])
 
     def broken(self, worker: int, fault: str | None) -> None:
-        """A connection cannot be used any more, by the replica's fault or because it ended."""
+        """A connection cannot be used any more, by the replica's fault or because it ended.
+
+        What the worker holds waits for `worker_down`, which knows the reason; what it does not hold yet
+        must not get there: it could not be sent, and would lose one of its two lives.
+        """
         known = self._workers.get(worker)
         if known is not None:
+            self.worker_draining(worker)
             known.on_broken(fault)
 
     def close(self) -> None:
@@ -292,27 +300,36 @@ class Dispatcher:
         known = self._workers[action.worker]
         known.sent[action.id] = (action, now_s)
         if action.kind is Kind.INFER:
-            known.connection.send(self._infer_message(action.id, action.parts))
+            known.connection.send(self._infer_message(action))
         elif action.kind is Kind.LOAD:
-            known.connection.send([self._load_message(action.id, known.threads)])
+            known.connection.send([self._load_message(action, known.threads)])
+        else:
+            earliest_ns, latest_ns = _window_ns(action)
+            unload = wire.encode_unload(
+                action.id, model=MODEL_NUMBER, earliest_ns=earliest_ns, latest_ns=latest_ns
+            )
+            known.connection.send([unload])
 
-    def _load_message(self, action: int, threads: int) -> bytes:
+    def _load_message(self, action: Action, threads: int) -> bytes:
         card = self._card
+        earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
-            action,
+            action.id,
             model=MODEL_NUMBER,
             name=card.name,
             version=card.version,
             kind=card.kind,
             path=str(card.path) if card.path is not None else None,
             threads=threads,
+            earliest_ns=earliest_ns,
+            latest_ns=latest_ns,
         )
 
-    def _infer_message(self, action: int, parts: tuple[Part, ...]) -> list[Buffer]:
+    def _infer_message(self, action: Action) -> list[Buffer]:
         frames: list[tuple[int, int, int, int]] = []
         message: list[Buffer] = [b""]
         jobs = self._jobs
-        for id_, start, stop in parts:
+        for id_, start, stop in action.parts:
             request = jobs[id_].request
             if stop - start != request.items:
                 buffers = parts_of.cut(request.frame, request.encoding, start, stop)
@@ -324,7 +341,7 @@ class Dispatcher:
             else:
                 frames.append((request.frame_bytes, request.encoding, 0, 0))
             message += request.frame
-        message[0] = wire.infer_head(action, MODEL_NUMBER, 0, 0, frames)
+        message[0] = wire.infer_head(action.id, MODEL_NUMBER, *_window_ns(action), frames)
         return message
 
     # Messages of replicas
@@ -335,6 +352,8 @@ class Dispatcher:
             self._result(worker, wire.parse_result(body))
         elif kind is wire.MessageType.LOADED:
             self._loaded(worker, body)
+        elif kind is wire.MessageType.UNLOADED:
+            self._unloaded(worker, body)
         else:
             raise wire.WireError(f"message {kind.name} is not expected from a replica")
 
@@ -348,7 +367,16 @@ class Dispatcher:
         if ok:
             known.on_loaded(_signature(message.detail))
         else:
-            known.on_loaded(ModelLoadFailed(self._card.name, str(message.detail.get("error"))))
+            known.on_loaded(ModelLoadFailed(self._card.label, str(message.detail.get("error"))))
+        self._pump()
+
+    def _unloaded(self, worker: int, body: memoryview) -> None:
+        message = wire.parse_unloaded(body)
+        known = self._workers.get(worker)
+        if known is None or known.sent.pop(message.action_id, None) is None:
+            return
+        ok = message.status == wire.ActionStatus.OK
+        self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
     def _result(self, worker: int, message: wire.ResultMessage) -> None:
@@ -368,9 +396,12 @@ class Dispatcher:
             took.exec_ns * 1e-9,
             took.output_ns * 1e-9,
         )
-        now_s = self._clock()
-        if known is not None:
-            known.heard_s = now_s
+        assert known is not None  # it held the action
+        known.heard_s = now_s = self._clock()
+        if message.status in _NOT_STARTED:  # the scheduler says what follows
+            self._scheduler.on(Result(action.id, worker, False, times), now_s)
+            self._pump()
+            return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
         self._on_batch(worker, sum([part.stop - part.start for part in action.parts]), times)
@@ -416,6 +447,12 @@ class Dispatcher:
         job.waiter.refuse(_error_of(refusal))
 
 
+def _window_ns(action: Action) -> tuple[int, int]:
+    """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
+    latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
+    return int(action.earliest_s * 1e9), latest_ns
+
+
 MODEL_NUMBER = 1
 """Number of the pool's only model on the wire."""
 
@@ -437,3 +474,5 @@ def _error_of(refusal: Refusal) -> ServingError:
             return DeadlineExceeded("replica")
         case Reason.WORKER_LOST:
             return ReplicaFailed(refusal.detail)
+        case Reason.NOT_STARTED:
+            return PredictionFailed("two replicas did not start the batch that held the request")

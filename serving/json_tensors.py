@@ -73,51 +73,53 @@ def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
     elements = math.prod(shape)
     if datatype == "BYTES":
         return Tensor(name, datatype, shape, _bytes_elements(name, data, elements))
-    try:
-        array = np.asarray(data)
-    except ValueError:
-        raise InvalidRequest(f"input {name!r}: the nested data is ragged") from None
+    # As objects first: numpy would take true for 1, and give every element the room of the longest text.
+    array = np.array(data, dtype=object)
+    kinds = set(map(type, array.ravel().tolist()))
+    if list in kinds:
+        raise InvalidRequest(f"input {name!r}: the nested data is ragged")
     if array.size != elements:
         raise InvalidRequest(
             f"input {name!r}: data has {array.size} elements, shape {list(shape)} takes {elements}"
         )
-    return Tensor(name, datatype, shape, _converted(name, datatype, array, data).tobytes())
+    wanted = np.dtype(NUMPY[datatype])
+    if not kinds <= _ELEMENTS[wanted.kind]:
+        expected = {"b": "booleans", "f": "numbers"}.get(wanted.kind, "integers")
+        raise InvalidRequest(
+            f"input {name!r}: {datatype} takes {expected}, data holds something else"
+        )
+    return Tensor(name, datatype, shape, _converted(name, datatype, array, wanted).tobytes())
+
+
+_ELEMENTS: dict[str, set[type]] = {"b": {bool}, "u": {int}, "i": {int}, "f": {int, float}}
+"""Kind of a numpy type -> what its elements are in JSON."""
 
 
 def _converted(
-    name: str, datatype: str, array: NDArray[Any], data: list[Any]
+    name: str, datatype: str, array: NDArray[Any], wanted: np.dtype[Any]
 ) -> NDArray[np.generic]:
-    """The array in its datatype; nothing is rounded, cut off or taken for a number that is none."""
-    wanted = np.dtype(NUMPY[datatype])
-    if not array.size:
-        return array.astype(wanted)
-    if array.dtype.kind == "O" and wanted.kind in "iu":
-        array = _whole_numbers(name, datatype, data)
-    allowed = {"b": "b", "u": "iu", "i": "iu", "f": "iuf"}[wanted.kind]
-    if array.dtype.kind not in allowed:
-        kind = (
-            "booleans" if wanted.kind == "b" else "integers" if wanted.kind in "iu" else "numbers"
-        )
-        raise InvalidRequest(f"input {name!r}: {datatype} takes {kind}, data holds something else")
-    if wanted.kind in "iu":
+    """The array in its datatype; nothing is rounded to an integer, cut off, or made infinite."""
+    if wanted.kind in "iu" and array.size:
         limits = np.iinfo(wanted)
-        if int(array.min()) < limits.min or int(array.max()) > limits.max:
+        low, high = array.min(), array.max()
+        if low < limits.min or high > limits.max:
             raise InvalidRequest(
                 f"input {name!r}: {datatype} takes {limits.min} to {limits.max}, data holds "
-                f"{array.min()} to {array.max()}"
+                f"{_short(low)} to {_short(high)}"
             )
-    return array.astype(wanted)
-
-
-def _whole_numbers(name: str, datatype: str, data: list[Any]) -> NDArray[Any]:
-    """Integers that numpy did not fit into one type of its own: only UINT64 can hold them."""
-    flat = list(_flat(data))
-    if not all(type(value) is int for value in flat):
-        raise InvalidRequest(f"input {name!r}: {datatype} takes integers")
     try:
-        return np.array(flat, dtype=np.uint64 if min(flat) >= 0 else np.int64)
-    except OverflowError:
-        raise InvalidRequest(f"input {name!r}: data is out of the range of {datatype}") from None
+        with np.errstate(over="raise"):
+            exact = array.astype(np.float64) if wanted.kind == "f" else array
+            return exact.astype(wanted)
+    except (OverflowError, FloatingPointError):
+        raise InvalidRequest(
+            f"input {name!r}: data holds numbers that are too large for {datatype}"
+        ) from None
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def _flat(data: list[Any]) -> list[Any]:
@@ -137,7 +139,12 @@ def _bytes_elements(name: str, data: list[Any], elements: int) -> bytes:
         )
     if not all(isinstance(value, str) for value in flat):
         raise InvalidRequest(f"input {name!r}: BYTES takes strings")
-    encoded = [value.encode() for value in flat]
+    try:
+        encoded = [value.encode() for value in flat]
+    except UnicodeEncodeError:
+        raise InvalidRequest(
+            f"input {name!r}: a text holds half a surrogate pair, which no UTF-8 has"
+        ) from None
     return b"".join(struct.pack("<I", len(value)) + value for value in encoded)
 
 

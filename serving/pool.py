@@ -101,6 +101,8 @@ class Pool:
         self._closing = False
         self.signature: Signature | None = None
         self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
+        self._deaths_of_leaving: list[Death] = []
+        """Of replicas that settings which are being applied do without."""
 
     # Asking
 
@@ -186,7 +188,9 @@ class Pool:
         alive = [m for m in self._members.values() if m.state == "ready"]
         kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
+        before = list(self.deaths)
         self.deaths.clear()
+        self._deaths_of_leaving.clear()
         for member in leaving:
             member.leaving = True
         changed: list[tuple[Member, ReplicaSettings]] = []
@@ -200,6 +204,7 @@ class Pool:
                     leaving.append(member)
             started = await self._start_many(wanted.count - len(kept), wanted)
         except BaseException:
+            self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_KEPT_DEATHS)
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
@@ -298,7 +303,7 @@ class Pool:
             if fault is not None:
                 member.failure = ("crash", fault)
             if member.state != "ended" and not replica.ended.done():
-                replica.kill()
+                replica.kill(asked=fault is not None)
 
         self._dispatcher.worker_up(
             connection, threads=member.limits.threads, on_loaded=loaded, on_broken=broken
@@ -307,7 +312,7 @@ class Pool:
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
         ended = await asyncio.shield(replica.ended)
-        asked = member.state == "draining" or member.leaving
+        asked = member.state == "draining"
         was = member.state
         member.state = "ended"
         self._members.pop(member.worker, None)
@@ -321,7 +326,8 @@ class Pool:
         if asked or self._closing:
             return
         self._counting.died(reason)
-        self.deaths.append(Death(worker=member.worker, reason=reason, text=text, at_s=time.time()))
+        death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
+        (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
         log.warning(
             "replica ended", extra={"worker": member.worker, "reason": reason, "text": text}
         )

@@ -151,7 +151,10 @@ class ServerSettings:
     admin_host: str = _knob("127.0.0.1", live=False)
     """Address of the admin port, which changes settings: loopback."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
-    """Port of health, metrics and live settings; 0 takes a free one."""
+    """Port of health, metrics and live settings; 0 takes a free one.
+
+    Where the query port is 0 and this one is not named, it is 0 as well.
+    """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
     drain_s: float = _knob(20.0, "s", 0, 3600, live=False)
@@ -239,17 +242,14 @@ class Knob:
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(value, source)
-        number: int | float = value
-        if int in self.kinds:
-            if number != int(number):
-                raise self._wrong(value, source)
-            number = int(number)
-        else:
-            number = float(number)
         low, high = self.limits.low, self.limits.high
-        if (low is not None and not number >= low) or (high is not None and not number <= high):
+        if (low is not None and not value >= low) or (high is not None and not value <= high):
             raise self._wrong(value, source)
-        return number
+        if int not in self.kinds:
+            return float(value)
+        if value != int(value):
+            raise self._wrong(value, source)
+        return int(value)
 
     def allowed(self) -> str:
         """The allowed values, in words."""
@@ -282,6 +282,12 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             flat |= {f"{key}.{inner}": inner_value for inner, inner_value in value.items()}
         elif "." in str(key):
             flat[str(key)] = value
+        elif key in _GROUPS:
+            if value is not None:  # a group with nothing in it, as all its lines are comments
+                raise InvalidSettings(
+                    f"{source}: {key} = {value!r}, expected a mapping of its settings, "
+                    f"as {{batching: {{max_size: 8}}}}"
+                )
         else:
             raise InvalidSettings(
                 f"{source}: {key!r} is not a group of settings{nearest(str(key), _GROUPS)} "
@@ -318,6 +324,9 @@ KNOBS: Mapping[str, Knob] = types.MappingProxyType(_table())
 """Dotted name -> knob, in the order of the groups."""
 
 
+_EXAMPLE = "a YAML file with settings in their groups, as {batching: {max_size: 8}}"
+
+
 def read_file(path: pathlib.Path) -> dict[str, Any]:
     """The mapping in a YAML settings file.
 
@@ -327,17 +336,17 @@ def read_file(path: pathlib.Path) -> dict[str, Any]:
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidSettings(f"settings file {path}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise InvalidSettings(
-            f"settings file {path} is not YAML: {' '.join(str(error).split())}"
+            f"settings file {path} cannot be read: {error.strerror or error}; expected {_EXAMPLE}"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise InvalidSettings(
+            f"settings file {path} is not YAML: {' '.join(str(error).split())}; expected {_EXAMPLE}"
         ) from error
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidSettings(
-            f"settings file {path} holds {type(data).__name__}, expected a mapping of settings"
-        )
+        raise InvalidSettings(f"settings file {path} holds {data!r:.40}, expected {_EXAMPLE}")
     return data
 
 
@@ -349,16 +358,38 @@ def resolve(
 ) -> ServingSettings:
     """Settings from all sources: defaults < file < environment < command line.
 
+    Whoever takes a free query port and names no admin port gets a free one of these, too, so that several
+    servers can run beside one another.
+
     Raises:
         InvalidSettings: any of the sources is wrong; the text names it.
     """
-    settings = ServingSettings()
+    sources: list[tuple[str, Mapping[str, Any]]] = []
     if file is not None:
-        settings = settings.changed(read_file(file), source=f"settings file {file}")
+        sources.append((f"settings file {file}", read_file(file)))
+    sources += [
+        ("environment", _from_environment(os.environ if environment is None else environment)),
+        ("command line", command_line or {}),
+    ]
+    settings = ServingSettings()
+    named: set[str] = set()
+    for source, values in sources:
+        settings = settings.changed(values, source=source)
+        named |= _flattened(values, source).keys()
+    if settings.server.port == 0 and "server.admin_port" not in named:
+        return settings.changed({"server.admin_port": 0})
+    return settings
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for key, text in (os.environ if environment is None else environment).items():
+    for key, text in environment.items():
         if key.startswith(ENVIRONMENT_PREFIX) and "__" in key:
             name = key.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".", 1)
-            values[name] = yaml.safe_load(text)
-    settings = settings.changed(values, source="environment")
-    return settings.changed(command_line or {}, source="command line")
+            try:
+                values[name] = yaml.safe_load(text)
+            except (yaml.YAMLError, ValueError) as error:
+                raise InvalidSettings(
+                    f"environment: {key} = {text!r} is not a YAML value"
+                ) from error
+    return values

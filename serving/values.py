@@ -127,6 +127,11 @@ class ModelCard:
         """Name and version."""
         return ModelId(self.name, self.version)
 
+    @property
+    def label(self) -> str:
+        """For people: the name, and where its weights are."""
+        return self.name if self.path is None else f"{self.name} ({self.path})"
+
 
 class Tensor(NamedTuple):
     """One tensor by its raw bytes; `data` may be a view that is only borrowed for the request's life."""

@@ -24,6 +24,7 @@ from tuner.errors import TunerError
 from tuner.launching import machine
 from tuner.measurement import noise, power
 from tuner.measurement.noise import NoiseComponents
+from tuner.preparation import started
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.values import Configuration, Measurement
 
@@ -87,7 +88,7 @@ def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
     measured: list[Measurement] = []
     starts_s: list[float] = []
     with Bench(model=model, concurrency=concurrency, settings=settings) as bench:
-        served = bench.start()
+        served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
         for _ in range(launches):
             before_s = time.monotonic()

@@ -4,7 +4,7 @@
     ├── WrongUse (2)                 an option, a name or a file is wrong
     │   ├── InvalidSpace             a search-space file: file, key, expected, nearest valid name
     │   ├── UnknownStudy             no such study, with the ones there are
-    │   └── StudyExists              a study of that name is there: resume it or choose another
+    │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
     ├── Interrupted (130)            a signal ended the command; what was measured is kept
     ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
@@ -16,10 +16,25 @@ A failed trial is a value (`tuner.values.Outcome`), not an exception: these end 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import ClassVar
 
 from serving.errors import nearest
 from tuner.values import Cause
+
+MOST_LISTED = 8
+"""More names than these are not read: then the nearest are told."""
+NEAREST_LISTED = 4
+
+
+def listed(given: str, valid: Iterable[str]) -> str:
+    """The valid names, or the nearest of many and how many others there are."""
+    names = list(valid)
+    if len(names) <= MOST_LISTED:
+        return ", ".join(names)
+    close = difflib.get_close_matches(given, names, n=NEAREST_LISTED, cutoff=0.0)
+    return f"{', '.join(close)} and {len(names) - len(close)} others"
 
 
 class TunerError(Exception):
@@ -51,30 +66,28 @@ class InvalidSpace(WrongUse):
 class UnknownStudy(WrongUse):
     """No study of that name."""
 
-    def __init__(self, name: str, known: tuple[str, ...]) -> None:
-        super().__init__(name, known)
+    def __init__(self, name: str, known: tuple[str, ...], where: str) -> None:
+        super().__init__(name, known, where)
         self.name = name
         self.known = known
+        self.where = where
 
     def __str__(self) -> str:
-        listed = ", ".join(self.known) if self.known else "none"
-        return (
-            f"study {self.name!r} is not known{nearest(self.name, self.known)} (studies: {listed})"
-        )
+        hint = nearest(self.name, self.known)
+        studies = listed(self.name, self.known) if self.known else "none"
+        return f"study {self.name!r} is not known{hint} (studies in {self.where}: {studies})"
 
 
 class StudyExists(WrongUse):
-    """A study of that name is already there."""
+    """Something of that name is already there; `instead` says what can be done about it."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what, instead)
+        self.what = what
+        self.instead = instead
 
     def __str__(self) -> str:
-        return (
-            f"study {self.name!r} exists: go on with `tune resume {self.name}`, choose another "
-            "--study, or start anew with --fresh"
-        )
+        return f"{self.what} exists: {self.instead}"
 
 
 class StudyBusy(TunerError):

@@ -7,9 +7,11 @@ KeyboardInterrupt (`tuner.cli`). Looks at the folder, and changes nothing.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 
-from tuner.errors import Interrupted
+from tuner.errors import Interrupted, WrongUse
+from tuner.settings import runs_dir_option, storage_option
 from tuner.store.run_folder import RunFolder
 
 NOTHING = "nothing was kept"
@@ -33,7 +35,7 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
     except KeyboardInterrupt:
         if folder is None or not folder.is_study():
             raise Interrupted(NOTHING) from None
-        raise Interrupted(f"{kept}; go on with: {resume_command(folder)}") from None
+        raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
 def kept(*, trials: int, starts: int, of: int) -> str:
@@ -41,7 +43,7 @@ def kept(*, trials: int, starts: int, of: int) -> str:
 
     Args:
         trials: that ended.
-        starts: fresh starts of the verification that ended.
+        starts: fresh starts of the verification that need not be launched again.
         of: fresh starts that the verification has; 0 while the study searches.
     """
     if of:
@@ -51,11 +53,28 @@ def kept(*, trials: int, starts: int, of: int) -> str:
     return f"{trials} trial{'s are' if trials > 1 else ' is'} kept"
 
 
-def resume_command(folder: RunFolder) -> str:
-    """The command that goes on with a study."""
-    return f"tune resume {folder.name}{where(folder.runs_dir)}"
+def go_on(folder: RunFolder) -> str:
+    """How to go on with a study, as the end of a sentence."""
+    return f"go on with: {resume_command(folder)}"
 
 
-def where(runs_dir: object) -> str:
-    """The option that names the folder of the studies; empty where it is the default one."""
-    return "" if str(runs_dir) == "runs" else f" --runs-dir {runs_dir}"
+def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
+    """The command that goes on with a study.
+
+    Args:
+        folder: of the study.
+        from_anywhere: whether it must work in another working folder, as what stands in a file must.
+    """
+    if from_anywhere:
+        study = shlex.quote(str(folder.path.absolute()))
+    else:
+        study = f"{shlex.quote(folder.name)}{runs_dir_option(folder.runs_dir)}"
+    return f"tune resume {study}{storage_option(_kept_storage(folder))}"
+
+
+def _kept_storage(folder: RunFolder) -> object:
+    try:
+        store = folder.settings().get("store")
+    except WrongUse:  # then there is nothing to say of it
+        return None
+    return store.get("storage") if isinstance(store, dict) else None

@@ -2,15 +2,18 @@
 no load.
 
 In: an error of the launch, or what the replicas report after the load. Out: an `Outcome` with one
-line for a person. What answers say is judged in `tuner.measurement.outcome`; a death by memory
-comes before it, because it explains the errors. Pure.
+line for a person; and how many fresh starts ended badly, by role. What answers say is judged in
+`tuner.measurement.outcome`; a death by memory comes before it, because it explains the errors.
+Pure.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import Cause, Outcome
+from tuner.values import Cause, FreshStart, Outcome, Tally
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
 """Causes of a failed launch that are not the configuration's own."""
@@ -45,3 +48,17 @@ def engine_gone(text: str) -> Outcome:
 def lost_load(text: str) -> Outcome:
     """The load could not be driven."""
     return Outcome(status="failed", cause="errors", reason=text)
+
+
+def tallied(starts: Iterable[FreshStart]) -> dict[str, Tally]:
+    """Fresh starts by role: how many, and how many failed."""
+    found: dict[str, Tally] = {}
+    for start in starts:
+        before = found.get(start.role, Tally())
+        is_ok = start.measurement is not None
+        found[start.role] = Tally(
+            launched=before.launched + 1,
+            failed=before.failed + (not is_ok),
+            reason=before.reason if is_ok else start.outcome.reason,
+        )
+    return found

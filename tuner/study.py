@@ -18,10 +18,11 @@ import time
 from collections.abc import Mapping, Sequence
 
 from tuner import answers, inputs, interruption, study_files, verification
+from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
-from tuner.creation import created, folder_of, named
-from tuner.errors import Interrupted, StudyExists, TunerError
+from tuner.creation import created, folder_of, name_taken, named
+from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.interruption import resumable
@@ -92,7 +93,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     settings = named(settings, card, now=dt.datetime.now().astimezone())
     folder = folder_of(settings)
     if folder.exists() and not fresh:
-        raise StudyExists(folder.name)
+        raise name_taken(folder)
     with resumable(None), bench_of(settings) as bench:
         arena, payloads, served = prepared(bench, settings, card, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
@@ -174,12 +175,14 @@ def _conducted(setup: Setup) -> Finished:
         if ending is None:
             ending = _searched(setup, search)
             study_files.keep_ending(folder, ending)
-        verdict = _verified(setup, ending)
+        ending, verdict = _verified(setup, ending)
         setup.bench.close()
-        study_files.keep_end(folder, best=ending.best, verdict=verdict, stopped=ending.stopped)
+        study_files.keep_end(folder, ending, verdict)
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
+    except StorageFailed as error:
+        raise StorageFailed(f"{error}; then {interruption.go_on(folder)}") from error
 
 
 def _searched(setup: Setup, search: Search) -> Ending:
@@ -195,7 +198,10 @@ def _searched(setup: Setup, search: Search) -> Ending:
             search.pause()
     setup.progress.say(reason)
     left_s = setup.settings.search.max_time_s - setup.used_s()
-    return Ending(stopped=reason, best=search.recommended(), pairs=search.budget.pairs_in(left_s))
+    best = search.recommended()
+    if best is not None and setup.arena.is_default(best):
+        best = setup.arena.default
+    return Ending(stopped=reason, best=best, pairs=search.budget.pairs_in(left_s))
 
 
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
@@ -210,33 +216,40 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
         setup.progress.say(note)
 
 
-def _verified(setup: Setup, ending: Ending) -> Verdict | None:
-    """The recommended configuration and the default, measured in turn on fresh starts."""
+def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
+    """The best configuration and the default, measured in turn on fresh starts."""
     sides = _sides(setup, ending.best)
     if sides is None:
-        return None
-    if ending.starts:
-        setup.progress.say(f"the verification goes on behind {len(ending.starts)} fresh starts")
+        return ending, None
+    done = verification.whole(ending.starts, len(sides))
+    if done:
+        setup.progress.say(f"the verification goes on behind {len(done)} fresh starts")
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
-        number, role = len(starts), starts[-1].role
+        number, last = len(starts), starts[-1]
         if launch.records is not None and number <= len(sides):
-            setup.folder.write_bytes(f"verification/{role}.npz", records.encoded(launch.records))
+            setup.folder.write_bytes(
+                f"verification/{last.role}.npz", records.encoded(launch.records)
+            )
         study_files.keep_ending(setup.folder, dataclasses.replace(ending, starts=tuple(starts)))
         setup.keep_used()
         setup.progress.verification(
-            number, len(sides) * ending.pairs, role, launch.outcome, launch.measurement
+            number, len(sides) * ending.pairs, last.role, last.outcome, last.measurement
         )
         setup.terminal.check()
 
     rounds = verification.alternate(
-        setup.bench, sides, rounds=ending.pairs, report=report, done=ending.starts
+        setup.bench,
+        sides,
+        rounds=ending.pairs,
+        slo_ms=setup.settings.measurement.slo_ms,
+        report=report,
+        done=done,
     )
-    for failure in dict.fromkeys(rounds.failures):
-        setup.store.note(f"a launch of the verification failed; {failure}")
+    ending = dataclasses.replace(ending, starts=rounds.starts)
     if rounds.counted < comparison.LEAST_PAIRS:
-        return None
-    return comparison.compare(
+        return ending, None
+    return ending, comparison.compare(
         default=rounds.measurements["default"],
         best=rounds.measurements["best"],
         objective=setup.settings.measurement.objective,
@@ -247,7 +260,7 @@ def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration]
     """What is compared, by role; None where there is nothing to compare."""
     if best is None:
         return None
-    if setup.arena.is_default(best):
+    if best == setup.arena.default:
         setup.progress.say("the default is the best that was found: there is nothing to compare")
         return None
     return {"default": setup.arena.default, "best": best}
@@ -257,28 +270,29 @@ def _interrupted(setup: Setup) -> Interrupted:
     """Leave a study that was interrupted whole, and say what it has."""
     setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
-    ending = study_files.ending_of(setup.folder)
+    ending, size = study_files.ending_of(setup.folder), len(study_files.ROLES)
     kept = interruption.kept(
         trials=len(setup.store.trials()),
-        starts=0 if ending is None else len(ending.starts),
-        of=0 if ending is None else 2 * ending.pairs,
+        starts=0 if ending is None else len(verification.whole(ending.starts, size)),
+        of=0 if ending is None else size * ending.pairs,
     )
-    return Interrupted(f"{kept}; go on with: {interruption.resume_command(setup.folder)}")
+    return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
 
 def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Finished:
     """Write what a finished study offers to its readers."""
     record = study_files.read(folder, store, settings)
     written: dict[str, pathlib.Path] = {}
-    if record.best is not None:
-        text = serving_export.settings_text(study_files.recommended(record))
+    advice = advised(record)
+    if advice is not None:
+        text = serving_export.settings_text(record, advice)
         written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path
-    if record.best is None:
-        last = record.trials[-1].outcome.reason if record.trials else "no trial was run"
+    if advice is None:
+        why = why_nothing(record)
         raise TunerError(
-            f"study {folder.name}: no configuration worked ({last}); see {written['report']}"
+            f"study {folder.name}: no configuration worked ({why}); see {written['report']}"
         )
     return Finished(record=record, stopped=study_files.stopped_of(folder), files=written)
 
@@ -287,9 +301,8 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     settings, budget = setup.settings, search.budget
     expected_s = budget.left_s(len(search.trials), [])
     if ending is not None:
-        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * len(
-            ending.starts
-        )
+        done = len(verification.whole(ending.starts, len(study_files.ROLES)))
+        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * done
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),

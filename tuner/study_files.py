@@ -1,8 +1,8 @@
 """A study read back whole from its folder: what reports, exports and `--json` work on.
 
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
-its best is then the lowest that was measured, and that is said. `verdict.json` is written once, at
-the end: {"best", "verdict", "stopped"}.
+while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
+written once, at the end: {"best", "verdict", "fresh_starts", "stopped"}.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from tuner import outcomes
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
+from tuner.interruption import resume_command
 from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -28,9 +30,9 @@ from tuner.values import (
 )
 
 UNFINISHED = (
-    "the study is not finished: its best is the lowest measurement so far, which flatters it; "
-    "go on with `tune resume`"
+    "the study is not finished: its best is the lowest measurement so far, which flatters it"
 )
+UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
 ENDING_FILE = "verification/launches.json"
 ROLES = ("default", "best")
@@ -114,16 +116,16 @@ def ending_of(folder: RunFolder) -> Ending | None:
         raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
 
 
-def keep_end(
-    folder: RunFolder, *, best: Configuration | None, verdict: Verdict | None, stopped: str
-) -> None:
-    """Write the end of a study."""
+def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None:
+    """Write the end of a study, with the fresh starts that were made."""
+    tallies = outcomes.tallied(ending.starts)
     folder.write_json(
         VERDICT_FILE,
         {
-            "best": None if best is None else dict(best),
+            "best": None if ending.best is None else dict(ending.best),
             "verdict": None if verdict is None else verdict.as_json(),
-            "stopped": stopped,
+            "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
+            "stopped": ending.stopped,
         },
     )
 
@@ -131,7 +133,11 @@ def keep_end(
 def stopped_of(folder: RunFolder) -> str:
     """Why the search ended; what to do about it where it has not."""
     end = folder.read_json(VERDICT_FILE)
-    return UNFINISHED if end is None else str(end["stopped"])
+    if end is not None:
+        return str(end["stopped"])
+    ending = ending_of(folder)
+    why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
+    return f"{why}; go on with: {resume_command(folder, from_anywhere=True)}"
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -146,12 +152,16 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         WrongUse: a file of the folder is broken.
     """
     facts, trials = store.facts(), store.trials()
-    end = folder.read_json(VERDICT_FILE)
+    end, ending = folder.read_json(VERDICT_FILE), ending_of(folder)
     default = Configuration(facts["default"])
-    best = _best_so_far(trials) if end is None else _configuration(end["best"])
+    if end is not None:
+        best = None if end["best"] is None else Configuration(end["best"])
+    else:
+        best = _best_so_far(trials) if ending is None else ending.best
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
     return StudyRecord(
         name=folder.name,
+        folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
         sampler=str(facts["sampler"]),
@@ -163,27 +173,12 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         default=default,
         best=best,
         verdict=verdict,
+        fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
         environment=folder.read_json("environment.json") or {},
         settings=settings.nested(),
         records=_records(folder, trials, {"default": default, "best": best}),
     )
-
-
-def recommended(record: StudyRecord) -> StudyRecord:
-    """The record with what a user should run: the default where the found one was shown to be worse."""
-    if record.verdict is None or record.verdict.outcome != "worse":
-        return record
-    note = (
-        f"these are the default's settings, because what was found is worse: {record.verdict.text}"
-    )
-    return dataclasses.replace(
-        record, best=record.default, verdict=None, notes=(note, *record.notes)
-    )
-
-
-def _configuration(values: Mapping[str, Any] | None) -> Configuration | None:
-    return None if values is None else Configuration(values)
 
 
 def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:

@@ -212,6 +212,26 @@ class FreshStart:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """Fresh starts of one role, and how many of them failed."""
+
+    launched: int = 0
+    failed: int = 0
+    reason: str = ""
+    """Of the last one that failed; empty where none did."""
+
+    @property
+    def mostly_failed(self) -> bool:
+        """Whether more than half of them failed."""
+        return 2 * self.failed > self.launched
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether there were fresh starts, and none worked."""
+        return self.launched > 0 and self.failed == self.launched
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A study whose search has ended: what is verified, and the fresh starts so far."""
 
@@ -294,6 +314,8 @@ class StudyRecord:
     """A study as reports, exports and comparisons see it."""
 
     name: str
+    folder: str
+    """Absolute path."""
     model: str
     concurrency: int
     sampler: str
@@ -305,6 +327,9 @@ class StudyRecord:
     best: Configuration | None
     """The recommended configuration; None when no trial was ok."""
     verdict: Verdict | None
+    """None where fewer than two pairs of fresh starts worked, or none were made."""
+    fresh_starts: Mapping[str, Tally]
+    """Of the verification, by role: "default" and "best"; empty where none were made."""
     notes: tuple[str, ...]
     """What a reader must know: knobs left out, limits not enforced, synthetic payloads, early stop."""
     environment: Mapping[str, Any]

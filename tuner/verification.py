@@ -2,11 +2,13 @@
 difference with an interval.
 
 Each round launches every configuration once, and the next round in the opposite order (for two: A B
-B A), so that a machine that drifts favours neither. A round in which a launch failed does not
-count, and is said. The order follows from the number of a launch alone, so that a verification that
-was interrupted goes on behind its last launch. In: a bench, configurations by role. Out:
-measurements by role, of equal number, paired by round. What the pairs show is computed in
-`tuner.measurement.comparison`.
+B A), so that a machine that drifts favours neither. A round in which a launch failed gives no pair;
+the failure counts for its side (`tuner.advice`). The order follows from the number of a launch
+alone, so that a verification that was interrupted goes on behind its last whole round: a round that
+the interruption split is launched again, because a drift between the two commands would not fall
+out of it. A launch that misses the limit on p99 has failed, as it has in the search. In: a bench,
+configurations by role. Out: measurements by role, of equal number, paired by round. What the pairs
+show is computed in `tuner.measurement.comparison`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.bench import Launch
+from tuner.measurement.outcome import limit_outcome
 from tuner.values import Configuration, FreshStart, Measurement
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
@@ -34,9 +37,9 @@ class StartsFresh(Protocol):
 class Rounds:
     """What fresh starts gave: one measurement per role and counted round."""
 
+    starts: tuple[FreshStart, ...]
+    """All of them, also those that failed."""
     measurements: Mapping[str, tuple[Measurement, ...]]
-    failures: tuple[str, ...]
-    """One line for each launch that gave no measurement."""
 
     @property
     def counted(self) -> int:
@@ -49,6 +52,7 @@ def alternate(
     configurations: Mapping[str, Configuration],
     *,
     rounds: int,
+    slo_ms: float | None,
     report: Report,
     done: Sequence[FreshStart] = (),
 ) -> Rounds:
@@ -58,15 +62,29 @@ def alternate(
         bench: starts the servers.
         configurations: by role.
         rounds: in all, with those that are done.
+        slo_ms: limit on p99; None: no limit.
         report: hears of every launch.
-        done: fresh starts of an earlier command, in their order; they are not launched again.
+        done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
     """
-    starts = list(done)
+    starts = list(whole(done, len(configurations)))
     for role in list(order(tuple(configurations), rounds))[len(starts) :]:
         launch = bench.launch_fresh(configurations[role])
-        starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
+        starts.append(_judged(role, launch, slo_ms))
         report(tuple(starts), launch)
     return counted(starts, tuple(configurations))
+
+
+def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
+    """Those of whole rounds of `size` launches, without the round that an interruption split."""
+    return starts[: len(starts) // size * size]
+
+
+def _judged(role: str, launch: Launch, slo_ms: float | None) -> FreshStart:
+    outcome = launch.outcome
+    if launch.measurement is not None:
+        outcome = limit_outcome(launch.measurement, slo_ms)
+    is_ok = outcome.status == "ok"
+    return FreshStart(role=role, outcome=outcome, measurement=launch.measurement if is_ok else None)
 
 
 def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
@@ -89,8 +107,6 @@ def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:
             for role, measurement in seen.items():
                 found[role].append(measurement)
     return Rounds(
+        starts=tuple(starts),
         measurements={role: tuple(measurements) for role, measurements in found.items()},
-        failures=tuple(
-            f"{start.role}: {start.outcome.reason}" for start in starts if start.measurement is None
-        ),
     )

@@ -53,6 +53,9 @@ KINDS: dict[str, str] = {
 }
 """Kind -> module that holds its `Model` class."""
 
+EXTRAS = {"sklearn": "sklearn"}
+"""Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
+
 
 def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
     """Load a model of a kind.
@@ -66,9 +69,10 @@ def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
     try:
         module = importlib.import_module(KINDS[kind])
     except ModuleNotFoundError as error:
+        hint = f"pip install luthier[{EXTRAS[kind]}]" if kind in EXTRAS else "install Luthier again"
+        package = (error.name or "").partition(".")[0]
         raise ModelLoadFailed(
-            str(path),
-            f"kind {kind!r} needs the Python package {error.name!r}; install luthier[{kind}]",
+            str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"
         ) from error
     model: LoadedModel = module.Model(path, threads=threads)
     return model

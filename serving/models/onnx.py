@@ -46,6 +46,9 @@ _ERRORS_ONLY = 3
 _SOURCE_PLACE = re.compile(r"^/\S+\.(cc|h):\d+ .*\) ")
 """Where in its own C++ the runtime raised; some versions begin the reason with it."""
 
+_UNREADABLE = re.compile(r"parsing failed|No graph was found")
+"""What the runtime says of bytes that are no model at all, or the beginning of one."""
+
 
 class Model:
     """One inference session."""
@@ -62,9 +65,12 @@ class Model:
                 str(path), session_options(threads=threads), providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has a dozen unrelated exception classes
+            reason = _reason(error)
+            if _UNREADABLE.search(reason):
+                reason = f"it is not a readable ONNX file: {reason}"
             raise ModelLoadFailed(
                 str(path),
-                f"{_reason(error)} (ONNX Runtime {onnxruntime.__version__}); "
+                f"{reason} (ONNX Runtime {onnxruntime.__version__}); "
                 "expected an ONNX file that onnx.checker.check_model accepts",
             ) from error
         self.signature = Signature(

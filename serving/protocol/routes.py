@@ -14,15 +14,17 @@ from typing import Protocol
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol import oip
-from serving.protocol.http import (
-    Connection,
-    Exchange,
+from serving.protocol.http import Connection, Exchange
+from serving.protocol.http_messages import (
+    JSON_TYPE,
     Head,
     Response,
     ending,
     error_response,
     json_response,
 )
+from serving.protocol.oip_answers import Answers, Form, Wanted
+from serving.protocol.oip_requests import Query
 from serving.values import ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -32,7 +34,6 @@ _MODEL = re.compile(
 _BINARY_FIELDS = (
     b"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: %d\r\n"
 )
-_JSON_FIELDS = b"Content-Type: application/json\r\n"
 
 
 class Inference(Protocol):
@@ -54,7 +55,7 @@ class Inference(Protocol):
         """Whether the model answers now; raises UnknownModel."""
         ...
 
-    def submit(self, model: ModelId, query: oip.Query, waiter: Waiter) -> Ticket:
+    def submit(self, model: ModelId, query: Query, waiter: Waiter) -> Ticket:
         """Take a request; the waiter is called later, never before this returns."""
         ...
 
@@ -75,25 +76,25 @@ class _Target:
 class _InFlight:
     """One inference: the waiter of the engine and the exchange of the connection."""
 
-    __slots__ = ("_codec", "_connection", "_done", "_started_s", "_wanted", "ticket")
+    __slots__ = ("_answers", "_connection", "_done", "_started_s", "_wanted", "ticket")
 
     def __init__(
         self,
         connection: Connection,
-        codec: oip.Codec,
-        wanted: oip.Wanted,
+        answers: Answers,
+        wanted: Wanted,
         started_s: float,
         done: Callable[[int, float], None],
     ) -> None:
         self._connection = connection
-        self._codec = codec
+        self._answers = answers
         self._wanted = wanted
         self._started_s = started_s
         self._done = done
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
-        form, data = self._codec.answer(frame, self._wanted)
+        form, data = self._answers.answer(frame, self._wanted)
         if form.meaning is None:
             form.meaning = _response_head(form, len(data))
         self._connection.respond_with(form.meaning, data)
@@ -141,8 +142,8 @@ class OipRoutes:
             if codec is None or target.signature is not signature:
                 codec = self._codec(model, signature)
                 target.signature, target.codec = signature, codec
-            query = codec.query(body, head.inference_header_bytes)
-            flight = _InFlight(connection, codec, query.wanted, started_s, self._on_done)
+            query = codec.requests.query(body, head.inference_header_bytes)
+            flight = _InFlight(connection, codec.answers, query.wanted, started_s, self._on_done)
             flight.ticket = self._engine.submit(model, query, flight)
         except ServingError as error:
             self._on_done(error.status, time.monotonic() - started_s)
@@ -179,9 +180,9 @@ class OipRoutes:
                 return json_response(200, self._codec(model, signature).metadata())
 
 
-def _response_head(form: oip.Form, data_bytes: int) -> bytes:
+def _response_head(form: Form, data_bytes: int) -> bytes:
     """The head of a 200 with this form, and the JSON part of its body."""
-    fields = _JSON_FIELDS if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
+    fields = JSON_TYPE if form.header_bytes is None else _BINARY_FIELDS % form.header_bytes
     return b"HTTP/1.1 200 OK\r\n" + ending(fields, len(form.header) + data_bytes) + form.header
 
 

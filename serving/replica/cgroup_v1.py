@@ -7,12 +7,11 @@ never be below the first, which decides the order of writing.
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 from collections.abc import Mapping
 
 from serving.errors import LimitsUnavailable
-from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage
+from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage, set_both
 
 
 class GroupV1:
@@ -41,15 +40,9 @@ class GroupV1:
         Raises:
             LimitsUnavailable: the kernel refused; it does so when memory is lowered below what is used.
         """
-        try:
-            self._set_cpu(cpu)
-            self._set_memory(memory_mb)
-        except LimitsUnavailable:
-            with contextlib.suppress(LimitsUnavailable):
-                self._set_cpu(self._limits[0])
-                self._set_memory(self._limits[1])
-            raise
-        self._limits = (cpu, memory_mb)
+        wanted = (cpu, memory_mb)
+        set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
+        self._limits = wanted
 
     def usage(self) -> Usage:
         """What its processes have used, those that ended included."""

@@ -10,11 +10,10 @@ that is checked before, so that both behave alike.
 
 from __future__ import annotations
 
-import contextlib
 import pathlib
 
 from serving.errors import LimitsUnavailable
-from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage
+from serving.replica.cgroups import MIB, PERIOD_US, CgroupFiles, Usage, set_both
 
 CONTROLLERS = ("cpu", "memory")
 
@@ -43,15 +42,9 @@ class GroupV2:
         Raises:
             LimitsUnavailable: the kernel refused, or memory would be lowered below what is used.
         """
-        try:
-            self._set_cpu(cpu)
-            self._set_memory(memory_mb)
-        except LimitsUnavailable:
-            with contextlib.suppress(LimitsUnavailable):
-                self._set_cpu(self._limits[0])
-                self._set_memory(self._limits[1])
-            raise
-        self._limits = (cpu, memory_mb)
+        wanted = (cpu, memory_mb)
+        set_both(self._set_cpu, self._set_memory, wanted, before=self._limits)
+        self._limits = wanted
 
     def usage(self) -> Usage:
         """What its processes have used, those that ended included."""

@@ -6,11 +6,12 @@ process may try to make groups, best first. `Group` is what `cgroup_v1` and `cgr
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
 
 from serving.errors import LimitsUnavailable
@@ -71,6 +72,29 @@ class Group(Protocol):
     def directories(self) -> tuple[pathlib.Path, ...]:
         """Directories that make up the group."""
         ...
+
+
+def set_both(
+    set_cpu: Callable[[float | None], None],
+    set_memory: Callable[[int | None], None],
+    wanted: tuple[float | None, int | None],
+    *,
+    before: tuple[float | None, int | None],
+) -> None:
+    """Set both limits, or put back what can be of those before.
+
+    Raises:
+        LimitsUnavailable: one was refused.
+    """
+    try:
+        set_cpu(wanted[0])
+        set_memory(wanted[1])
+    except LimitsUnavailable:
+        with contextlib.suppress(LimitsUnavailable):
+            set_cpu(before[0])
+        with contextlib.suppress(LimitsUnavailable):
+            set_memory(before[1])
+        raise
 
 
 class CgroupFiles:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import pathlib
 import socket
@@ -18,6 +19,8 @@ from typing import Any
 
 from serving.errors import ReplicaStartFailed
 from serving.values import Program
+
+log = logging.getLogger(__name__)
 
 _END_S = 10.0
 _STDERR = 2
@@ -172,10 +175,16 @@ class Forker:
         if self.is_alive:
             self._writer.write(json.dumps(order).encode() + b"\n")
 
+    def _report(self, line: bytes) -> None:
+        try:
+            self._on_event(self, json.loads(line))
+        except Exception:  # one lost replica must not leave the ends of all others unheard
+            log.exception("a report of the template met a fault")
+
     async def _read(self) -> None:
         with contextlib.suppress(OSError):
             while line := await self._reader.readline():
-                self._on_event(self, json.loads(line))
+                self._report(line)
         self.is_alive = False
         self._writer.close()
         self._on_event(self, {"event": "closed"})

@@ -29,6 +29,8 @@ _EXITS = {
     EXIT_NOT_MADE: "the kernel refused to make the process; its error output has the reason",
 }
 
+_SIGNALS = frozenset(signal.Signals)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
@@ -97,10 +99,14 @@ class Replica:
             self._last_usage = self.group.usage()
         return self._last_usage
 
-    def kill(self) -> None:
-        """End it at once; `ended` follows. May be called again."""
+    def kill(self, *, asked: bool = True) -> None:
+        """End it at once; `ended` follows. May be called again.
+
+        Args:
+            asked: whether this is why it ends; False where it is ending already, and shall not linger.
+        """
         if not self.ended.done():
-            self._was_killed = True
+            self._was_killed = self._was_killed or asked
             self.forker.kill(self.worker)
 
     def ended_by(self, event: Mapping[str, Any]) -> Ended:
@@ -112,7 +118,9 @@ class Replica:
                 return Ended(reason="exit", text="exited in order")
             why = _EXITS.get(code, "its error output has the reason")
             return Ended(reason="crash", text=f"exited with code {code}: {why}")
-        name = f"signal {number} ({signal.Signals(number).name})"
+        name = f"signal {number}"
+        if number in _SIGNALS:  # most real-time signals have no name
+            name += f" ({signal.Signals(number).name})"
         if number != signal.SIGKILL:
             return Ended(reason="crash", text=f"ended by {name}")
         if self.group is not None and self.group.oom_kills():  # also when we killed what was dead

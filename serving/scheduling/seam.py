@@ -6,7 +6,7 @@ Time is an argument and never runs back.
 
 Rule 2. It is incremental: `on` does a bounded amount of work, no scan of the queue per event.
 
-Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` each), or
+Rule 3. Every submitted id leaves exactly once: its parts are all executed (one `Result` that is ok each), or
 it is in one `Refusal`, or it was cancelled. After a refusal or a cancellation its late results are
 ignored.
 
@@ -67,7 +67,8 @@ class WorkerDown(NamedTuple):
 class Result(NamedTuple):
     """An action ended.
 
-    `ok` is False when the action as a whole failed (a LOAD that could not load).
+    `ok` is False when the action as a whole failed: a LOAD that could not load, an action whose window
+    had closed before it could start. The parts of such an INFER were not executed.
     """
 
     action: int
@@ -91,6 +92,7 @@ class Kind(enum.Enum):
 
     LOAD = "load"
     INFER = "infer"
+    UNLOAD = "unload"
 
 
 class Part(NamedTuple):
@@ -102,13 +104,16 @@ class Part(NamedTuple):
 
 
 class Action(NamedTuple):
-    """One thing that a worker shall do."""
+    """One thing that a worker shall do, within its window (an open window is 0 to infinity)."""
 
     id: int
     kind: Kind
     worker: int
     model: ModelId
     parts: tuple[Part, ...]
+    earliest_s: float
+    latest_s: float
+    expected_s: float
 
 
 class Reason(enum.Enum):
@@ -118,6 +123,7 @@ class Reason(enum.Enum):
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     WORKER_LOST = "worker lost"
+    NOT_STARTED = "not started by its worker"
 
 
 class Refusal(NamedTuple):

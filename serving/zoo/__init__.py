@@ -48,6 +48,8 @@ SUFFIXES: dict[str, str] = {
     ".py": "python",
 }
 """Suffix -> kind. Pickles are here so that the container can say how to convert them."""
+_OFFERED = ".onnx, .skops, .npz, .pt, .pt2, .py:NAME"
+"""The suffixes that load, for messages."""
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 """A folder that holds one of these is a model of the kind tensorflow."""
 
@@ -135,7 +137,7 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
         raise ModelLoadFailed(
             name_or_path,
             f"the suffix {path.suffix!r} tells no kind of model; expected one of "
-            f"{', '.join(SUFFIXES)}, a folder with a {CARD_FILE} that names the kind, or --kind",
+            f"{_OFFERED}, a folder with a {CARD_FILE} that names the kind, or --kind",
         )
     if kind == "python":
         raise ModelLoadFailed(
@@ -195,7 +197,7 @@ def _existing(text: str) -> pathlib.Path:
     if not path.exists():
         raise ModelLoadFailed(
             text,
-            f"there is no file {path}; give the path of a model file ({', '.join(SUFFIXES)}) "
+            f"there is no file {path}; give the path of a model file ({_OFFERED}) "
             f"or a bundled model's name ({', '.join(names())})",
         )
     return path
@@ -216,7 +218,7 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         )
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise ModelLoadFailed(
             str(file), f"not valid YAML: {' '.join(str(error).split())}"
         ) from error

@@ -60,7 +60,7 @@ class FakeReplica:
             raise LimitsUnavailable("the fake kernel refuses")
         self.limits = (cpu, memory_mb)
 
-    def kill(self):
+    def kill(self, *, asked=True):
         self._end("killed", "killed by signal 9")
 
     def die(self, reason="crash"):

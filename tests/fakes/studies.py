@@ -30,6 +30,7 @@ from tuner.values import (
     SamplerDifference,
     SamplerRun,
     StudyRecord,
+    Tally,
     Trial,
     Value,
     Verdict,
@@ -280,6 +281,7 @@ def study(
         )
     return StudyRecord(
         name=name,
+        folder=f"/srv/runs/{name}",
         model="resnet",
         concurrency=concurrency,
         sampler="gp",
@@ -289,6 +291,9 @@ def study(
         default=default(),
         best=best,
         verdict=verdict,
+        fresh_starts={}
+        if verdict is None
+        else {"default": Tally(launched=5), "best": Tally(launched=5)},
         notes=notes,
         environment=ENVIRONMENT,
         settings={"model": "resnet", "concurrency": concurrency, "trials": trials, "seed": seed},

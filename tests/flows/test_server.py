@@ -170,7 +170,9 @@ def test_a_killed_replica_is_replaced_under_load():
         stop.set()
         for thread in threads:
             thread.join(20)
-        assert [d["reason"] for d in running.replicas()["deaths"]] == ["killed"] * 3
+        deaths = running.replicas()["deaths"]
+        assert [death["reason"] for death in deaths] == ["killed"] * 3
+        assert not [death["text"] for death in deaths if "asked" in death["text"]]
     assert set(statuses) == {200}
 
 
@@ -252,8 +254,15 @@ def test_out_of_memory_is_told_as_such():
             ["--model", "echo", "--set", "batching.max_sise=1"],
         ),
         (2, "expected NAME=VALUE", ["--model", "echo", "--set", "batching.max_size"]),
-        (2, "No such file", ["--model", "echo", "--settings", "/nowhere.yaml"]),
-        (1, "no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
+        (
+            2,
+            "/nowhere.yaml cannot be read: No such",
+            ["--model", "echo", "--settings", "/nowhere.yaml"],
+        ),
+        (2, "expected a YAML file", ["--model", "echo", "--settings", "/nowhere.yaml"]),
+        (2, "there is no file /tmp/no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
+        (2, "--port: invalid int value: 'x'; see", ["--model", "echo", "--port", "x"]),
+        (2, "server.port = 70000, expected", ["--model", "echo", "--port", "70000"]),
     ],
 )
 def test_wrong_use_is_one_clear_line(code, phrase, arguments):
@@ -279,9 +288,25 @@ def test_a_broken_model_file_is_one_clear_line(tmp_path):
         check=False,
     )
     assert done.returncode == 1
-    assert "broken" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert f"model broken ({broken}) cannot be loaded: it is not a readable ONNX" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_two_servers_with_free_ports_run_beside_one_another():
+    """`--port 0` alone takes no fixed port at all, not for the admin port either."""
+    ports = []
+    with contextlib.ExitStack() as running:
+        for _ in range(2):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "serving", "--model", "echo", "--port", "0"],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            running.enter_context(process)
+            running.callback(process.kill)
+            facts = json.loads(process.stdout.readline())
+            ports += [facts["port"], facts["admin_port"]]
+    assert len(set(ports)) == 4
 
 
 def test_a_taken_port_is_one_clear_line():

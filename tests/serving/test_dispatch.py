@@ -1,11 +1,14 @@
 """The dispatcher alone: messages of a replica are given to it as bytes, and its clock is a variable."""
 
+import math
+
 import pytest
 
 from serving.dispatch import Connection, Dispatcher
-from serving.protocol.oip import Codec
+from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
+from serving.scheduling.seam import Action, Kind, Part, Plan, Result
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -29,9 +32,9 @@ class Waiting:
 
 
 class Bench:
-    """A dispatcher with one worker that has loaded the model; its socket leads nowhere."""
+    """A dispatcher with workers that have loaded the model; their sockets lead nowhere."""
 
-    def __init__(self, **knobs):
+    def __init__(self, *, workers=1, **knobs):
         self.now_s = 100.0
         values = {name.replace("__", "."): value for name, value in knobs.items()}
         settings = ServingSettings().changed(values)
@@ -41,19 +44,24 @@ class Bench:
             on_batch=lambda *_: None,
             clock=lambda: self.now_s,
         )
-        self.query = Codec("echo", "1", SIGNATURE).query(BODY, None)
+        self.query = Requests("echo", SIGNATURE).query(BODY, None)
         self.broken = []
-        self.dispatcher.worker_up(
-            Connection(self.dispatcher, 1),
-            threads=1,
-            on_loaded=lambda _: None,
-            on_broken=self.broken.append,
-        )
-        detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
-        self.hear(wire.MessageType.LOADED, wire.encode_loaded(1, wire.ActionStatus.OK, detail))
+        self.actions = 0
+        for worker in range(1, workers + 1):
+            self.up(worker)
 
-    def hear(self, kind, message):
-        self.dispatcher.received(1, kind, memoryview(message)[wire.HEAD.size :])
+    def up(self, worker):
+        connection = Connection(self.dispatcher, worker)
+        self.dispatcher.worker_up(
+            connection, threads=1, on_loaded=lambda _: None, on_broken=self.broken.append
+        )
+        self.actions += 1
+        detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
+        message = wire.encode_loaded(self.actions, wire.ActionStatus.OK, detail)
+        self.hear(wire.MessageType.LOADED, message, worker)
+
+    def hear(self, kind, message, worker=1):
+        self.dispatcher.received(worker, kind, memoryview(message)[wire.HEAD.size :])
 
     def submit(self):
         waiter = Waiting()
@@ -62,11 +70,12 @@ class Bench:
         self.dispatcher._pump()
         return waiter
 
-    def result(self, action, value=b"\7"):
+    def result(self, action, worker=1, value=b"\7", status=0):
         tensor = Tensor("data", "UINT8", (1, 1), value)
         frame = wire.encode_descriptor([tensor]) + value
-        head = wire.result_head(action, 0, wire.ReplicaTimes(0, 0, 0, 0), [(len(frame), 0)])
-        self.hear(wire.MessageType.RESULT, head + frame)
+        times = wire.ReplicaTimes(0, 0, 0, 0)
+        head = wire.result_head(action, status, times, [(len(frame), status)])
+        self.hear(wire.MessageType.RESULT, head + frame, worker)
 
 
 @pytest.fixture(name="bench")
@@ -96,3 +105,95 @@ async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
     bench.now_s = 150.0
     bench.submit()
     assert bench.dispatcher.oldest_sent_s(1) == 150.0
+
+
+async def test_a_broken_connection_gets_nothing_new(bench):
+    """Between the loss of a socket and the news of the replica's end, its work goes to others."""
+    bench.up(2)
+    bench.dispatcher.broken(2, None)
+    assert bench.broken == [None]
+    for _ in range(4):
+        bench.submit()
+    assert (bench.dispatcher.holds(1), bench.dispatcher.holds(2)) == (2, 0)
+    assert bench.dispatcher.waiting_items == 2
+
+
+async def test_a_request_loses_no_life_to_a_replica_that_never_had_it(bench):
+    """Two replicas die at once: what the first held waits for a third, and is answered."""
+    bench.up(2)
+    waiter = bench.submit()
+    bench.dispatcher.broken(1, None)
+    bench.dispatcher.broken(2, None)
+    bench.dispatcher.worker_down(1, "oom")
+    bench.dispatcher.worker_down(2, "oom")
+    assert waiter.errors == []
+    bench.actions = 3
+    bench.up(3)
+    bench.result(5, worker=3)
+    assert len(waiter.answers) == 1
+
+
+async def test_a_batch_that_was_not_started_waits_again_once(bench):
+    """The replica says so; nobody has an answer yet, and the second time the request is refused."""
+    waiter = bench.submit()
+    bench.result(2, status=wire.ActionStatus.TOO_LATE)
+    assert (waiter.answers, waiter.errors) == ([], [])
+    bench.result(3)
+    assert len(waiter.answers) == 1
+    waiter = bench.submit()
+    bench.result(4, status=wire.ActionStatus.UNKNOWN_MODEL)
+    bench.result(5, status=wire.ActionStatus.TOO_LATE)
+    assert [str(error) for error in waiter.errors] == [
+        "two replicas did not start the batch that held the request"
+    ]
+
+
+class Planned:
+    """A scheduler that does what it is told."""
+
+    waiting_items = 0
+
+    def __init__(self):
+        self.actions = []
+        self.events = []
+
+    def on(self, event, now_s):
+        self.events.append(event)
+
+    def plan(self, now_s):
+        actions, self.actions = self.actions, []
+        return Plan(actions, [], None)
+
+
+async def test_windows_and_unloading_go_over_the_wire():
+    """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
+    scheduler = Planned()
+    dispatcher = Dispatcher(scheduler, CARD, on_batch=lambda *_: None)
+    connection = Connection(dispatcher, 1)
+    sent = []
+    connection.send = lambda buffers: sent.append(b"".join(buffers))
+    dispatcher.worker_up(connection, threads=1, on_loaded=sent.append, on_broken=sent.append)
+    scheduler.actions = [
+        Action(1, Kind.LOAD, 1, CARD.id, (), 0.0, math.inf, 0.5),
+        Action(2, Kind.INFER, 1, CARD.id, (Part(1, 0, 1),), 7.0, 7.5, 0.001),
+        Action(3, Kind.UNLOAD, 1, CARD.id, (), 8.0, 9.0, 0.0),
+    ]
+    waiter = Waiting()
+    query = Requests("echo", SIGNATURE).query(BODY, None)
+    dispatcher.submit(query, waiter, CARD.id, 1e9, 0.0)
+    dispatcher._pump()
+    bodies = [memoryview(message)[wire.HEAD.size :] for message in sent]
+    load, infer = wire.parse_load(bodies[0]), wire.parse_infer(bodies[1])
+    unload = wire.parse_unload(bodies[2])
+    assert (load.earliest_ns, load.latest_ns) == (0, 0)
+    assert (infer.earliest_ns, infer.latest_ns) == (7_000_000_000, 7_500_000_000)
+    assert (unload.earliest_ns, unload.latest_ns, unload.model) == (
+        8_000_000_000,
+        9_000_000_000,
+        load.model,
+    )
+    message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
+    dispatcher.received(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
+    assert scheduler.events[-1] == Result(3, 1, True, None)
+    assert dispatcher.holds(1) == 2
+    dispatcher.close()

@@ -285,6 +285,27 @@ def test_replicas_that_were_to_leave_count_again_when_the_change_fails():
         assert until(lambda: states(running) == ["ready"])
 
 
+def test_a_death_during_a_change_that_fails_is_told():
+    """The replica was of the settings that stay in force: it is listed, and it is always counted."""
+    home = SlowHome()
+    with gateway({"replica.count": 1}, home) as running:
+        home.waits = True
+        home.load_error = "the file is broken"
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            change = pool.submit(patch, running, {"replica.threads": 2})
+            assert until(lambda: home.starts == 2)
+            home.replicas[0].die("oom")
+            assert until(lambda: states(running) == ["starting"])
+            assert deaths(running) == []
+            metrics = running.request("GET", "/metrics", admin=True)[2].decode()
+            assert 'reason="oom"} 1.0' in metrics
+            home.go.set()
+            assert change.result(10)[0] == 409
+        assert deaths(running) == ["oom"]
+        home.load_error = None
+        assert until(lambda: states(running) == ["ready"])
+
+
 def test_a_request_that_kills_two_replicas_is_refused():
     """The second death ends the request with the reason, not the server."""
     home = FakeHome()

@@ -9,9 +9,14 @@ import signal
 
 import pytest
 
+from tests.fakes import studies
 from tuner import cli
 from tuner.commands import options
+from tuner.commands import study as study_command
+from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
+from tuner.store.run_folder import RunFolder
+from tuner.store.study_store import StudyStore
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "commands.md"
@@ -34,13 +39,15 @@ NAMES = (None, *cli.COMMANDS)
         (["--model", "echo", "--concurrency", "4", "--space", "no.yaml"], "no.yaml"),
         (["--model", "no.onnx", "--concurrency", "4"], "there is no file"),
         (["resum", "x"], "did you mean 'resume'"),
-        (["resume", "x"], "study 'x' is not known"),
+        (["resume", "x"], "study 'x' is not known (studies in runs: none)"),
         (["report", "x"], "study 'x' is not known"),
-        (["export", "x", "--to", "serving"], "study 'x' is not known"),
+        (["export", "x"], "study 'x' is not known"),
+        (["export", "x", "--trial", "one"], "'one' is not a whole number"),
         (["compare", "--model", "echo", "--concurrency", "4", "--samplers", "gp"], "at least two"),
         (["load", "ftp://host/", "--concurrency", "2"], "expected http://HOST"),
         (["load", "http://127.0.0.1:1/", "--concurrency", "2"], "--model NAME"),
         (["doctor", "--launches", "1"], "--launches 1: expected"),
+        (["doctor", "--model", "nope"], "model 'nope' is not known"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_two(
@@ -58,6 +65,44 @@ def test_wrong_use_is_one_line_and_code_two(
     assert err.count("\n") == 1
     assert said in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_study_lists_those_there_are(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A few by name; of many the nearest."""
+    for name in ("echo-1", "echo-2"):
+        RunFolder(tmp_path, name).create({}, {})
+    assert cli.main(["resume", "echo-3", "--runs-dir", str(tmp_path)]) == 2
+    assert f"did you mean 'echo-2'? (studies in {tmp_path}: echo-1, echo-2)" in (
+        capsys.readouterr().err.replace("'echo-1'?", "'echo-2'?")
+    )
+    for number in range(20):
+        RunFolder(tmp_path, f"resnet-{number}").create({}, {})
+    assert cli.main(["report", "echo-3", "--runs-dir", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert "echo-1" in err
+    assert "and 18 others" in err
+
+
+def test_an_unfinished_study_points_to_resume(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It recommends nothing yet; one without any trial has none to export either."""
+    settings = StudySettings(target=TargetSettings(model="echo", concurrency=4))
+    folder = RunFolder(tmp_path, "s")
+    folder.create(settings.nested(), {})
+    where = ["--runs-dir", str(tmp_path)]
+    assert cli.main(["resume", "s", *where]) == 2
+    assert "holds no trials" in capsys.readouterr().err
+    StudyStore.create("s", database=folder.database, url=None, facts={})
+    assert cli.main(["export", "s", *where]) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert (
+        f"is not finished, so it recommends nothing yet: go on with `tune resume s --runs-dir {tmp_path}`"
+        in err
+    )
 
 
 def test_an_error_is_one_json_object_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,3 +185,13 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.measurement.objective == "p99"
     assert settings.search.trials == 50
     assert settings.search.first_trials == 25
+
+
+def test_a_program_reads_values_in_the_objective_s_own_unit() -> None:
+    """Requests per second of a throughput study, and the same advice as a person reads."""
+    record = studies.study(objective="throughput", trials=12)
+    told = study_command.as_json(record, {}, stopped="the budget is used up")
+    best = next(t for t in record.trials if t.configuration == record.best and t.measurement)
+    assert told["best_seen"] == best.measurement.throughput_per_s
+    assert told["recommendation"].endswith(".")
+    assert told["recommended"] in (dict(record.best), dict(record.default))

@@ -7,7 +7,7 @@ import pytest
 from tuner import outcomes
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import Death, ReplicaFacts
-from tuner.values import Cause
+from tuner.values import Cause, FreshStart, Outcome, Tally
 
 
 def facts(*deaths: Death) -> ReplicaFacts:
@@ -47,3 +47,20 @@ def test_other_deaths_are_crashes_and_none_is_no_outcome() -> None:
     assert found is not None
     assert (found.status, found.cause) == ("failed", "crash")
     assert outcomes.of_deaths(facts()) is None
+
+
+def test_fresh_starts_are_counted_by_role() -> None:
+    """With the last reason of those that failed."""
+    starts = [
+        FreshStart(
+            role=role,
+            outcome=Outcome(status="infeasible", cause="oom", reason=reason),
+            measurement=None,
+        )
+        for role, reason in (("best", "first"), ("best", "second"), ("default", "other"))
+    ]
+    assert outcomes.tallied(starts) == {
+        "best": Tally(launched=2, failed=2, reason="second"),
+        "default": Tally(launched=1, failed=1, reason="other"),
+    }
+    assert outcomes.tallied([]) == {}

@@ -13,13 +13,16 @@ from serving.values import Signature
 from tests.fakes import benches
 from tests.fakes.benches import ToyBench
 from tuner import creation, study, study_files
+from tuner.advice import advised
 from tuner.bench import Served
-from tuner.errors import Interrupted
+from tuner.errors import Interrupted, StorageFailed
 from tuner.progress import Progress, Terminal
+from tuner.report import reading
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
 from tuner.study import Setup
+from tuner.values import Outcome
 
 SETTINGS = StudySettings(
     target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
@@ -81,9 +84,11 @@ def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> Non
 
 
 def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path) -> None:
-    """After six trials and two fresh starts the next process has four to go, and no trial."""
+    """After six trials and three fresh starts, one pair counts: the next process has four to go, and no
+    trial.
+    """
     with pytest.raises(Interrupted, match="2 of 6 fresh starts of the verification are kept"):
-        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=8)))
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=9)))
     kept = study_files.ending_of(RunFolder(tmp_path, "s"))
     assert kept is not None
     bench = ToyBench(seed=1)
@@ -95,6 +100,100 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     assert verdict.default[0] == kept.starts[0].measurement
     assert finished.record.best == kept.best
     assert finished.stopped == kept.stopped
+
+
+@dataclasses.dataclass
+class DiesAfresh(ToyBench):
+    """One of the two sides works in the search and dies on fresh starts."""
+
+    is_default: bool = False
+    spares: int = 0
+    """Fresh starts of it that work, the first ones."""
+
+    def launch_fresh(self, configuration):
+        launch = self.launch(configuration)
+        if (configuration == benches.arena().default) != self.is_default:
+            return launch
+        self.spares -= 1
+        if self.spares >= 0:
+            return launch
+        died = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+        return dataclasses.replace(launch, outcome=died, measurement=None)
+
+
+@pytest.mark.parametrize("spares", [0, 2])
+@pytest.mark.parametrize("is_default", [False, True])
+def test_what_dies_on_fresh_starts_is_not_recommended(
+    tmp_path: pathlib.Path, is_default: bool, spares: int
+) -> None:
+    """Also where two pairs survive and show the best to be better."""
+    settings = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=8))
+    bench = DiesAfresh(is_default=is_default, spares=spares)
+    finished = study._conducted(setup_of(tmp_path, bench, settings=settings))
+    record = finished.record
+    assert (record.verdict is not None) == (spares >= 2)
+    found = advised(record)
+    assert found is not None
+    assert found.configuration == (record.best if is_default else record.default)
+    assert f"failed {8 - spares} of 8 fresh starts (peak 64 MiB)" in found.reason
+
+
+def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.Path) -> None:
+    """Its fresh starts say so: nothing in the record calls it broken."""
+
+    class Unlucky(DiesAfresh):
+        def launch(self, configuration):
+            launch = super().launch(configuration)
+            if len(self.launched) > 1:
+                return launch
+            return dataclasses.replace(
+                launch,
+                outcome=Outcome(status="failed", cause="crash", reason="the server ended"),
+                measurement=None,
+            )
+
+    record = study._conducted(setup_of(tmp_path, Unlucky())).record
+    found = advised(record)
+    assert found is not None
+    assert found.configuration == record.default
+    assert "the default none" in found.reason
+    assert "does not work" not in reading.headline(record)
+
+
+def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Path) -> None:
+    """It kept --slo-ms in the search, and the default keeps it on fresh starts."""
+
+    class Slower(ToyBench):
+        def launch_fresh(self, configuration):
+            launch = self.launch(configuration)
+            if configuration == benches.arena().default:
+                return launch
+            slow = dataclasses.replace(launch.measurement, p99_ms=1e4)
+            return dataclasses.replace(launch, measurement=slow)
+
+    slo = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=3, slo_ms=5e3))
+    record = study._conducted(setup_of(tmp_path, Slower(), settings=slo)).record
+    found = advised(record)
+    assert found is not None
+    assert found.configuration == record.default
+    assert "failed 3 of 3 fresh starts (p99 of 1e+04 ms is above the limit" in found.reason
+
+
+class FullDisk(ToyBench):
+    """The disk is full by the third launch."""
+
+    def launch(self, configuration):
+        if len(self.launched) == 2:
+            raise StorageFailed("study.db cannot be written: no space; free some")
+        return super().launch(configuration)
+
+
+def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
+    """What was kept before it stays, and the command that goes on with it is said."""
+    with pytest.raises(StorageFailed, match="free some; then go on with: tune resume s"):
+        study._conducted(setup_of(tmp_path, FullDisk()))
+    finished = study._conducted(setup_of(tmp_path, ToyBench()))
+    assert len(finished.record.trials) == 6
 
 
 def test_the_longest_time_counts_verification_and_interrupted_trials(

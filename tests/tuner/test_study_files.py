@@ -1,8 +1,8 @@
-"""A study read back whole, and what a user is told to run."""
+"""A study read back whole."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import pathlib
 
 import pytest
@@ -16,8 +16,9 @@ from tuner.search import Search
 from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
-from tuner.values import StudyRecord
+from tuner.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
 
+DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
 SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
 
 
@@ -65,7 +66,8 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     assert lowest is not None
     assert record.best == lowest.configuration
     assert record.verdict is None
-    assert study_files.UNFINISHED in record.notes
+    command = f"go on with: tune resume {folder.path}"
+    assert record.notes[-1] == f"{study_files.UNFINISHED}; {command}"
     assert record.trials == search.trials
     assert record.knobs == search.arena.knobs
     assert record.default == search.arena.default
@@ -73,26 +75,28 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
 
 
 def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
-    """Best, verdict and the reason of the end come back as they were kept."""
+    """Best, verdict, fresh starts and the reason of the end come back as they were kept."""
     folder, store, search = searched
     store.note("payloads are synthetic")
     verdict = studies.study().verdict
     best = search.recommended()
-    study_files.keep_end(folder, best=best, verdict=verdict, stopped="the budget is used up")
+    starts = (
+        FreshStart(role="default", outcome=OK, measurement=search.trials[0].measurement),
+        FreshStart(role="best", outcome=DIED, measurement=None),
+    )
+    ending = Ending(stopped="the budget is used up", best=best, pairs=1, starts=starts)
+    study_files.keep_ending(folder, ending)
+    between = read(folder)
+    assert (between.best, between.verdict) == (best, None)
+    assert between.notes[-1].startswith(f"the budget is used up; {study_files.UNVERIFIED}; go on")
+    study_files.keep_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
+    assert record.fresh_starts == between.fresh_starts
+    assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
+    told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]
+    assert told["best"] == {"launched": 1, "failed": 1, "reason": "peak 64 MiB"}
     assert record.notes == ("payloads are synthetic", "the budget is used up")
-
-
-def test_what_is_worse_is_not_recommended() -> None:
-    """Where fresh starts show the found one to be worse, the default is what a user should run."""
-    record = studies.study()
-    assert record.verdict is not None
-    assert study_files.recommended(record) == record
-    worse = dataclasses.replace(record.verdict, outcome="worse", text="It is worse.")
-    told = study_files.recommended(dataclasses.replace(record, verdict=worse))
-    assert told.best == record.default
-    assert "It is worse." in told.notes[0]
 
 
 def test_another_machine_cannot_go_on(searched: tuple[RunFolder, StudyStore, Search]) -> None:

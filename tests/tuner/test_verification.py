@@ -10,7 +10,8 @@ import pytest
 
 from tests.fakes.benches import ToyBench
 from tuner.bench import Launch
-from tuner.values import Configuration, FreshStart, Outcome
+from tuner.outcomes import tallied
+from tuner.values import Configuration, FreshStart, Outcome, Tally
 from tuner.verification import alternate, counted
 
 ONE = Configuration({"replica.count": 1})
@@ -25,6 +26,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
         bench,
         {"default": ONE, "best": TWO},
         rounds=4,
+        slo_ms=None,
         report=lambda starts, _: seen.append((len(starts), starts[-1].role)),
     )
     assert bench.launched == [ONE, TWO, TWO, ONE] * 2
@@ -32,7 +34,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
     assert [role for _, role in seen[:4]] == ["default", "best", "best", "default"]
     assert rounds.counted == 4
     assert {len(found) for found in rounds.measurements.values()} == {4}
-    assert rounds.failures == ()
+    assert all(start.measurement is not None for start in rounds.starts)
 
 
 @dataclasses.dataclass
@@ -49,15 +51,37 @@ class FailsOnce(ToyBench):
 
 def test_a_round_with_a_failed_launch_does_not_count() -> None:
     """The other launch of that round is left out too, so that pairs stay pairs; the reason is kept."""
-    rounds = alternate(FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, report=lambda *_: None)
+    rounds = alternate(
+        FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, slo_ms=None, report=lambda *_: None
+    )
     assert rounds.counted == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
-    assert rounds.failures == ("best: peak 64 MiB",)
+    assert tallied(rounds.starts) == {
+        "default": Tally(launched=3),
+        "best": Tally(launched=3, failed=1, reason="peak 64 MiB"),
+    }
+
+
+def test_a_launch_that_misses_the_limit_has_failed() -> None:
+    """As in the search: its outcome says by how much, and it gives no measurement."""
+    seen: list[FreshStart] = []
+    bench = ToyBench()
+    rounds = alternate(
+        bench,
+        {"default": ONE, "best": TWO},
+        rounds=2,
+        slo_ms=0.001,
+        report=lambda starts, _: seen.append(starts[-1]),
+    )
+    assert rounds.counted == 0
+    assert {start.outcome.cause for start in seen} == {"constraint"}
+    assert all(start.measurement is None for start in seen)
+    assert "above the limit of 0.001 ms" in tallied(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
-def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_at: int) -> None:
-    """Whatever was launched is not launched again, and the rounds are the same as without a break."""
+def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at: int) -> None:
+    """No pair is of two commands: one that was split is launched again, whole ones are not."""
     sides = {"default": ONE, "best": TWO}
     kept: list[FreshStart] = []
 
@@ -66,13 +90,15 @@ def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_
 
     first = ToyBench(interrupt_at=interrupted_at)
     with pytest.raises(KeyboardInterrupt):
-        alternate(first, sides, rounds=4, report=keep)
+        alternate(first, sides, rounds=4, slo_ms=None, report=keep)
     assert len(kept) == interrupted_at
     done = tuple(kept)
     second = ToyBench(seed=1)
-    rounds = alternate(second, sides, rounds=4, report=keep, done=done)
-    assert first.launched + second.launched == [ONE, TWO, TWO, ONE] * 2
-    assert tuple(kept[:interrupted_at]) == done
+    rounds = alternate(second, sides, rounds=4, slo_ms=None, report=keep, done=done)
+    whole = interrupted_at // 2 * 2
+    assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
+    assert tuple(kept[:whole]) == done[:whole]
+    assert not set(map(id, kept[whole:])) & set(map(id, done))
     assert rounds == counted(kept, tuple(sides))
     assert rounds.counted == 4
 
@@ -80,7 +106,13 @@ def test_an_interrupted_verification_goes_on_behind_its_last_launch(interrupted_
 def test_a_fresh_start_survives_its_file() -> None:
     """With a measurement and without one."""
     seen: list[FreshStart] = []
-    alternate(FailsOnce(), {"one": ONE}, rounds=3, report=lambda starts, _: seen.append(starts[-1]))
+    alternate(
+        FailsOnce(),
+        {"one": ONE},
+        rounds=3,
+        slo_ms=None,
+        report=lambda starts, _: seen.append(starts[-1]),
+    )
     assert [start.measurement is None for start in seen] == [False, False, True]
     for start in seen:
         assert FreshStart.from_json(json.loads(json.dumps(start.as_json()))) == start

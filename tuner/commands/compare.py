@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--repeats",
-        type=int,
+        type=options.parsing(int),
         default=1,
         metavar="COUNT",
         help="searches of each sampler, each with a seed of its own; default 1",

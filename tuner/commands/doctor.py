@@ -8,7 +8,7 @@ import dataclasses
 import rich.console
 import rich.text
 
-from tuner import doctor
+from tuner import doctor, inputs
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.commands.study import finite
@@ -30,12 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="model of the noise measurement; default echo",
     )
     parser.add_argument(
-        "--concurrency", metavar="N", type=int, default=8, help="requests in flight; default 8"
+        "--concurrency",
+        metavar="N",
+        type=options.parsing(int),
+        default=8,
+        help="requests in flight; default 8",
     )
     parser.add_argument(
         "--launches",
         metavar="COUNT",
-        type=int,
+        type=options.parsing(int),
         default=5,
         help="fresh launches that are measured, some 4 s each; 0 skips the measurement; default 5",
     )
@@ -56,6 +60,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         raise WrongUse(f"--launches {arguments.launches}: expected 0, or a whole number from 2")
     if arguments.clean:
         return _cleaned()
+    if arguments.launches:
+        inputs.card_of(arguments.model)  # a wrong name is said before anything is looked at
     findings = doctor.findings()
     parts = [_line(finding) for finding in findings]
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}

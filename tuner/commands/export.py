@@ -1,4 +1,4 @@
-"""`tune export`: the best configuration in the form of another system."""
+"""`tune export`: the configuration to run, in the form of another system."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.export import TARGETS, export
+from tuner.interruption import resume_command
 from tuner.progress import Terminal
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
@@ -20,7 +21,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The study, the form, and where to."""
     parser.add_argument("study_name", metavar="STUDY", help="name of the study, or its folder")
     parser.add_argument(
-        "--to", required=True, metavar="NAME", help=f"form of the export: {', '.join(TARGETS)}"
+        "--to",
+        default="serving",
+        metavar="NAME",
+        help=f"form of the export: {', '.join(TARGETS)}; default serving",
+    )
+    parser.add_argument(
+        "--trial",
+        type=options.parsing(int),
+        metavar="N",
+        help="export the configuration of this trial; default: what the study recommends",
     )
     parser.add_argument(
         "--out",
@@ -42,8 +52,13 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
     settings = study_files.settings_of(folder)
     store = study_files.store_of(folder, settings, url=where.storage)
+    if arguments.trial is None and not study_files.is_finished(folder):
+        raise WrongUse(
+            f"study {folder.name} is not finished, so it recommends nothing yet: go on with "
+            f"`{resume_command(folder)}`, or export one of its trials with --trial N"
+        )
     record = study_files.read(folder, store, settings)
-    files = export(study_files.recommended(record), arguments.to)
+    files = export(record, arguments.to, trial=arguments.trial)
     if arguments.out is None:
         return Said(
             text="\n".join(files.values()).rstrip("\n"), data={"study": folder.name, "files": files}

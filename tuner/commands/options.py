@@ -74,7 +74,7 @@ def add_group(
             option.flag,
             dest=field.name,
             metavar=option.metavar,
-            type=_parsing(option.parse),
+            type=parsing(option.parse),
             help=option.help.replace("%", "%%"),
             required=field.default is dataclasses.MISSING,
             default=argparse.SUPPRESS,
@@ -108,7 +108,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+def parsing(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """A parser of one value whose complaint says what was expected, for `add_argument(type=...)`."""
+
     def parsed(text: str) -> Any:
         try:
             return parse(text)

@@ -13,6 +13,7 @@ from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
+from tuner.preparation import started
 from tuner.progress import Terminal
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
@@ -42,7 +43,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
     bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
     with resumable(None), bench:
-        served = bench.start()
+        served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
         terminal.console.print(f"probing {served.model} at a few batch sizes, some ten seconds")
         text = probe.text(bench, environment, model=served.model)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import math
 import pathlib
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from tuner import study, study_files
+from tuner import objective as objectives
+from tuner import study
+from tuner.advice import advised
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.progress import Terminal
@@ -50,7 +53,7 @@ def as_json(
     record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
 ) -> dict[str, Any]:
     """A study as one JSON object."""
-    recommended = study_files.recommended(record).best
+    advice = advised(record)
     overheads = [trial.overhead_s for trial in record.trials]
     best_trial = next(
         (t for t in record.trials if t.configuration == record.best and t.objective is not None),
@@ -68,10 +71,16 @@ def as_json(
         "median_overhead_s": statistics.median(overheads) if overheads else None,
         "default": dict(record.default),
         "best": None if record.best is None else dict(record.best),
-        "recommended": None if recommended is None else dict(recommended),
-        "best_seen": None if best_trial is None else best_trial.objective,
+        "recommended": None if advice is None else dict(advice.configuration),
+        "recommendation": None if advice is None else advice.reason,
+        "best_seen": None
+        if best_trial is None
+        else objectives.named(record.objective).of(best_trial),
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "fresh_starts": {
+            role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
+        },
         "notes": [*record.notes, *reading.cautions(record)],
         "files": {name: str(path) for name, path in files.items()},
     }

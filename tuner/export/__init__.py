@@ -1,7 +1,7 @@
-"""The best configuration in the words of other systems: one file per target, all pure.
+"""A study's configuration in the words of other systems: one file per target, all pure.
 
-In: `StudyRecord`. Out: file names and their texts; the caller decides where they are written.
-Adding a target is one file and one line in `TARGETS`.
+In: `StudyRecord`, and which of its configurations. Out: file names and their texts; the caller
+decides where they are written. Adding a target is one file and one line in `TARGETS`.
 """
 
 from __future__ import annotations
@@ -10,26 +10,39 @@ import types
 from collections.abc import Callable, Mapping
 
 from serving.errors import nearest
+from tuner import advice
+from tuner.advice import Advice
 from tuner.errors import WrongUse
 from tuner.export import serving
 from tuner.values import StudyRecord
 
-Exporter = Callable[[StudyRecord], dict[str, str]]
-"""File name -> text; raises WrongUse when the study has nothing to export."""
+Exporter = Callable[[StudyRecord, Advice], dict[str, str]]
+"""File name -> text."""
 
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType({"serving": serving.files})
 """`tune export STUDY --to NAME`."""
 
 
-def export(record: StudyRecord, target: str) -> dict[str, str]:
+def export(record: StudyRecord, target: str, *, trial: int | None = None) -> dict[str, str]:
     """The files of one target, file name -> text.
 
+    Args:
+        record: of the study.
+        target: a key of `TARGETS`.
+        trial: number of the trial whose configuration is exported; None: what the study advises.
+
     Raises:
-        WrongUse: no such target, or no trial of the study was ok.
+        WrongUse: no such target, no such trial, or no trial of the study was ok.
     """
     if target not in TARGETS:
         raise WrongUse(
             f"export target {target!r} is not known{nearest(target, TARGETS)} "
             f"(targets: {', '.join(TARGETS)})"
         )
-    return TARGETS[target](record)
+    found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
+    if found is None:
+        raise WrongUse(
+            f"study {record.name!r} has no configuration that works, so there is nothing to "
+            f"export: `tune report {record.name}` shows why its trials failed"
+        )
+    return TARGETS[target](record, found)

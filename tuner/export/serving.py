@@ -1,9 +1,9 @@
-"""The best configuration as settings of the serving core, for `python -m serving --settings`.
+"""A configuration of a study as settings of the serving core, for `python -m serving --settings`.
 
-In: `StudyRecord`. Out: YAML text with a comment head that says where it comes from and what was
-measured. Knobs of the study that are not settings of the server (the GPU's clock) stand in the head
-only. Names in comments are cut to one line of printable characters: a study's name must not become
-a setting.
+In: `StudyRecord`, and the `Advice` what to run. Out: YAML text with a comment head that says where
+it comes from and what was measured. Knobs of the study that are not settings of the server (the
+GPU's clock) stand in the head only. Names in comments are cut to one line of printable characters:
+a study's name must not become a setting.
 """
 
 from __future__ import annotations
@@ -14,30 +14,21 @@ from collections.abc import Iterable, Mapping
 import yaml
 
 from serving.settings import KNOBS
-from tuner.errors import WrongUse
+from tuner.advice import Advice, export_of_best, failures
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FILE_NAME = "best.yaml"
 
 
-def files(record: StudyRecord) -> dict[str, str]:
+def files(record: StudyRecord, advice: Advice) -> dict[str, str]:
     """The one file of this target."""
-    return {FILE_NAME: settings_text(record)}
+    return {FILE_NAME: settings_text(record, advice)}
 
 
-def settings_text(record: StudyRecord) -> str:
-    """Text of `best.yaml`; `serving.settings.resolve(file=...)` reads it as it is.
-
-    Raises:
-        WrongUse: the study has no best configuration, because no trial was ok.
-    """
-    if record.best is None:
-        raise WrongUse(
-            f"study {record.name!r} has no configuration that works, so there is nothing to "
-            f"export: `tune report {record.name}` shows why its trials failed"
-        )
-    head = "\n".join(f"# {_one_line(line)}".rstrip() for line in _head(record, record.best))
-    body = yaml.safe_dump(_nested(record.best), sort_keys=False, allow_unicode=True)
+def settings_text(record: StudyRecord, advice: Advice) -> str:
+    """Text of `best.yaml`; `serving.settings.resolve(file=...)` reads it as it is."""
+    head = "\n".join(f"# {_one_line(line)}".rstrip() for line in _head(record, advice))
+    body = yaml.safe_dump(_nested(advice.configuration), sort_keys=False, allow_unicode=True)
     return f"{head}\n\n{body}"
 
 
@@ -51,32 +42,47 @@ def _nested(configuration: Configuration) -> dict[str, dict[str, Value]]:
     return tree
 
 
-def _head(record: StudyRecord, best: Configuration) -> Iterable[str]:
-    yield f"Settings for {record.model} at concurrency {record.concurrency}, found by `tune`."
+def _head(record: StudyRecord, advice: Advice) -> Iterable[str]:
+    yield f"Settings for {record.model} at concurrency {record.concurrency}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
     yield f"Use: python -m serving --model {record.model} --settings {FILE_NAME}"
     yield ""
-    yield from _measured(record, best)
-    others = {name: value for name, value in best.items() if name not in KNOBS}
+    yield advice.reason
+    command = export_of_best(record)
+    if command is not None and advice.configuration == record.default:
+        yield f"The best that was found, to try all the same: {command}"
+    yield ""
+    yield from _measured(record, advice.configuration)
+    configuration = advice.configuration
+    others = {name: value for name, value in configuration.items() if name not in KNOBS}
     if others:
         yield ""
         yield "Searched as well, but not a setting of the server; set it where it belongs:"
         for name, value in others.items():
             yield f"  {name}: {value}"
-    if record.notes:
+    notes = (*failures(record), *record.notes)
+    if notes:
         yield ""
         yield "Notes:"
-        for note in record.notes:
+        for note in notes:
             yield f"  {note}"
 
 
-def _measured(record: StudyRecord, best: Configuration) -> Iterable[str]:
+def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     verdict = record.verdict
-    if verdict is None:
-        launches = _launches(record, best)
-        yield "Not re-measured beside the default; what the search saw, which flatters the best:"
-        yield f"  best: {_figures(launches)}"
-        yield f"  default: {_figures(_launches(record, record.default))}"
+    if verdict is None or chosen not in (record.default, record.best):
+        afresh = (
+            "Too few pairs of fresh starts worked" if record.fresh_starts else "Not re-measured"
+        )
+        yield f"{afresh}; what the search saw, which flatters what it chose:"
+        sides = {"default": record.default, "best": record.best}
+        if chosen not in sides.values():
+            sides["these settings"] = chosen
+        if record.best == record.default:
+            del sides["best"]
+        for role, configuration in sides.items():
+            if configuration is not None:
+                yield f"  {role}: {_figures(_launches(record, configuration))}"
         return
     yield f"Verdict: {verdict.text}"
     yield (

@@ -8,6 +8,7 @@ configurations side by side.
 from __future__ import annotations
 
 from tuner import objective as objectives
+from tuner.advice import advised
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
 from tuner.values import Interval, StudyRecord
@@ -53,17 +54,15 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
 
 
 def _verdict(study: StudyRecord) -> Markup:
-    class_ = "verdict"
+    class_ = f"verdict {reading.tone(study) or ''}".strip()
     numbers: str | None = None
     if study.verdict is not None:
-        class_ += (
-            f" {study.verdict.outcome}" if study.verdict.outcome in {"better", "worse"} else ""
-        )
         objective = objectives.named(study.objective)
         shown = wording.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
-            f"{objective.label.capitalize()}, best over default: {shown}, 95 % interval, "
-            "from alternating launches on fresh starts."
+            f"{objective.label.capitalize()}, best over default: {shown}, 95 % interval, from "
+            f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
+            "starts."
         )
     sentence = element("span", reading.headline(study))
     small = element("span", numbers, class_="soft") if numbers else None
@@ -146,7 +145,8 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
 
 
 def _use(study: StudyRecord) -> Markup | None:
-    if study.best is None:
+    if advised(study) is None:
         return None
     command = f"python -m serving --model {study.model} --settings best.yaml"
-    return joined((element("h3", "Use it"), element("pre", element("code", command))))
+    advice = [element("p", line) for line in reading.advice(study)]
+    return joined((element("h3", "Use it"), *advice, element("pre", element("code", command))))

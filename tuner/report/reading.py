@@ -13,7 +13,9 @@ from typing import Literal
 
 import numpy as np
 
+from tuner import advice as advices
 from tuner import objective as objectives
+from tuner.advice import advised, export_of_best
 from tuner.report import wording
 from tuner.values import (
     LEAST_FOR_P99,
@@ -150,29 +152,56 @@ def duration_s(study: StudyRecord) -> float:
 
 
 def headline(study: StudyRecord) -> str:
-    """The answer in one sentence: the verdict's own, or why there is none."""
-    if study.verdict is not None:
-        return study.verdict.text
-    if study.best is None:
+    """The answer in one sentence: what fresh starts showed, or why they show nothing."""
+    found = advices.standing(study)
+    if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
         return f"No configuration worked: {_failures(failed(study.trials))}."
-    if study.best == study.default:
-        return "The default configuration is the best that was found; nothing to change."
-    if not launches(study, "default").measurements:
-        return (
-            "A configuration that works was found; the default gave no figure to compare it with, "
-            "and the best was not re-measured."
-        )
-    return (
-        "A better configuration was seen in the search, but it was not re-measured beside the "
-        "default: take its figures as a guess."
-    )
+    if study.verdict is not None and found == study.verdict.outcome:
+        return study.verdict.text
+    default, best = advices.tallies(study)
+    trouble = advices.trouble_of_default(study)
+    again = "was not re-measured"
+    if best.launched:
+        again = f"worked on {best.launched - best.failed} of {best.launched} fresh starts"
+    return {
+        "same": "The default configuration is the best that was found; nothing to change.",
+        "nothing works": f"The default does not work here ({trouble}), and the best that was found "
+        f"{advices.failed(best)}.",
+        "default lost": f"The default does not work here ({trouble}); the best {again}.",
+        "best fails": f"The best that was found is no solution: it {advices.failed(best)}, the "
+        f"default {advices.share(default)}.",
+        "default fails": f"The default {advices.failed(default)}, the best {advices.share(best)}.",
+        "not compared": "Too few pairs of fresh starts worked to compare default and best: the "
+        f"default {advices.failed(default)}, the best {advices.share(best)}.",
+        "not measured": "A better configuration was seen in the search, but it was not re-measured "
+        "beside the default: take its figures as a guess.",
+    }[found]
+
+
+def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
+    """Whether the best was shown to be better or worse than the default, by its figures or by failures."""
+    found = advices.standing(study)
+    if found in {"better", "default fails"}:
+        return "better"
+    return "worse" if found in {"worse", "best fails"} else None
+
+
+def advice(study: StudyRecord) -> tuple[str, ...]:
+    """What to run and why, and how to have what was found all the same; nothing where that was said."""
+    found = advised(study)
+    if found is None or study.best == study.default:
+        return ()
+    command = export_of_best(study)
+    if command is None:
+        return (found.reason,)
+    return (found.reason, f"The best that was found, to try all the same: {command}")
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
-    """What the trials themselves say against the result, beside the study's own notes."""
-    found: list[str] = []
+    """What the launches themselves say against the result, beside the study's own notes."""
+    found = list(advices.failures(study))
     broken = failed(study.trials)
     if broken:
         whole = wording.plural(len(study.trials), "trial")

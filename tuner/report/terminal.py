@@ -32,6 +32,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     if study.trials:
         parts.append(_table(study))
     parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
+    parts += [rich.text.Text(line) for line in reading.advice(study)]
     notes = (*study.notes, *reading.cautions(study))
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
     width = max((len(name) for name in files), default=0)
@@ -87,7 +88,7 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
 def _ratio(study: StudyRecord, field: str) -> str:
     verdict = study.verdict
     if verdict is None:
-        return "not re-measured"
+        return "too few pairs" if study.fresh_starts else "not re-measured"
     known: dict[str, tuple[float, Interval]] = {
         "p99_ms": (verdict.p99_ratio, verdict.p99_interval),
         "throughput_per_s": (verdict.throughput_ratio, verdict.throughput_interval),
@@ -98,8 +99,8 @@ def _ratio(study: StudyRecord, field: str) -> str:
 
 
 def _style(study: StudyRecord) -> str:
-    outcome = study.verdict.outcome if study.verdict else None
-    return {"better": "bold green", "worse": "bold red"}.get(outcome or "", "bold")
+    tone = reading.tone(study)
+    return "bold" if tone is None else {"better": "bold green", "worse": "bold red"}[tone]
 
 
 def _value(configuration: Mapping[str, object], name: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from serving.errors import nearest
-from tuner.errors import InvalidSpace
+from tuner.errors import InvalidSpace, listed
 
 MAX_NUMBER = 1e15
 """Beyond it, whole numbers as floats are no longer exact; no setting is that large."""
@@ -48,7 +48,7 @@ class Document:
         names = tuple(valid)
         if given not in names:
             hint = nearest(given, names)
-            text = f"unknown {noun} {given!r}{hint} (expected one of: {', '.join(names)})"
+            text = f"unknown {noun} {given!r}{hint} (expected one of: {listed(given, names)})"
             raise self.error(path, text)
 
     def mapping(self, given: object, path: Path) -> dict[str, Any]:

@@ -94,7 +94,8 @@ class StudyStore:
                     direction="minimize",
                 )
             except optuna.exceptions.DuplicatedStudyError:
-                raise StudyExists(name) from None
+                instead = "choose another --study, or delete that one with --fresh"
+                raise StudyExists(f"study {name!r} in {where}", instead) from None
             study.set_user_attr("luthier", dict(facts))
         return cls(study, where)
 
@@ -108,13 +109,14 @@ class StudyStore:
         """
         where = _place(database, url)
         if url is None and not database.exists():
-            raise UnknownStudy(name, ())
+            raise UnknownStudy(name, (), where)
         with _storage_errors(where):
             storage = _storage(database, url)
             try:
                 return cls(optuna.load_study(storage=storage, study_name=name), where)
             except KeyError:
-                raise UnknownStudy(name, tuple(optuna.get_all_study_names(storage))) from None
+                known = tuple(optuna.get_all_study_names(storage))
+                raise UnknownStudy(name, known, where) from None
 
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let a sampler propose from now on."""

@@ -2,7 +2,7 @@
 
 A worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
 waited `batching.timeout_us` (0: at once). Each model's pool has one queue; each worker loads the
-model once, when it comes up. A request whose deadline passes is refused
+model once, when it comes up, and windows are open. A request whose deadline passes is refused
 wherever it is; the parts of a lost worker are given to another worker once.
 
 The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (NSDI'17, section
@@ -127,6 +127,9 @@ class AdaptiveScheduler:
                 loaded.loaded = True
             return
         batch.worker.unfinished -= 1
+        if not event.ok:
+            self._take_back(batch.entries, Reason.NOT_STARTED, "")
+            return
         for entry, _ in batch.entries:
             entry.outstanding -= 1
             if not entry.outstanding and not entry.spans:
@@ -152,10 +155,14 @@ class AdaptiveScheduler:
         for id_ in held:
             del self._batches[id_]
         parts = [pair for batch in held.values() for pair in batch.entries]
+        self._take_back(parts, Reason.WORKER_LOST, event.reason)
+
+    def _take_back(self, parts: list[tuple[Entry, Part]], reason: Reason, detail: str) -> None:
+        """Parts that a worker had and did not execute wait again, once."""
         for entry in dict.fromkeys(entry for entry, _ in parts if not entry.left):
             entry.attempts += 1
             if entry.attempts > MAX_LOSSES:
-                self._refuse(entry, Reason.WORKER_LOST, event.reason)
+                self._refuse(entry, reason, detail)
         for entry, part in reversed(parts):
             entry.outstanding -= 1
             if not entry.left:
@@ -201,7 +208,7 @@ class AdaptiveScheduler:
     def _load(self, worker: Worker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, ())
+        return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
 
     def _infer(self, worker: Worker) -> Action:
         action = self._next_action()
@@ -212,4 +219,4 @@ class AdaptiveScheduler:
         worker.last_turn = action
         self._batches[action] = _Batch(worker, entries)
         parts = tuple([part for _, part in entries])
-        return Action(action, Kind.INFER, worker.id, self._model, parts)
+        return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, 0.0)

@@ -110,9 +110,9 @@ def test_a_type_that_the_protocol_lacks_is_refused(load):
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        pytest.param(b"hello world" * 10, "Protobuf parsing failed", id="not ONNX"),
-        pytest.param(zoo.find("resnet").path.read_bytes()[:5000], "parsing failed", id="cut off"),
-        pytest.param(b"", "(?i)graph", id="empty"),
+        pytest.param(b"hello world" * 10, "not a readable ONNX file: Proto", id="not ONNX"),
+        pytest.param(zoo.find("resnet").path.read_bytes()[:5000], "not a readable", id="cut off"),
+        pytest.param(b"", "not a readable ONNX file: No graph", id="empty"),
         pytest.param(
             identity(STRING, [1]).replace(b"Identity", b"Nonsense"), "Nonsense", id="operator"
         ),

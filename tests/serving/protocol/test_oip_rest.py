@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.errors import InvalidRequest
-from serving.protocol.oip import Codec
+from serving.protocol.oip_requests import Requests
 from serving.values import Signature, TensorSpec
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
@@ -522,14 +522,14 @@ def test_a_real_client_json_and_binary(running):
 def test_bytes_tensors_are_checked_element_by_element():
     """A truncated length prefix or a wrong count is refused; NUL bytes and empty strings pass."""
     spec = TensorSpec(name="text", datatype="BYTES", shape=(-1, 1))
-    codec = Codec("m", "1", Signature(inputs=(spec,), outputs=(spec,)))
+    requests = Requests("m", Signature(inputs=(spec,), outputs=(spec,)))
     good = struct.pack("<I", 3) + b"a\0b" + struct.pack("<I", 0)
     header = {"inputs": [{"name": "text", "shape": [2, 1], "datatype": "BYTES",
                           "parameters": {"binary_data_size": len(good)}}]}  # fmt: skip
     text = json.dumps(header).encode()
-    assert codec.query(text + good, len(text)).items == 2
+    assert requests.query(text + good, len(text)).items == 2
     for bad in (good[:-1], good[:-4] + b"\xff\xff\xff\x7f"):
         header["inputs"][0]["parameters"]["binary_data_size"] = len(bad)
         text = json.dumps(header).encode()
         with pytest.raises(InvalidRequest, match="BYTES"):
-            codec.query(text + bad, len(text))
+            requests.query(text + bad, len(text))

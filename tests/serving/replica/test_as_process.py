@@ -126,6 +126,28 @@ async def test_kill_ends_what_is_stuck_in_its_model(home, converse, path, frame)
     replica.sock.close()
 
 
+async def test_a_kill_of_what_ends_by_itself_claims_nothing(home):
+    """A replica that somebody killed, and that is killed once more to be sure, was not killed by us."""
+    replica = await _start(home)
+    os.kill(replica.pid, signal.SIGKILL)
+    replica.kill(asked=False)
+    ended = await _end(replica)
+    assert (ended.reason, "asked" in ended.text) == ("killed", False)
+    replica.sock.close()
+
+
+async def test_a_report_that_cannot_be_read_does_not_deafen_the_home(home, caplog):
+    """A report about a replica that nobody knows is logged; the ends of others are still heard."""
+    replica = await _start(home)
+    home._nest.forker._order({"do": "start", "worker": 10**9, "socket": "/none", "procs": []})
+    replica.kill()
+    assert (await _end(replica)).reason == "killed"
+    async with asyncio.timeout(WAIT_S):
+        while "a report of the template met a fault" not in caplog.text:
+            await asyncio.sleep(0.01)
+    replica.sock.close()
+
+
 async def test_kill_may_be_repeated(home):
     """Killing twice, and killing what has ended, does nothing more."""
     replica = await _start(home)
@@ -141,6 +163,7 @@ async def test_kill_may_be_repeated(home):
     [
         ("kill -9 by somebody", signal.SIGKILL, "killed", "SIGKILL"),
         ("a crash", signal.SIGSEGV, "crash", "SIGSEGV"),
+        ("a signal without a name", signal.SIGRTMIN + 6, "crash", f"signal {signal.SIGRTMIN + 6}"),
     ],
 )
 async def test_signals_are_told(home, phrase, number, reason, text):

@@ -93,6 +93,41 @@ def test_limits_are_written_and_read_back(root):
     assert group.procs_files == (directory / "cgroup.procs",)
 
 
+class Stubborn(ShapedTree):
+    """Takes no more of some values."""
+
+    refused = ()
+
+    def write(self, file, text):
+        if (file.name, text) in self.refused:
+            raise LimitsUnavailable(f"{file} does not take {text!r}")
+        super().write(file, text)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "refused", "cpu"),
+    [
+        ("the second limit", [("memory.swap.max", "0")], "50000 100000"),
+        (
+            "and the way back",
+            [("memory.swap.max", "0"), ("cpu.max", "50000 100000")],
+            "200000 100000",
+        ),
+    ],
+)
+def test_refused_limits_are_put_back_each_for_itself(root, phrase, refused, cpu):
+    """When a limit is refused half-way, the others are as before, whatever else cannot be put back."""
+    tree = Stubborn(root)
+    group = _open(root, tree).group(1)
+    group.set_limits(cpu=0.5, memory_mb=None)
+    tree.refused = refused
+    with pytest.raises(LimitsUnavailable, match=r"memory.swap.max does not take"):
+        group.set_limits(cpu=2, memory_mb=64)
+    directory = root / "luthier-test" / "replica-1"
+    assert (directory / "cpu.max").read_text() == cpu
+    assert (directory / "memory.max").read_text() == "max"
+
+
 def test_a_kernel_without_swap_accounting_will_do(root):
     """Where there is no file for swap, the memory limit stands alone."""
     group = _open(root, ShapedTree(root, swap=False)).group(1)

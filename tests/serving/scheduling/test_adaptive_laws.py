@@ -158,6 +158,16 @@ class SchedulerMachine(RuleBasedStateMachine):
                 assert request.done <= request.items, "executed twice"
         self.tell(Result(action.id, action.worker, True, None))
 
+    @precondition(lambda self: any(a.kind is Kind.INFER for a in self.actions.values()))
+    @rule(data=st.data())
+    def not_started(self, data) -> None:
+        """A replica sends a batch back untouched."""
+        batches = [id_ for id_, action in self.actions.items() if action.kind is Kind.INFER]
+        action = self.actions.pop(data.draw(st.sampled_from(sorted(batches))))
+        for request_id in {part.id for part in action.parts}:
+            self.requests[request_id].losses += 1
+        self.tell(Result(action.id, action.worker, False, None))
+
     @precondition(lambda self: self.requests)
     @rule(data=st.data())
     def cancel(self, data) -> None:

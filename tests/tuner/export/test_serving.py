@@ -8,12 +8,17 @@ from hypothesis import strategies as st
 from serving import settings
 from serving.settings import KNOBS, ServingSettings
 from tests.fakes import studies
-from tuner import export
+from tuner import advice, export
 from tuner.errors import WrongUse
 from tuner.export.serving import settings_text
 from tuner.values import Configuration
 
 STUDY = studies.study(trials=12)
+
+
+def text_of(study):
+    """The file with what the study advises."""
+    return settings_text(study, advice.advised(study))
 
 
 def settings_values():
@@ -49,7 +54,7 @@ def test_the_server_reads_what_was_exported(seed, tmp_path):
 def test_every_valid_configuration_survives_the_file(values):
     """Settings from the exported text equal settings from the configuration itself."""
     study = dataclasses.replace(STUDY, best=Configuration(values))
-    data = yaml.safe_load(settings_text(study)) or {}
+    data = yaml.safe_load(text_of(study)) or {}
     expected = ServingSettings().changed(values)
     assert ServingSettings().changed(data) == expected
 
@@ -57,7 +62,7 @@ def test_every_valid_configuration_survives_the_file(values):
 def test_a_knob_that_is_no_setting_stands_in_the_head_only(tmp_path):
     """The GPU's clock is named in a comment and is not handed to the server."""
     best = Configuration({**STUDY.best, "accelerator.clock_mhz": 1410})
-    text = settings_text(dataclasses.replace(STUDY, best=best))
+    text = text_of(dataclasses.replace(STUDY, best=best))
     assert "#   accelerator.clock_mhz: 1410" in text
     assert "accelerator" not in yaml.safe_load(text)
     assert resolved(text, tmp_path)
@@ -65,7 +70,7 @@ def test_a_knob_that_is_no_setting_stands_in_the_head_only(tmp_path):
 
 def test_the_head_says_where_the_settings_come_from():
     """Study, model, concurrency, figures, verdict and notes stand in the comment head."""
-    text = settings_text(STUDY)
+    text = text_of(STUDY)
     for part in (STUDY.name, STUDY.model, "concurrency 20", STUDY.verdict.text, *STUDY.notes):
         assert part in text
     assert text.count("requests/s (5 launches)") == 2
@@ -73,8 +78,13 @@ def test_the_head_says_where_the_settings_come_from():
 
 def test_without_a_verdict_the_head_says_so():
     """Figures of the search are given as what they are."""
-    text = settings_text(studies.study(trials=12, has_verdict=False))
+    study = studies.study(trials=12, has_verdict=False)
+    text = text_of(study)
     assert "Not re-measured" in text
+    assert f"# Stay with the default: {advice.REASONS['not measured']}." in text
+    assert ServingSettings().changed(yaml.safe_load(text)) == ServingSettings().changed(
+        study.default
+    )
     assert "Verdict" not in text
 
 
@@ -84,7 +94,7 @@ def test_no_text_can_leave_the_comments(name, note):
     study = dataclasses.replace(
         STUDY, name=name, model=name, notes=(note, "a\nreplica: {count: 64}")
     )
-    text = settings_text(study)
+    text = text_of(study)
     assert (
         ServingSettings().changed(yaml.safe_load(text)).flat()["replica.count"]
         == (STUDY.best["replica.count"])
@@ -101,3 +111,12 @@ def test_an_unknown_target_names_the_nearest():
     """The error lists the targets and guesses the one that was meant."""
     with pytest.raises(WrongUse, match=r"'serve' is not known, did you mean 'serving'\?"):
         export.export(STUDY, "serve")
+
+
+def test_a_trial_is_exported_on_request():
+    """Its configuration and its figures, whatever the study advises."""
+    trial = next(t for t in STUDY.trials if t.measurement and t.configuration != STUDY.best)
+    text = export.export(STUDY, "serving", trial=trial.number)["best.yaml"]
+    assert f"# Trial {trial.number}, as it was asked for." in text
+    expected = ServingSettings().changed(trial.configuration)
+    assert ServingSettings().changed(yaml.safe_load(text)) == expected

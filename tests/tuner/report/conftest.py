@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import page
+from tuner.values import Tally
 
 VOID = {"meta", "br", "hr", "wbr"}
 
@@ -68,6 +69,13 @@ def read_page():
     return Page
 
 
+def _deaths(**counts):
+    return {
+        role: Tally(launched=5, failed=count, reason="peak 64 MiB" if count else "")
+        for role, count in counts.items()
+    }
+
+
 def _edge_studies():
     whole = studies.study(seed=5, trials=14)
     return {
@@ -81,6 +89,7 @@ def _edge_studies():
         "default failed": dataclasses.replace(
             whole,
             verdict=None,
+            fresh_starts={},
             trials=(
                 dataclasses.replace(
                     whole.trials[0],
@@ -90,6 +99,10 @@ def _edge_studies():
                 ),
                 *whole.trials[1:],
             ),
+        ),
+        "best dies afresh": dataclasses.replace(whole, fresh_starts=_deaths(default=0, best=4)),
+        "both die afresh": dataclasses.replace(
+            whole, verdict=None, fresh_starts=_deaths(default=5, best=5)
         ),
         "no knobs": dataclasses.replace(whole, knobs=(), environment={}, settings={}, notes=()),
     }

@@ -269,3 +269,16 @@ def test_the_example_of_the_documentation_is_a_search_space():
     assert all(f"| `{rule}` |" in page for rule in RULES)
     keys = {key for kind in KEYS.values() for key in kind}
     assert all(f"| `{key}` |" in page for key in keys)
+
+
+def test_an_unknown_knob_is_told_the_nearest_names_alone():
+    """Of more than twenty knobs the few that look like it."""
+    with pytest.raises(InvalidSpace) as caught:
+        files.parse(
+            "name: x\nknobs:\n  replica.cout: {type: int, choices: [1], default: 1}\n", "x.yaml"
+        )
+    text = str(caught.value)
+    assert "did you mean 'replica.count'?" in text
+    assert "server.max_body_bytes" not in text
+    assert "others)" in text
+    assert len(text) < 250

@@ -116,7 +116,7 @@ def test_names_are_taken_once_and_unknown_ones_are_said(tmp_path: pathlib.Path) 
     created(tmp_path, url)
     with pytest.raises(StudyExists):
         created(tmp_path, url)
-    with pytest.raises(UnknownStudy, match="studies: s"):
+    with pytest.raises(UnknownStudy, match=r"studies in sqlite:.*: s\)"):
         StudyStore.open_study("t", database=tmp_path / "study.db", url=url)
     with pytest.raises(UnknownStudy):
         StudyStore.open_study("s", database=tmp_path / "study.db", url=None)

@@ -1,0 +1,94 @@
+"""HTTP as values: what a request's head says, what a response is, and how it is written.
+
+In: facts of a head that was read. Out: bytes of a response. Pure; knows neither sockets nor routes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from serving.errors import ServingError
+
+CLOSE = b"Connection: close\r\n"
+KEEP_ALIVE = b"Connection: keep-alive\r\n"
+JSON_TYPE = b"Content-Type: application/json\r\n"
+
+REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    408: "Request Timeout",
+    413: "Content Too Large",
+    429: "Too Many Requests",
+    431: "Request Header Fields Too Large",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+    504: "Gateway Timeout",
+}
+
+
+class Head:
+    """What a request's head says. Equal heads of kept-alive connections share one."""
+
+    __slots__ = (
+        "connection_field",
+        "content_encoding",
+        "content_length",
+        "inference_header_bytes",
+        "keep_alive",
+        "meaning",
+        "method",
+        "path",
+    )
+
+    def __init__(
+        self,
+        *,
+        method: str,
+        path: str,
+        content_length: int | None,
+        inference_header_bytes: int | None,
+        content_encoding: str,
+        keep_alive: bool,
+        http_1_0: bool,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.content_length = content_length
+        self.inference_header_bytes = inference_header_bytes
+        self.content_encoding = content_encoding
+        self.keep_alive = keep_alive
+        self.connection_field = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
+        """What the answer says of the connection: nothing, where HTTP/1.1 implies it."""
+        self.meaning: Any = None
+        """Room for the routes to keep what the head means to them."""
+
+
+class Response(NamedTuple):
+    """Status, head fields beside the length, and body."""
+
+    status: int
+    fields: bytes
+    body: bytes
+
+
+def ending(fields: bytes, body_bytes: int) -> bytes:
+    """The end of a head: its own fields, the length, and the empty line."""
+    return b"%bContent-Length: %d\r\n\r\n" % (fields, body_bytes)
+
+
+def json_response(status: int, data: object) -> Response:
+    """A response with a JSON body."""
+    return Response(status, JSON_TYPE, json.dumps(data, separators=(",", ":")).encode())
+
+
+def error_response(error: ServingError) -> Response:
+    """The response for an error: `{"error": text}`, with Retry-After where it says one."""
+    response = json_response(error.status, {"error": str(error)})
+    retry_after_s = getattr(error, "retry_after_s", None)
+    if retry_after_s is not None:
+        retry = b"Retry-After: %d\r\n" % max(1, round(retry_after_s))
+        return response._replace(fields=response.fields + retry)
+    return response

@@ -1,0 +1,122 @@
+"""Answers of the Open Inference Protocol v2 over REST: JSON and binary tensors.
+
+In: a tensors frame from a replica and the `Wanted` of its request. Out: the answer's JSON part and its
+binary data. Clients repeat their wishes, and a model the layout of its outputs: the JSON part of such
+answers is written once.
+
+Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from serving import json_tensors
+from serving.errors import PredictionFailed
+from serving.replica import wire
+from serving.values import Buffer, Tensor
+
+_KEPT_FORMS = 1024
+
+
+class Wanted(NamedTuple):
+    """What the answer shall look like."""
+
+    id: str | None
+    outputs: tuple[tuple[str, bool], ...] | None
+    """Requested outputs in order, each with whether it is wanted in binary; None: all."""
+    binary: bool
+    """Form of all outputs when none is requested by name."""
+
+
+class Form:
+    """All of an answer but its binary data; answers of equal layout and wishes share one."""
+
+    __slots__ = ("header", "header_bytes", "meaning")
+
+    def __init__(self, header: bytes, header_bytes: int | None) -> None:
+        self.header = header
+        """The JSON part of the body."""
+        self.header_bytes = header_bytes
+        """Its length where binary data follows; None: the body is all JSON."""
+        self.meaning: Any = None
+        """Room for the listener to keep what it made of the form."""
+
+
+class Answers:
+    """Writes the answers of one model version."""
+
+    def __init__(self, name: str, version: str) -> None:
+        self._name = name
+        self._version = version
+        self._forms: dict[tuple[wire.Layout, Wanted], Form] = {}
+        self._last_form = Form(b"", None)
+        self._last_wanted: Wanted | None = None
+        self._last_prefix = b""
+        self._last_frame_bytes = 0
+
+    def answer(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        """The form of an answer, and its binary data.
+
+        Args:
+            frame: a tensors frame of the replica.
+            wanted: as the request asked.
+        """
+        if wanted.binary and wanted.outputs is None:
+            prefix = self._last_prefix
+            if (
+                wanted is self._last_wanted
+                and len(frame) == self._last_frame_bytes
+                and frame[: len(prefix)].tobytes() == prefix
+            ):
+                return self._last_form, frame[len(prefix) :]
+            return self._all_binary(frame, wanted)
+        tensors = wire.decode_frame(frame)
+        if wanted.outputs is None:
+            chosen = [(tensor, wanted.binary) for tensor in tensors]
+        else:
+            by_name = {tensor.name: tensor for tensor in tensors}
+            missing = [name for name, _ in wanted.outputs if name not in by_name]
+            if missing:
+                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+            chosen = [(by_name[name], binary) for name, binary in wanted.outputs]
+        header = self._header(chosen, wanted.id)
+        binary_data = [tensor.data for tensor, binary in chosen if binary]
+        return Form(header, len(header) if binary_data else None), b"".join(binary_data)
+
+    def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
+        layout, data = wire.split_frame(frame)
+        form = self._forms.get((layout, wanted))
+        if form is None:
+            header = self._header([(t, True) for t in wire.decode_frame(frame)], wanted.id)
+            form = Form(header, len(header))
+            if wanted.id is None:
+                if len(self._forms) >= _KEPT_FORMS:
+                    self._forms.clear()
+                self._forms[layout, wanted] = form
+        if wanted.id is None:
+            self._last_form, self._last_wanted = form, wanted
+            self._last_prefix = frame[: layout.prefix_bytes].tobytes()
+            self._last_frame_bytes = len(frame)
+        return form, data
+
+    def _header(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> bytes:
+        outputs = []
+        for tensor, binary in chosen:
+            if binary:
+                outputs.append(
+                    {
+                        "name": tensor.name,
+                        "datatype": tensor.datatype,
+                        "shape": list(tensor.shape),
+                        "parameters": {"binary_data_size": len(tensor.data)},
+                    }
+                )
+            else:
+                outputs.append(json_tensors.tensor_to_json(tensor))
+        response: dict[str, Any] = {"model_name": self._name, "model_version": self._version}
+        if id_ is not None:
+            response["id"] = id_
+        response["outputs"] = outputs
+        return json.dumps(response, separators=(",", ":")).encode()

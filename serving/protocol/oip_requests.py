@@ -1,0 +1,396 @@
+"""Inference requests of the Open Inference Protocol v2 over REST: JSON and binary tensors.
+
+In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica
+as it is. A binary request's JSON header is parsed once per distinct header: clients repeat it with
+every request. Large JSON tensors are left to a replica that can read them; then only their
+skeleton is read here.
+
+Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error
+texts follow Triton's where clients match on them. Invalid input raises `InvalidRequest`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from serving import json_tensors
+from serving.errors import InvalidRequest, nearest
+from serving.protocol.oip_answers import Wanted
+from serving.replica import wire
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
+
+LONGEST_TIMEOUT_US = 86_400_000_000
+
+LARGE_JSON_BYTES = 64 * 1024
+"""JSON bodies above this are decoded in the replica: decoding them here would hold up every other request."""
+
+_NUMERIC_DATA = re.compile(rb'"data"\s*:\s*\[[-+0-9eE.,\s\[\]]*\](?=\s*[,}])')
+"""A `data` member that holds numbers only; without it a body's skeleton is small."""
+
+_KEPT_HEADERS = 1024
+_KEPT_HEADER_BYTES = 4096
+
+
+class Query(NamedTuple):
+    """One inference request, ready to be sent to a replica."""
+
+    frame: tuple[Buffer, ...]
+    frame_bytes: int
+    encoding: int
+    items: int
+    wanted: Wanted
+    timeout_s: float | None
+    """The request's own time limit (parameter `timeout`, microseconds), None: the server's default."""
+
+
+class _Layout(NamedTuple):
+    """What a binary request's JSON header says."""
+
+    descriptor: bytes
+    data_bytes: int
+    items: int
+    wanted: Wanted
+    timeout_s: float | None
+
+
+class Requests:
+    """Reads the requests to one model version."""
+
+    def __init__(self, name: str, signature: Signature) -> None:
+        self._name = name
+        self._signature = signature
+        self._inputs = {spec.name: spec for spec in signature.inputs}
+        self._outputs = {spec.name for spec in signature.outputs}
+        self._layouts: dict[bytes, _Layout] = {}
+
+    def query(self, body: bytes, header_bytes: int | None) -> Query:
+        """Read a request.
+
+        Args:
+            body: the whole body.
+            header_bytes: value of Inference-Header-Content-Length, None when absent.
+
+        Raises:
+            InvalidRequest: with the input and what was expected of it.
+        """
+        if header_bytes is None:
+            return self._json_query(body)
+        if header_bytes == 0:
+            return self._raw_query(body)
+        if not 0 < header_bytes <= len(body):
+            raise InvalidRequest(
+                f"Inference-Header-Content-Length is {header_bytes}, expected 0 to {len(body)}, the Content-Length"
+            )
+        header = body[:header_bytes]
+        layout = self._layouts.get(header)
+        if layout is None:
+            layout = self._layout(header)
+            if layout is None:
+                return self._mixed_query(header, body)
+            if len(header) <= _KEPT_HEADER_BYTES:
+                if len(self._layouts) >= _KEPT_HEADERS:
+                    self._layouts.clear()
+                self._layouts[header] = layout
+        given = len(body) - header_bytes
+        if given != layout.data_bytes:
+            raise self._wrong_size(given, layout.data_bytes)
+        frame = (layout.descriptor, body[header_bytes:])
+        return Query(
+            frame,
+            len(layout.descriptor) + given,
+            wire.Encoding.TENSORS,
+            layout.items,
+            layout.wanted,
+            layout.timeout_s,
+        )
+
+    def _layout(self, header: bytes) -> _Layout | None:
+        """The layout of a header all of whose inputs are binary; None when some are not."""
+        request = _parsed(header)
+        inputs = _inputs(request)
+        if any("data" in item for item in inputs):
+            return None
+        declared: list[Tensor] = []
+        sizes: list[int] = []
+        for item in inputs:
+            name, datatype, shape = json_tensors.declared(item)
+            size = _binary_size(item, name)
+            elements = math.prod(shape)
+            if ITEM_BYTES[datatype]:
+                if size != elements * ITEM_BYTES[datatype]:
+                    raise InvalidRequest(
+                        f"input {name!r}: binary_data_size is {size}, but shape {list(shape)} of {datatype} "
+                        f"takes {elements * ITEM_BYTES[datatype]} bytes"
+                    )
+            else:
+                return None  # the elements of BYTES are checked one by one
+            declared.append(Tensor(name, datatype, shape, b""))
+            sizes.append(size)
+        items = self._items(declared)
+        return _Layout(
+            wire.describe(
+                tuple(
+                    (tensor.name, tensor.datatype, tensor.shape, size)
+                    for tensor, size in zip(declared, sizes, strict=True)
+                )
+            ),
+            sum(sizes),
+            items,
+            self._wanted(request),
+            _timeout_s(request),
+        )
+
+    def _mixed_query(self, header: bytes, body: bytes) -> Query:
+        """A request in which some inputs are JSON, or BYTES."""
+        request = _parsed(header)
+        tensors = []
+        position = len(header)
+        for item in _inputs(request):
+            if "data" in item:
+                tensors.append(json_tensors.tensor_from_json(item))
+                continue
+            name, datatype, shape = json_tensors.declared(item)
+            size = _binary_size(item, name)
+            data = body[position : position + size]
+            if len(data) < size:
+                raise InvalidRequest(
+                    f"unexpected size for input {name!r}, expecting {size - len(data)} additional bytes "
+                    f"for model {self._name!r}"
+                )
+            _check_bytes(name, datatype, shape, data)
+            tensors.append(Tensor(name, datatype, shape, data))
+            position += size
+        if position != len(body):
+            raise InvalidRequest(
+                f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
+            )
+        return self._tensor_query(tensors, self._wanted(request), _timeout_s(request))
+
+    def _raw_query(self, body: bytes) -> Query:
+        if len(self._signature.inputs) != 1:
+            raise InvalidRequest(
+                f"a raw request (Inference-Header-Content-Length: 0) needs a model with exactly one input; "
+                f"{self._name!r} has {len(self._signature.inputs)}"
+            )
+        spec = self._signature.inputs[0]
+        if spec.datatype == "BYTES":
+            tensor = Tensor(spec.name, "BYTES", (1,), struct.pack("<I", len(body)) + body)
+        else:
+            tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), body)
+        return self._tensor_query([tensor], Wanted(None, None, binary=True), None)
+
+    def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
+        inner = spec.shape[1:]
+        free = [axis for axis, length in enumerate(inner) if length < 0]
+        fixed_bytes = (
+            math.prod(length for length in inner if length >= 0) * ITEM_BYTES[spec.datatype]
+        )
+        if len(free) > 1:
+            raise InvalidRequest(
+                f"a raw request needs at most one free dimension beside the batch; input {spec.name!r} has "
+                f"shape {list(spec.shape)}"
+            )
+        if free:
+            length, rest = divmod(size, fixed_bytes) if fixed_bytes else (0, size)
+            if rest:
+                raise InvalidRequest(
+                    f"unexpected size for input {spec.name!r}: {size} bytes are no multiple of {fixed_bytes}"
+                )
+            return (1, *(length if axis == free[0] else n for axis, n in enumerate(inner)))
+        if size != fixed_bytes:
+            raise self._wrong_size(size, fixed_bytes)
+        return (1, *inner)
+
+    def _json_query(self, body: bytes) -> Query:
+        if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
+            large = self._large_json_query(body)
+            if large is not None:
+                return large
+        request = _parsed(body)
+        tensors = [json_tensors.tensor_from_json(item) for item in _inputs(request)]
+        return self._tensor_query(tensors, self._wanted(request), _timeout_s(request))
+
+    def _large_json_query(self, body: bytes) -> Query | None:
+        """A query that carries the JSON as it is; None when its skeleton is large all the same."""
+        skeleton = _NUMERIC_DATA.sub(b'"data":[]', body)
+        if len(skeleton) > LARGE_JSON_BYTES:
+            return None
+        request = _parsed(skeleton)
+        declared = []
+        for item in _inputs(request):
+            name, datatype, shape = json_tensors.declared(item)
+            if "data" not in item:
+                raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
+            declared.append(Tensor(name, datatype, shape, b""))
+        items = self._items(declared)
+        wanted = self._wanted(request)
+        return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, _timeout_s(request))
+
+    def _tensor_query(
+        self, tensors: list[Tensor], wanted: Wanted, timeout_s: float | None
+    ) -> Query:
+        items = self._items(tensors)
+        descriptor = wire.encode_descriptor(tensors)
+        frame = (descriptor, *(tensor.data for tensor in tensors))
+        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, wanted, timeout_s)
+
+    def _items(self, tensors: list[Tensor]) -> int:
+        """Items of a request whose tensors fit the signature."""
+        items: int | None = None
+        names = {tensor.name for tensor in tensors}
+        if len(names) < len(tensors) or names != self._inputs.keys():
+            given = ", ".join(tensor.name for tensor in tensors) or "none"
+            raise InvalidRequest(
+                f"inputs are {given}; model {self._name!r} takes exactly {', '.join(self._inputs)}"
+            )
+        for tensor in tensors:
+            spec = self._inputs[tensor.name]
+            if tensor.datatype != spec.datatype:
+                raise InvalidRequest(
+                    f"input {tensor.name!r}: datatype is {tensor.datatype}, model {self._name!r} takes {spec.datatype}"
+                )
+            if len(tensor.shape) != len(spec.shape) or any(
+                wanted not in (-1, given)
+                for given, wanted in zip(tensor.shape, spec.shape, strict=True)
+            ):
+                raise InvalidRequest(
+                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self._name!r} takes "
+                    f"{list(spec.shape)} (-1: any)"
+                )
+            length = tensor.shape[0] if tensor.shape else 1
+            if items is not None and length != items:
+                raise InvalidRequest(
+                    f"inputs differ in their first dimension: {items} and {length}"
+                )
+            items = length
+        if tensors and all(0 in tensor.shape for tensor in tensors):
+            return 1  # nothing to compute, however many items of nothing it names
+        return max(1, items or 0)
+
+    def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
+        if given < expected:
+            return InvalidRequest(
+                f"unexpected size for input {self._signature.inputs[0].name!r}, expecting {expected - given} "
+                f"additional bytes for model {self._name!r}"
+            )
+        return InvalidRequest(
+            f"unexpected additional input data for model {self._name!r}: {given - expected} bytes"
+        )
+
+    def _wanted(self, request: Mapping[str, Any]) -> Wanted:
+        id_ = request.get("id")
+        if id_ is not None and not isinstance(id_, str):
+            raise InvalidRequest(f"id is {id_!r}, expected a string")
+        parameters = _parameters(request, "the request")
+        binary = _flag(parameters, "binary_data_output", default=False)
+        listed = request.get("outputs")
+        if not listed:
+            return Wanted(id_, None, binary)
+        if not isinstance(listed, list):
+            raise InvalidRequest("outputs is not an array")
+        outputs = []
+        for item in listed:
+            name = item.get("name") if isinstance(item, dict) else None
+            if name not in self._outputs:
+                raise InvalidRequest(
+                    f"requested output {name!r}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
+                    + nearest(str(name), self._outputs)
+                )
+            own = _parameters(item, f"output {name!r}")
+            outputs.append((str(name), _flag(own, "binary_data", default=binary)))
+        return Wanted(id_, tuple(outputs), binary)
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(
+            f"failed to parse the request JSON: {error} (binary tensors need the header "
+            f"Inference-Header-Content-Length)"
+        ) from error
+    if not isinstance(request, dict):
+        raise InvalidRequest("the request is not a JSON object")
+    return request
+
+
+def _inputs(request: Mapping[str, Any]) -> list[dict[str, Any]]:
+    inputs = request.get("inputs")
+    if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
+        raise InvalidRequest(
+            "the request has no array `inputs` of objects with name, shape, datatype and data"
+        )
+    for item in inputs:
+        given = ("data" in item) + ("binary_data_size" in _parameters(item, "an input"))
+        if given != 1:
+            raise InvalidRequest(
+                "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "
+                f"input {item.get('name')!r} sets {'both' if given else 'none'}"
+            )
+    return inputs
+
+
+def _binary_size(item: Mapping[str, Any], name: str) -> int:
+    size = item["parameters"]["binary_data_size"]
+    if type(size) is not int or size < 0:
+        raise InvalidRequest(
+            f"input {name!r}: binary_data_size is {size!r}, expected a number of bytes"
+        )
+    return size
+
+
+def _check_bytes(name: str, datatype: str, shape: tuple[int, ...], data: bytes) -> None:
+    """Whether binary data holds exactly the elements that the shape names."""
+    elements = math.prod(shape)
+    if ITEM_BYTES[datatype]:
+        if len(data) != elements * ITEM_BYTES[datatype]:
+            raise InvalidRequest(
+                f"input {name!r}: binary_data_size is {len(data)}, but shape {list(shape)} of {datatype} takes "
+                f"{elements * ITEM_BYTES[datatype]} bytes"
+            )
+        return
+    position = count = 0
+    while position < len(data):
+        if position + 4 > len(data):
+            break
+        position += 4 + int.from_bytes(data[position : position + 4], "little")
+        count += 1
+    if position != len(data) or count != elements:
+        raise InvalidRequest(
+            f"input {name!r}: the binary data does not hold {elements} BYTES elements, each with its 4-byte length"
+        )
+
+
+def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
+    parameters = item.get("parameters", {})
+    if not isinstance(parameters, dict):
+        raise InvalidRequest(f"parameters of {what} are {parameters!r}, expected an object")
+    return parameters
+
+
+def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
+    value = parameters.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"parameter {name} is {value!r}, expected true or false")
+    return value
+
+
+def _timeout_s(request: Mapping[str, Any]) -> float | None:
+    timeout_us = _parameters(request, "the request").get("timeout")
+    if timeout_us is None:
+        return None
+    if (
+        isinstance(timeout_us, bool)
+        or not isinstance(timeout_us, int | float)
+        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
+    ):
+        raise InvalidRequest(
+            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
+            f"{LONGEST_TIMEOUT_US} (a day)"
+        )
+    return timeout_us * 1e-6

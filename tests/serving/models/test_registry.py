@@ -1,0 +1,43 @@
+"""The registry of kinds: what is said when a kind cannot be had."""
+
+import pathlib
+import sys
+import tomllib
+
+import pytest
+
+from serving import models
+from serving.errors import ModelLoadFailed
+
+PROJECT = pathlib.Path(__file__).parents[3] / "pyproject.toml"
+
+
+def test_hints_name_extras_that_exist():
+    """An extra that a hint names is one of pyproject.toml's, of a kind that exists."""
+    extras = tomllib.loads(PROJECT.read_text())["project"]["optional-dependencies"]
+    assert set(models.EXTRAS.values()) <= extras.keys()
+    assert models.EXTRAS.keys() <= models.KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "package", "hint"),
+    [
+        ("sklearn", "skops", "pip install luthier[sklearn]"),
+        ("onnx", "onnxruntime", "install Luthier again"),
+    ],
+)
+def test_a_missing_runtime_is_told_with_what_to_install(kind, package, hint, monkeypatch):
+    """The kind, the package that is missing, and what brings it."""
+    for name in list(sys.modules):
+        if name == models.KINDS[kind] or name.partition(".")[0] == package:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModelLoadFailed) as caught:
+        models.load(kind, None, threads=1)
+    assert str(caught.value).endswith(f"kind {kind!r} needs the Python package {package!r}: {hint}")
+
+
+def test_an_unknown_kind_lists_the_known_ones():
+    """A kind that is not there is answered with those that are."""
+    with pytest.raises(ModelLoadFailed, match="'fortran' is not one of onnx, sklearn"):
+        models.load("fortran", None, threads=1)
