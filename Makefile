@@ -6,6 +6,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV ?= .venv
+FRAMEWORKS_VENV ?= .venv-frameworks
 MODEL ?= resnet
 CONCURRENCY ?= 20
 ARGS ?=
@@ -15,15 +16,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 PEERS := $(VENV)/.installed-peers
+FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format check test bench docs build clean
+.PHONY: help install tune format install-frameworks check test test-frameworks bench docs build clean
 
 help:  ## list the verbs
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
 	@echo "Variables: PYTHON, VENV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=..."
 
 install: $(DEV)  ## make .venv with everything that development needs
+
+install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks with PyTorch and TensorFlow
 
 tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
 	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
@@ -41,6 +45,9 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
 	$(BIN)/pytest $(PYTEST)
 
+test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, in an environment of their own
+	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
+
 bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
@@ -51,8 +58,8 @@ docs: $(DEV)  ## write the pages that are made from the code
 build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build
 
-clean:  ## remove .venv, caches and built files; runs/ stays
-	rm -rf $(VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+clean:  ## remove environments, caches and built files; runs/ stays
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -71,6 +78,12 @@ $(DEV): pyproject.toml | $(BIN)/python
 	@echo "installing with development tools into $(VENV) (once; one to two minutes)"
 	$(PIP) install --editable '.[dev]'
 	@touch $(RUNTIME) $@
+
+$(FRAMEWORKS): tests/frameworks/requirements.txt | $(BIN)/python
+	@echo "installing PyTorch and TensorFlow into $(FRAMEWORKS_VENV) (once; one to two minutes)"
+	@$(BIN)/python -m venv $(FRAMEWORKS_VENV)
+	$(FRAMEWORKS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	@touch $@
 
 $(PEERS): benchmarks/requirements.txt $(DEV)
 	$(PIP) install --requirement benchmarks/requirements.txt

@@ -52,6 +52,10 @@ def parser() -> argparse.ArgumentParser:
         help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
     )
     options.add_argument(
+        "--kind",
+        help="kind of the models where their files do not tell, such as command (docs/models.md)",
+    )
+    options.add_argument(
         "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
     )
     options.add_argument(
@@ -99,7 +103,9 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
     return values
 
 
-def _cards(models: Sequence[str], repository: pathlib.Path | None) -> list[ModelCard]:
+def _cards(
+    models: Sequence[str], repository: pathlib.Path | None, *, kind: str | None
+) -> list[ModelCard]:
     """The cards of the models, whose names must differ."""
     if not models and repository is None:
         raise InvalidSettings(
@@ -108,7 +114,7 @@ def _cards(models: Sequence[str], repository: pathlib.Path | None) -> list[Model
         )
     cards: dict[str, ModelCard] = {}
     for text in models:
-        card = zoo.find(text)
+        card = zoo.find(text, kind=kind)
         if card.name in cards:
             raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
         cards[card.name] = card
@@ -121,7 +127,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _cards(arguments.model, arguments.model_repository)
+        cards = _cards(arguments.model, arguments.model_repository, kind=arguments.kind)
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
         return 2

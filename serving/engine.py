@@ -252,7 +252,7 @@ class Engine:
         self._loading.add(card.id)
         self._failed.pop(card.id, None)
         try:
-            home = await self._homes.of(card.kind)
+            home = await self._homes.of(card)
             settings = self.settings.of(card.name)
             served = Served(card, settings, home, self._homes.workers)
             await served.open()

@@ -1,6 +1,6 @@
-"""The homes of replicas, one per kind of model: a template process imports one runtime.
+"""The homes of replicas, one per kind of model: a template process imports one runtime; and one per program.
 
-In: kinds. Out: open homes, made when the first model of a kind is served and kept until the end,
+In: model cards. Out: open homes, made when the first model of a kind is served and kept until the end,
 warm for the next one. Belongs to the event loop's thread.
 """
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from serving.pool import Home
 from serving.replica.as_process import ProcessHome
+from serving.values import ModelCard, Program
 
 
 class Homes:
@@ -19,26 +20,26 @@ class Homes:
 
     def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
         self._make = make
-        self._homes: dict[str, Home] = {}
+        self._homes: dict[tuple[str, Program | None], Home] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
         """Numbers for replicas, each given once."""
 
-    async def of(self, kind: str) -> Home:
-        """The open home of replicas that run models of a kind.
+    async def of(self, card: ModelCard) -> Home:
+        """The open home of replicas that run a model.
 
         Raises:
             ReplicaStartFailed: it cannot be opened.
         """
+        key = (card.kind, card.program)
         async with self._opening:
-            home = self._homes.get(kind)
+            home = self._homes.get(key)
             if home is None:
-                home = self._make()
-                self._homes[kind] = home  # also one that fails to open is closed at the end
+                home = self._homes[key] = self._make()
                 try:
-                    await home.open(kind)
+                    await home.open(card.kind, card.program)
                 except BaseException:
-                    del self._homes[kind]
+                    del self._homes[key]
                     await home.close()
                     raise
             return home

@@ -27,7 +27,7 @@ from serving.errors import (
 )
 from serving.replica.as_process import Replica
 from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import Signature
+from serving.values import Program, Signature
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ class Home(Protocol):
         """The word "enforced", or "not enforced: " and why."""
         ...
 
-    async def open(self, kind: str) -> None:
-        """Make ready for replicas that run models of a kind."""
+    async def open(self, kind: str, program: Program | None = None) -> None:
+        """Make ready for replicas that run models of a kind, or a program."""
         ...
 
     async def start(
@@ -342,7 +342,8 @@ class Pool:
                 return
             if isinstance(outcome, Signature):
                 member.state = "ready"
-                member.ready.set_result(outcome)
+                reads_json = "json" in replica.features
+                member.ready.set_result(dataclasses.replace(outcome, reads_json=reads_json))
             else:
                 member.ready.set_exception(outcome)
 

@@ -65,6 +65,8 @@ class Signature:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     platform: str = ""
+    reads_json: bool = True
+    """Whether its replica reads requests in JSON as they came; not part of the JSON form."""
 
     def as_json(self) -> dict[str, Any]:
         """JSON form that travels in the replica wire's LOAD result."""
@@ -91,6 +93,14 @@ class ModelId(NamedTuple):
     version: str
 
 
+class Program(NamedTuple):
+    """A program that is a replica itself, and the folder in which it is started."""
+
+    words: tuple[str, ...]
+    """Path and arguments; the socket's path is added as the last one."""
+    folder: pathlib.Path
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """What is needed to load a model, and what is known about it before it is loaded.
@@ -101,9 +111,11 @@ class ModelCard:
     name: str
     version: str
     kind: str
-    """Container that runs it: a key of `serving.models.KINDS` (onnx, sklearn, python, echo)."""
+    """Container that runs it: a key of `serving.models.KINDS` (onnx, sklearn, torch, python, ...)."""
     path: pathlib.Path | None
     """Weights, absolute; None where the kind needs none."""
+    program: Program | None = None
+    """What is started as its replica; for the kind command only."""
     description: str = ""
     sample: pathlib.Path | None = None
     """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""

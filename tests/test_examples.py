@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests.test_containers import LANGUAGES
+
 ROOT = pathlib.Path(__file__).parent.parent
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
@@ -22,6 +24,20 @@ def test_every_example_has_a_test_and_a_line_in_the_page() -> None:
     for example in EXAMPLES:
         assert f"]({example})" in page
         assert f"examples/{example}" in own
+    for folder in (ROOT / "examples").glob("container_*"):
+        assert f"]({folder.name}/README.md)" in page
+        assert folder.name in LANGUAGES
+
+
+def test_the_weights_of_the_containers_are_those_of_the_bundled_model(tmp_path) -> None:
+    """examples/linear_weights.py writes ten rows of weights and ten offsets."""
+    subprocess.run(
+        [sys.executable, "examples/linear_weights.py", str(tmp_path / "weights.bin")],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        check=True,
+    )
+    assert (tmp_path / "weights.bin").stat().st_size == 4 * 10 * (3 * 32 * 32 + 1)
 
 
 def test_a_sampler_finds_the_lowest_point_in_a_foreign_study() -> None:

@@ -13,11 +13,12 @@ advised. A configuration does not work where no launch of it did, in the search 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from tuner.errors import WrongUse
-from tuner.settings import runs_dir_option
+from tuner.settings import storage_option
 from tuner.values import Configuration, StudyRecord, Tally
 
 Standing = Literal[
@@ -124,7 +125,10 @@ def of_trial(record: StudyRecord, number: int) -> Advice:
 
 
 def export_of_best(record: StudyRecord) -> str | None:
-    """The command that exports the best that was found; None where it is advised anyway."""
+    """The command that exports the best that was found; None where it is advised anyway.
+
+    It names the study by its folder, because it stands in files that are read anywhere.
+    """
     found = advised(record)
     if found is None or found.configuration == record.best:
         return None
@@ -133,9 +137,8 @@ def export_of_best(record: StudyRecord) -> str | None:
     )
     if number is None:
         return None
-    store = record.settings.get("store", {})
-    where = runs_dir_option(store.get("runs_dir", "runs"))
-    return f"tune export {record.name} --trial {number}{where}"
+    storage = storage_option(record.settings.get("store", {}).get("storage"))
+    return f"tune export {shlex.quote(record.folder)} --trial {number}{storage}"
 
 
 def tallies(record: StudyRecord) -> tuple[Tally, Tally]:

@@ -16,8 +16,9 @@ import datetime as dt
 import math
 from collections.abc import Mapping, Sequence
 
-from tuner import inputs, verification
+from tuner import inputs, outcomes, verification
 from tuner import objective as objectives
+from tuner.advice import failed
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
 from tuner.creation import environment_facts, folder_of, named
@@ -74,7 +75,8 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
     settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
     folder = folder_of(settings)
     if folder.exists():
-        raise StudyExists(folder.name)
+        instead = "a comparison cannot be gone on with; choose another --study"
+        raise StudyExists(str(folder.path), instead)
     with resumable(None), bench_of(settings) as bench:
         arena, payloads, served = prepared(bench, settings, card, terminal)
         for sampler in order.samplers:
@@ -85,7 +87,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:
-                runs = _runs(order, settings, folder, arena, bench, terminal)
+                runs, failures = _runs(order, settings, folder, arena, bench, terminal)
             except KeyboardInterrupt:
                 kept = f"the trials so far are in {folder.database}; a comparison starts anew"
                 raise Interrupted(kept) from None
@@ -99,10 +101,12 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.objective)),
-            notes=(*arena.notes, *notes_of(payloads, served)),
+            notes=(*arena.notes, *notes_of(payloads, served), *failures),
             environment=environment,
             settings=asked,
         )
+    if not any(run.winner for run in runs):
+        raise TunerError("no configuration worked in any search, so there is nothing to compare")
     folder.write_json("compare.json", record.as_json())
     return record, folder
 
@@ -114,8 +118,10 @@ def _runs(
     arena: Arena,
     bench: Bench,
     terminal: Terminal,
-) -> tuple[SamplerRun, ...]:
+) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
+    """All searches with their winners, and a line for each winner that failed on fresh starts."""
     ended: list[SamplerRun] = []
+    failures: list[str] = []
     progress = Progress(
         terminal.console, default=arena.default, objective=settings.measurement.objective
     )
@@ -133,7 +139,12 @@ def _runs(
             bench, winners, rounds, settings.measurement.slo_ms, progress, terminal
         )
         ended += [_ended(run, winners, measured) for run in runs]
-    return tuple(ended)
+        failures += [
+            f"the winner of {sampler} in repeat {repeat} {failed(tally)}"
+            for sampler, tally in outcomes.tallied(measured.starts).items()
+            if tally.failed
+        ]
+    return tuple(ended), tuple(failures)
 
 
 def _begun(
@@ -214,7 +225,7 @@ def _remeasured(
         )
 
     if not winners:
-        raise TunerError("no configuration worked in any search, so there is nothing to compare")
+        return verification.Rounds(starts=(), measurements={})
     measured = verification.alternate(bench, winners, rounds=rounds, slo_ms=slo_ms, report=report)
     bench.start()
     return measured

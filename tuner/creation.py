@@ -15,7 +15,9 @@ from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import inputs, study_files
 from tuner.bench import Served
+from tuner.errors import StudyExists
 from tuner.inputs import Arena
+from tuner.interruption import resume_command
 from tuner.launching import machine
 from tuner.settings import StudySettings
 from tuner.store import study_store
@@ -44,6 +46,16 @@ def folder_of(settings: StudySettings) -> RunFolder:
     """The folder of a named study; nothing is made yet."""
     assert settings.store.study is not None
     return RunFolder(pathlib.Path(settings.store.runs_dir), settings.store.study)
+
+
+def name_taken(folder: RunFolder) -> StudyExists:
+    """The error of a new study in a place where something is."""
+    if not folder.is_study():
+        return StudyExists(str(folder.path), "it is no study; choose another --study")
+    return StudyExists(
+        f"study {folder.name!r}",
+        f"go on with `{resume_command(folder)}`, choose another --study, or start anew with --fresh",
+    )
 
 
 def created(

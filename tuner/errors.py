@@ -4,7 +4,7 @@
     ├── WrongUse (2)                 an option, a name or a file is wrong
     │   ├── InvalidSpace             a search-space file: file, key, expected, nearest valid name
     │   ├── UnknownStudy             no such study, with the ones there are
-    │   └── StudyExists              a study of that name is there: resume it or choose another
+    │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
     ├── Interrupted (130)            a signal ended the command; what was measured is kept
     ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
@@ -79,17 +79,15 @@ class UnknownStudy(WrongUse):
 
 
 class StudyExists(WrongUse):
-    """A study of that name is already there."""
+    """Something of that name is already there; `instead` says what can be done about it."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.name = name
+    def __init__(self, what: str, instead: str) -> None:
+        super().__init__(what, instead)
+        self.what = what
+        self.instead = instead
 
     def __str__(self) -> str:
-        return (
-            f"study {self.name!r} exists: go on with `tune resume {self.name}`, choose another "
-            "--study, or start anew with --fresh"
-        )
+        return f"{self.what} exists: {self.instead}"
 
 
 class StudyBusy(TunerError):

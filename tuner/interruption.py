@@ -7,10 +7,11 @@ KeyboardInterrupt (`tuner.cli`). Looks at the folder, and changes nothing.
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator
 
-from tuner.errors import Interrupted
-from tuner.settings import runs_dir_option
+from tuner.errors import Interrupted, WrongUse
+from tuner.settings import runs_dir_option, storage_option
 from tuner.store.run_folder import RunFolder
 
 NOTHING = "nothing was kept"
@@ -57,6 +58,23 @@ def go_on(folder: RunFolder) -> str:
     return f"go on with: {resume_command(folder)}"
 
 
-def resume_command(folder: RunFolder) -> str:
-    """The command that goes on with a study."""
-    return f"tune resume {folder.name}{runs_dir_option(folder.runs_dir)}"
+def resume_command(folder: RunFolder, *, from_anywhere: bool = False) -> str:
+    """The command that goes on with a study.
+
+    Args:
+        folder: of the study.
+        from_anywhere: whether it must work in another working folder, as what stands in a file must.
+    """
+    if from_anywhere:
+        study = shlex.quote(str(folder.path.absolute()))
+    else:
+        study = f"{shlex.quote(folder.name)}{runs_dir_option(folder.runs_dir)}"
+    return f"tune resume {study}{storage_option(_kept_storage(folder))}"
+
+
+def _kept_storage(folder: RunFolder) -> object:
+    try:
+        store = folder.settings().get("store")
+    except WrongUse:  # then there is nothing to say of it
+        return None
+    return store.get("storage") if isinstance(store, dict) else None

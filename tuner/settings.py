@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -342,7 +343,16 @@ class StudySettings:
 
 def runs_dir_option(runs_dir: object) -> str:
     """How a command names the folder of studies: empty where it is the default one."""
-    return "" if str(runs_dir) == "runs" else f" --runs-dir {runs_dir}"
+    return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
+
+
+def storage_option(kept_url: object) -> str:
+    """How a command names the storage: empty where the kept URL can be used as it is.
+
+    A password is not kept; `***` stands in its place.
+    """
+    has_password = isinstance(kept_url, str) and ":***@" in kept_url
+    return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
 
 
 GROUPS: dict[str, type] = {

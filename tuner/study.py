@@ -21,8 +21,8 @@ from tuner import answers, inputs, interruption, study_files, verification
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
-from tuner.creation import created, folder_of, named
-from tuner.errors import Interrupted, StorageFailed, StudyExists, TunerError
+from tuner.creation import created, folder_of, name_taken, named
+from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.interruption import resumable
@@ -93,7 +93,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     settings = named(settings, card, now=dt.datetime.now().astimezone())
     folder = folder_of(settings)
     if folder.exists() and not fresh:
-        raise StudyExists(folder.name)
+        raise name_taken(folder)
     with resumable(None), bench_of(settings) as bench:
         arena, payloads, served = prepared(bench, settings, card, terminal)
         with resumable(folder, interruption.NOT_BEGUN):

@@ -14,6 +14,7 @@ from typing import Any
 from tuner import outcomes
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
+from tuner.interruption import resume_command
 from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -29,10 +30,9 @@ from tuner.values import (
 )
 
 UNFINISHED = (
-    "the study is not finished: its best is the lowest measurement so far, which flatters it; "
-    "go on with `tune resume`"
+    "the study is not finished: its best is the lowest measurement so far, which flatters it"
 )
-UNVERIFIED = "the verification is not finished; go on with `tune resume`"
+UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
 ENDING_FILE = "verification/launches.json"
 ROLES = ("default", "best")
@@ -136,7 +136,8 @@ def stopped_of(folder: RunFolder) -> str:
     if end is not None:
         return str(end["stopped"])
     ending = ending_of(folder)
-    return UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
+    why = UNFINISHED if ending is None else f"{ending.stopped}; {UNVERIFIED}"
+    return f"{why}; go on with: {resume_command(folder, from_anywhere=True)}"
 
 
 def is_finished(folder: RunFolder) -> bool:
@@ -160,6 +161,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
     return StudyRecord(
         name=folder.name,
+        folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
         sampler=str(facts["sampler"]),

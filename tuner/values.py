@@ -314,6 +314,8 @@ class StudyRecord:
     """A study as reports, exports and comparisons see it."""
 
     name: str
+    folder: str
+    """Absolute path."""
     model: str
     concurrency: int
     sampler: str

@@ -8,7 +8,13 @@ A kind's module is imported only by a replica (or its template), never by the ga
     predict_batch(self, inputs)                # {name: (n, ...) array} -> {name: (n, ...) array}
 
 `predict_batch` keeps the order and the number of items along axis 0 and may raise any exception: the host
-contains it.
+contains it. Optional:
+
+    preprocess(self, inputs)       # what `predict_batch` is called with; its time counts as input
+    postprocess(self, outputs)     # from what `predict_batch` returned; its time counts as output
+
+The kind `command` is the exception: a program in any language that is a replica itself
+(docs/models.md).
 """
 
 from __future__ import annotations
@@ -39,7 +45,10 @@ class LoadedModel(Protocol):
 KINDS: dict[str, str] = {
     "onnx": "serving.models.onnx",
     "sklearn": "serving.models.sklearn",
+    "torch": "serving.models.torch",
+    "tensorflow": "serving.models.tensorflow",
     "python": "serving.models.python",
+    "command": "serving.models.command",
     "echo": "serving.models.echo",
 }
 """Kind -> module that holds its `Model` class."""

@@ -12,6 +12,12 @@ parameters of these names, and gets batches of arrays:
         def __init__(self, path): ...
         def predict_batch(self, inputs):    # {name: (n, ...) array}, texts as arrays of bytes
             ...                             # -> {name: (n, ...) array}, or n answers to the first
+        def preprocess(self, inputs): ...   # optional: what it returns, predict_batch gets
+        def postprocess(self, outputs): ... # optional: gets what predict_batch returned
+
+Both run in the replica like `predict_batch`, and their time is told apart from its. With a `postprocess`
+the declared outputs are those of it. A class that already has a `signature`, such as one derived from
+another kind's `Model`, need not declare what it takes over.
 
 A function gets the list of the n items of its one input and returns a list of n answers, as in
 Clipper; `inputs` and `outputs` may be set on it, too. Without them the signature is `input` FP32
@@ -27,7 +33,7 @@ import importlib.util
 import inspect
 import pathlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -40,8 +46,10 @@ from serving.values import Signature, TensorSpec
 
 PLATFORM = "python"
 
-_DEFAULT_INPUT = {"name": "input", "datatype": "FP32", "shape": [-1, -1]}
-_DEFAULT_OUTPUT = {"name": "output", "datatype": "FP32", "shape": [-1, -1]}
+_DEFAULT = Signature(
+    inputs=(TensorSpec(name="input", datatype="FP32", shape=(-1, -1)),),
+    outputs=(TensorSpec(name="output", datatype="FP32", shape=(-1, -1)),),
+)
 
 
 class Model:
@@ -57,9 +65,10 @@ class Model:
             target = getattr(_import(where), name)
             if inspect.isclass(target):
                 target = _make(target, file=pathlib.Path(inspect.getfile(target)), threads=threads)
+            known = getattr(target, "signature", _DEFAULT)
             self.signature = Signature(
-                inputs=_specs(getattr(target, "inputs", [_DEFAULT_INPUT])),
-                outputs=_specs(getattr(target, "outputs", [_DEFAULT_OUTPUT])),
+                inputs=_specs(getattr(target, "inputs", known.inputs)),
+                outputs=_specs(getattr(target, "outputs", known.outputs)),
                 platform=PLATFORM,
             )
         except Exception as error:  # the user's code may raise anything
@@ -76,20 +85,39 @@ class Model:
                 str(path),
                 f"the function {name} takes a list of items: declare one input, or use a class",
             )
-
         self._predict = predict
+        self._finish = getattr(target, "postprocess", None)
+        self.preprocess: Callable[[Arrays], Any] | None = getattr(target, "preprocess", None)
+        self.postprocess = self._finished if self._finish is not None else None
 
-    def predict_batch(self, inputs: Arrays) -> Arrays:
+    def predict_batch(self, inputs: Any) -> Any:
         """Call the user's code.
+
+        Args:
+            inputs: arrays, or what `preprocess` made of them.
+
+        Returns:
+            Arrays, or what `postprocess` is to make arrays of.
 
         Raises:
             PredictionFailed: the answer lacks an output, or has not one answer per item.
         """
-        count = len(next(iter(inputs.values())))
         if self._takes_items:
             answer = self._predict(list(inputs[self.signature.inputs[0].name]))
         else:
             answer = self._predict(inputs)
+        if self.postprocess is not None:
+            return answer
+        count = None if self.preprocess else len(next(iter(inputs.values())))
+        return self._arrays(answer, count)
+
+    def _finished(self, outputs: Any) -> Arrays:
+        """Outputs that the user's `postprocess` has made."""
+        assert self._finish is not None
+        return self._arrays(self._finish(outputs), None)
+
+    def _arrays(self, answer: Any, count: int | None) -> Arrays:
+        """An answer as the declared arrays, each of `count` items where that is known."""
         if not isinstance(answer, Mapping):
             answer = {self.signature.outputs[0].name: answer}
         return {spec.name: _checked(answer, spec, count) for spec in self.signature.outputs}
@@ -119,21 +147,21 @@ def _make(target: type, *, file: pathlib.Path, threads: int) -> object:
     return target(**{name: value for name, value in offered.items() if name in wanted})
 
 
-def _specs(declared: list[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
+def _specs(declared: Iterable[Mapping[str, Any] | TensorSpec]) -> tuple[TensorSpec, ...]:
     """Declared tensors, as mappings or as values."""
     return tuple(
         item if isinstance(item, TensorSpec) else TensorSpec.from_json(item) for item in declared
     )
 
 
-def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int) -> NDArray[np.generic]:
-    """One output of an answer, in its declared datatype, with one entry per item."""
+def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> NDArray[np.generic]:
+    """One output of an answer, in its declared datatype, with one entry per item where they were counted."""
     if spec.name not in answer:
         raise PredictionFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
         )
     array: NDArray[Any] = np.asarray(answer[spec.name]).astype(_dtype(spec), copy=False)
-    if array.shape[:1] != (count,):
+    if count is not None and array.shape[:1] != (count,):
         raise PredictionFailed(
             f"the model returned {spec.name!r} of shape {list(array.shape)} for {count} items; "
             "expected one answer per item along the first axis"

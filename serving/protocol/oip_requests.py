@@ -2,7 +2,8 @@
 
 In: a request body and the length of its JSON header; out: a `Query` whose frame goes to a replica
 as it is. A binary request's JSON header is parsed once per distinct header: clients repeat it with
-every request. Large JSON tensors are left to the replica; here only their skeleton is read.
+every request. Large JSON tensors are left to a replica that can read them; then only their
+skeleton is read here.
 
 Pure: no sockets, no engine. Specification: the protocol's REST and binary-data extension; error
 texts follow Triton's where clients match on them. Invalid input raises `InvalidRequest`.
@@ -206,7 +207,7 @@ class Requests:
         return (1, *inner)
 
     def _json_query(self, body: bytes) -> Query:
-        if len(body) > LARGE_JSON_BYTES:
+        if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
             large = self._large_json_query(body)
             if large is not None:
                 return large

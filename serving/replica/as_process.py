@@ -26,6 +26,7 @@ from serving.replica.cgroups import Usage
 from serving.replica.forker import Forker
 from serving.replica.limits import Limits, LimitSupport, cleanup_stale
 from serving.replica.process import Ended, Replica
+from serving.values import Program
 
 __all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
 
@@ -54,6 +55,7 @@ class ProcessHome:
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
         self._warm_timeout_s = warm_timeout_s
         self._kind: str | None = None
+        self._program: Program | None = None
         self._nest: _Nest | None = None
         self._making = asyncio.Lock()
         self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
@@ -65,15 +67,19 @@ class ProcessHome:
         """The word "enforced", or "not enforced: " and why."""
         return self._support.text
 
-    async def open(self, kind: str) -> None:
+    async def open(self, kind: str, program: Program | None = None) -> None:
         """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
+
+        Args:
+            kind: the template imports its runtime.
+            program: what replicas become instead, where the kind is that of programs.
 
         Raises:
             ReplicaStartFailed: the template process does not become ready.
         """
         for path in cleanup_stale():
             log.info("removed what a killed gateway left", extra={"path": str(path)})
-        self._kind = kind
+        self._kind, self._program = kind, program
         await self._living_nest()
         if self._support.kind is None:
             log.warning("limits are not enforced", extra={"reason": self._support.reason})
@@ -190,7 +196,7 @@ class ProcessHome:
             listener.setblocking(False)
             try:
                 procs = replica.group.procs_files if replica.group is not None else ()
-                nest.forker.start(replica.worker, path=path, procs=procs)
+                nest.forker.start(replica.worker, path=path, procs=procs, program=self._program)
                 replica.ordered = True
                 await _while_alive(replica, _greet(replica, listener))
             finally:
@@ -278,8 +284,15 @@ async def _greet(replica: Replica, listener: socket.socket) -> None:
                 return
             messages = parser.feed(data)
         kind, body = messages[0]
-        if kind is not wire.MessageType.HELLO or wire.parse_hello(body).pid != replica.pid:
-            raise wire.WireError(f"it began with a {kind.name} that is not its own HELLO")
+        if kind is not wire.MessageType.HELLO:
+            raise wire.WireError(f"it began with a {kind.name}, expected HELLO")
+        hello = wire.parse_hello(body)
+        if hello.pid != replica.pid:
+            raise wire.WireError(
+                f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
+                "a script that starts a program must `exec` it"
+            )
+        replica.features = hello.features
     except wire.WireError as error:
         text = f"a replica does not speak the wire: {error}"
         raise ReplicaStartFailed("crash", text) from error

@@ -1,7 +1,8 @@
 """A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
 
 In: an order {"worker", "socket", "procs"} and the pid of the template. A forked child calls `become`;
-where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`.
+where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
+with {"program", "folder"} makes it that program, which is a replica itself, instead of a `host`.
 
 A replica's memory counts from the moment it joins: what it shares with the template is the
 template's. Signals that ask to end are left to the gateway, which drains first: a service manager sends
@@ -26,6 +27,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.models import command
 from serving.replica import host
 from serving.replica.log_lines import log_lines
 
@@ -37,6 +39,8 @@ EXIT_NOT_MADE = 72
 """Reported by the template for a replica that the kernel refused to make (EX_OSFILE, unused otherwise)."""
 EXIT_NOT_LIMITED = 71
 """It could not join its control groups (EX_OSERR)."""
+EXIT_NO_PROGRAM = 127
+"""Its program cannot be started (as shells say it)."""
 
 _PR_SET_PDEATHSIG = 1
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -46,7 +50,8 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     """Become the replica of an order; returns its exit code.
 
     Args:
-        order: worker, socket (a path) and procs (files of its control groups).
+        order: worker, socket (a path) and procs (files of its control groups); program (words) and
+            folder where it is to become a program that is a replica itself.
         parent: pid of the template, with which the replica ends.
     """
     for procs in order["procs"]:
@@ -57,6 +62,8 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
             return EXIT_NOT_LIMITED
     _end_with_parent(parent)
     ignore_requests_to_end()
+    if "program" in order:
+        return _become_program(order)
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -66,6 +73,16 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
             log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
             return EXIT_NO_GATEWAY
         return host.serve(sock)
+
+
+def _become_program(order: Mapping[str, Any]) -> int:
+    """What was prepared so far stays with the program: groups, parent, ignored signals."""
+    try:
+        command.become(order["program"], order["folder"], order["socket"])
+    except OSError as error:
+        facts = {"program": order["program"][0], "error": str(error)}
+        log.error("the program of a replica cannot be started", extra=facts)
+        return EXIT_NO_PROGRAM
 
 
 def _end_with_parent(parent: int) -> None:

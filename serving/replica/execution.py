@@ -3,6 +3,9 @@
 Nothing that a model does gets past this file: an exception becomes the outcome of the requests that ran
 together, outputs that break the contract likewise. Requests that fit no group fail alone.
 
+What a model does before and after it predicts is timed apart from it: `preprocess` counts as input,
+`postprocess` as output.
+
 A group is run as a whole; `Execution.run` is the place where a failing group is to be halved and run
 again, so that a request which makes the model raise fails alone.
 """
@@ -36,6 +39,8 @@ class Execution:
     def __init__(self, model: LoadedModel) -> None:
         self.signature = model.signature
         self._model = model
+        self._preprocess = getattr(model, "preprocess", None)
+        self._postprocess = getattr(model, "postprocess", None)
         self._collator = Collator(model.signature)
 
     def run(
@@ -68,11 +73,15 @@ class Execution:
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:
             inputs = group.inputs()
+            if self._preprocess is not None:
+                inputs = self._preprocess(inputs)
             called_ns = returned_ns = time.monotonic_ns()
             try:
                 outputs = self._model.predict_batch(inputs)
             finally:
                 returned_ns = time.monotonic_ns()
+            if self._postprocess is not None:
+                outputs = self._postprocess(outputs)
             frames = answers.frames(group, outputs, self.signature)
         except (Exception, SystemExit) as error:  # a model may raise anything: its batch fails
             outcome = failed(_failure(error, items=sum(group.counts)))

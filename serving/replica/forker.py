@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
+from serving.values import Program
 
 log = logging.getLogger(__name__)
 
@@ -122,11 +123,27 @@ class Forker:
         forker._reading = asyncio.create_task(forker._read(), name="hear the template")
         return forker
 
-    def start(self, worker: int, *, path: pathlib.Path, procs: Sequence[pathlib.Path]) -> None:
-        """Order a replica that joins groups by their procs files and connects to a socket's path."""
-        self._order(
-            {"do": "start", "worker": worker, "socket": str(path), "procs": list(map(str, procs))}
-        )
+    def start(
+        self,
+        worker: int,
+        *,
+        path: pathlib.Path,
+        procs: Sequence[pathlib.Path],
+        program: Program | None = None,
+    ) -> None:
+        """Order a replica that joins groups by their procs files and connects to a socket's path.
+
+        With a program, that is the replica; else it is a host for models of this template's kind.
+        """
+        order: dict[str, object] = {
+            "do": "start",
+            "worker": worker,
+            "socket": str(path),
+            "procs": list(map(str, procs)),
+        }
+        if program is not None:
+            order |= {"program": program.words, "folder": str(program.folder)}
+        self._order(order)
 
     def kill(self, worker: int) -> None:
         """Order the end of a replica; unknown ones are ignored.

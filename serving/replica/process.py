@@ -14,11 +14,17 @@ from typing import Any, Literal
 
 from serving.errors import NotReady
 from serving.replica.cgroups import Group, Usage
-from serving.replica.child import EXIT_NO_GATEWAY, EXIT_NOT_LIMITED, EXIT_NOT_MADE
+from serving.replica.child import (
+    EXIT_NO_GATEWAY,
+    EXIT_NO_PROGRAM,
+    EXIT_NOT_LIMITED,
+    EXIT_NOT_MADE,
+)
 from serving.replica.forker import Forker
 
 _EXITS = {
     EXIT_NO_GATEWAY: "it could not connect to the gateway",
+    EXIT_NO_PROGRAM: "its program cannot be started; its error output has the reason",
     EXIT_NOT_LIMITED: "it could not join its control groups",
     EXIT_NOT_MADE: "the kernel refused to make the process; its error output has the reason",
 }
@@ -45,6 +51,8 @@ class Replica:
         loop = asyncio.get_running_loop()
         self.worker = worker
         self.pid = 0
+        self.features: tuple[str, ...] = ()
+        """What its HELLO promised."""
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.started: asyncio.Future[int] = loop.create_future()
         """Its pid, as soon as there is a process."""

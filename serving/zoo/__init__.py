@@ -8,7 +8,8 @@ A bundled model is a folder beside this file with a `model.yaml`:
     name: resnet              # letters, digits, _ and -: the name is part of URLs and of knobs
     version: "1"
     kind: onnx                # a key of serving.models.KINDS
-    file: model.onnx          # optional, relative to the folder
+    file: model.onnx          # optional, relative to the folder; of a SavedModel its folder
+    command: [./container]    # for the kind command: a program in this folder or on the PATH, and arguments
     sample: ../samples.npz    # optional: real inputs, one array per input name, and `labels`
     description: one line     # optional
     quality: {...}            # optional: what was measured, for example dataset, metric, value, n
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shutil
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,7 +29,7 @@ import yaml
 
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS
-from serving.values import ModelCard
+from serving.values import ModelCard, Program
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
@@ -40,11 +42,16 @@ SUFFIXES: dict[str, str] = {
     ".pkl": "sklearn",
     ".pickle": "sklearn",
     ".joblib": "sklearn",
+    ".pt": "torch",
+    ".pt2": "torch",
+    ".pth": "torch",
     ".py": "python",
 }
 """Suffix -> kind. Pickles are here so that the container can say how to convert them."""
-_OFFERED = ".onnx, .skops, .npz, .py:NAME"
+_OFFERED = ".onnx, .skops, .npz, .pt, .pt2, .py:NAME"
 """The suffixes that load, for messages."""
+SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
+"""A folder that holds one of these is a model of the kind tensorflow."""
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 _MODULE_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
@@ -55,6 +62,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "version": (str, int),
     "kind": (str,),
     "file": (str, type(None)),
+    "command": (list,),
     "sample": (str, type(None)),
     "description": (str,),
     "quality": (dict, type(None)),
@@ -67,21 +75,37 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
 
 
-def find(name_or_path: str, *, name: str | None = None) -> ModelCard:
+def find(name_or_path: str, *, name: str | None = None, kind: str | None = None) -> ModelCard:
     """The card of a model.
 
     Args:
         name_or_path: a bundled model's name; a folder with a `model.yaml`; a model file
-            (`SUFFIXES`); for the kind python `path/to/file.py:Name` or `package.module:Name`.
+            (`SUFFIXES`) or the folder of a SavedModel; for the kind python
+            `path/to/file.py:Name` or `package.module:Name`; for the kind command a program.
             A bundled name wins over a file of that name.
         name: the name to serve it under, instead of its own or the file's stem.
+        kind: the kind, where the path does not tell it.
 
     Raises:
         UnknownModel: it does not look like a path, and no bundled model has this name.
         ModelLoadFailed: the path does not exist, or its kind cannot be told, or its `model.yaml`
             is wrong.
-        InvalidSettings: `name` has characters that URLs and knob names cannot have.
+        InvalidSettings: `name` has characters that URLs and knob names cannot have, or `kind` is
+            not one or not that of the model.
     """
+    if kind is not None and kind not in KINDS:
+        raise InvalidSettings(
+            f"kind {kind!r} is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}"
+        )
+    card = _find(name_or_path, name, kind)
+    if kind not in (None, card.kind):
+        raise InvalidSettings(
+            f"model {name_or_path} is of kind {card.kind}, not {kind}; leave the kind out"
+        )
+    return card
+
+
+def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
     if name is not None and not _SAFE_NAME.fullmatch(name):
         raise InvalidSettings(
             f"model name {name!r}: expected letters, digits, _ and - only; try {_safe(name)!r}"
@@ -97,17 +121,23 @@ def find(name_or_path: str, *, name: str | None = None) -> ModelCard:
         module = name_or_path.partition(":")[0]
         own_name = _safe(module.rpartition(".")[2])
         return _card_of_path(pathlib.Path(name_or_path), kind="python", name=name or own_name)
-    if _looks_like_a_name(name_or_path):
+    if _looks_like_a_name(name_or_path) and wanted != "command":
         raise UnknownModel(name_or_path, names())
     path = _existing(name_or_path)
     if path.is_dir():
+        if not (path / CARD_FILE).is_file() and _is_saved_model(path):
+            return _saved_model_card(path, name=name)
         return _read_card(path, name=name)
-    kind = SUFFIXES.get(path.suffix.lower())
+    if wanted == "command":
+        program = _program([str(path)], path.parent, path)
+        own_name = name or _safe(path.stem)
+        return ModelCard(name=own_name, version="1", kind=wanted, path=None, program=program)
+    kind = wanted or SUFFIXES.get(path.suffix.lower())
     if kind is None:
         raise ModelLoadFailed(
             name_or_path,
             f"the suffix {path.suffix!r} tells no kind of model; expected one of "
-            f"{_OFFERED}, or a folder with a {CARD_FILE} that names the kind",
+            f"{_OFFERED}, a folder with a {CARD_FILE} that names the kind, or --kind",
         )
     if kind == "python":
         raise ModelLoadFailed(
@@ -119,6 +149,41 @@ def find(name_or_path: str, *, name: str | None = None) -> ModelCard:
 def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
     """Card of a user's own file, which tells nothing beside its kind."""
     return ModelCard(name=name, version="1", kind=kind, path=path)
+
+
+def _is_saved_model(folder: pathlib.Path) -> bool:
+    return any((folder / file).is_file() for file in SAVED_MODEL_FILES)
+
+
+def _saved_model_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
+    """Card of a SavedModel; below a model's folder there is one folder per version, named by its number."""
+    is_version = folder.name.isdecimal()
+    own_name = folder.parent.name if is_version else folder.name
+    return ModelCard(
+        name=name or _safe(own_name),
+        version=folder.name if is_version else "1",
+        kind="tensorflow",
+        path=folder,
+    )
+
+
+def _program(words: list[str], folder: pathlib.Path, where: pathlib.Path) -> Program:
+    """A program of a folder, or one that is found on the PATH where its name has no slash.
+
+    Raises:
+        ModelLoadFailed: there is none, or it may not be executed.
+    """
+    first = words[0]
+    found = shutil.which(folder / first if "/" in first else first)
+    if found is None:
+        is_there = (folder / first).is_file()
+        text = (
+            f"{folder / first} is not executable; chmod +x makes it so"
+            if is_there
+            else f"there is no program {first}; build it first, or mend its name"
+        )
+        raise ModelLoadFailed(str(where), text)
+    return Program((str(pathlib.Path(found).absolute()), *words[1:]), folder.absolute())
 
 
 def _looks_like_a_name(text: str) -> bool:
@@ -148,7 +213,8 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
     file = folder / CARD_FILE
     if not file.is_file():
         raise ModelLoadFailed(
-            str(folder), f"the folder has no {CARD_FILE}; name the model file instead"
+            str(folder),
+            f"the folder has no {CARD_FILE} and no {SAVED_MODEL_FILES[0]}; name the model file instead",
         )
     try:
         data = yaml.safe_load(file.read_text(encoding="utf-8"))
@@ -162,6 +228,7 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         version=str(card["version"]),
         kind=card["kind"],
         path=_beside(file, "file", card.get("file")),
+        program=_program(card["command"], folder, file) if "command" in card else None,
         description=card.get("description", ""),
         sample=_beside(file, "sample", card.get("sample")),
         quality=card.get("quality") or {},
@@ -193,6 +260,13 @@ def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
         raise ModelLoadFailed(
             str(file), f"kind: {data['kind']!r} is not one of {', '.join(KINDS)}{hint}"
         )
+    if (data["kind"] == "command") is not ("command" in data):
+        raise ModelLoadFailed(
+            str(file), "command: the kind command needs the program and its arguments, others none"
+        )
+    words = data.get("command", ["-"])
+    if not words or not all(isinstance(word, str) for word in words):
+        raise ModelLoadFailed(str(file), f"command: expected a list of texts, given {words!r}")
     return data
 
 
@@ -202,6 +276,7 @@ def _beside(card_file: pathlib.Path, key: str, text: str | None) -> pathlib.Path
         return None
     path = (card_file.parent.absolute() / text).resolve()
     python_file = _PYTHON_FILE_REFERENCE.fullmatch(str(path))
-    if not (pathlib.Path(python_file["file"]) if python_file else path).is_file():
+    file = pathlib.Path(python_file["file"]) if python_file else path
+    if not file.is_file() and not _is_saved_model(file):
         raise ModelLoadFailed(str(card_file), f"{key}: there is no file {path}")
     return path

@@ -41,6 +41,7 @@ class FakeReplica:
     def __init__(self, worker, home):
         self.worker = worker
         self.pid = 100_000 + worker
+        self.features = home.features
         self.home = home
         self.sock, self._peer = socket.socketpair()
         self.sock.setblocking(False)
@@ -116,6 +117,7 @@ class FakeHome:
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
+        self.features = wire.FEATURES
         self.die_on_batch = False
         self.poison = b""
         """A request whose data ends so ends the replica."""
@@ -123,7 +125,7 @@ class FakeHome:
         self.hold = threading.Event()
         self.release = threading.Event()
 
-    async def open(self, kind):
+    async def open(self, kind, program=None):
         pass
 
     async def start(self, worker, *, cpu, memory_mb, ready_timeout_s):

@@ -281,6 +281,7 @@ def study(
         )
     return StudyRecord(
         name=name,
+        folder=f"/srv/runs/{name}",
         model="resnet",
         concurrency=concurrency,
         sampler="gp",

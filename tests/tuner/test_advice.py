@@ -157,7 +157,9 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     found = advice.advised(record)
     assert found is not None
     command = advice.export_of_best(record)
-    assert command == (None if outcome == "better" else f"tune export resnet-20 --trial {BEST}")
+    assert command == (
+        None if outcome == "better" else f"tune export /srv/runs/resnet-20 --trial {BEST}"
+    )
     texts = [
         "\n".join(terminal.lines(record, {}, width=200)),
         settings_text(record, found),
@@ -165,15 +167,17 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     ]
     for text in texts:
         assert found.reason in text
-        assert (f"tune export resnet-20 --trial {BEST}" in text) == (command is not None)
+        assert (f"tune export /srv/runs/resnet-20 --trial {BEST}" in text) == (command is not None)
 
 
-def test_the_command_names_another_folder_of_studies() -> None:
-    """Where it is not the default one."""
-    record = dataclasses.replace(with_verdict("worse"), settings={"store": {"runs_dir": "/tmp/r"}})
-    assert (
-        advice.export_of_best(record) == f"tune export resnet-20 --trial {BEST} --runs-dir /tmp/r"
+def test_the_command_works_from_anywhere() -> None:
+    """It names the folder, with blanks quoted, and the storage whose password was not kept."""
+    url = "postgresql://u:***@host/db"
+    record = dataclasses.replace(
+        with_verdict("worse"), folder="/my runs/s", settings={"store": {"storage": url}}
     )
+    command = f"tune export '/my runs/s' --trial {BEST} --storage '{url}'"
+    assert advice.export_of_best(record) == command
 
 
 def test_a_trial_can_be_had_if_it_worked() -> None:

@@ -33,10 +33,22 @@ def test_a_study_that_the_storage_has_already_leaves_no_folder(tmp_path: pathlib
     first = RunFolder(tmp_path / "first", "s")
     creation.created(first, settings, benches.arena(), SERVED, fresh=False)
     second = RunFolder(tmp_path / "second", "s")
-    with pytest.raises(StudyExists):
+    with pytest.raises(StudyExists, match=r"study 's' in sqlite:.*all\.db exists: choose another"):
         creation.created(second, settings, benches.arena(), SERVED, fresh=False)
     assert not second.runs_dir.exists()
     assert first.is_study()
+
+
+def test_a_name_that_is_taken_comes_with_a_command_that_works(tmp_path: pathlib.Path) -> None:
+    """It names another folder of studies; what is no study cannot be gone on with."""
+    folder = RunFolder(tmp_path / "my runs", "s")
+    folder.create({}, {})
+    text = str(creation.name_taken(folder))
+    assert f"`tune resume s --runs-dir '{tmp_path}/my runs'`" in text
+    other = RunFolder(tmp_path, "compare")
+    other.create({}, {}, settings_file="compare.yaml")
+    text = str(creation.name_taken(other))
+    assert text == f"{other.path} exists: it is no study; choose another --study"
 
 
 def test_another_file_in_the_place_does_not_hide_the_error(tmp_path: pathlib.Path) -> None:

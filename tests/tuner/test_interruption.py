@@ -34,6 +34,30 @@ def test_from_the_folder_on_the_way_to_go_on_is_said(tmp_path: pathlib.Path) -> 
     )
 
 
+def test_the_command_can_be_pasted_into_a_shell(tmp_path: pathlib.Path) -> None:
+    """Blanks are quoted; a storage is named where its password was not kept, and only there."""
+    folder = RunFolder(tmp_path / "my runs", "s")
+    folder.create({"store": {"storage": "postgresql://u:***@host/db"}}, {})
+    storage = "--storage 'postgresql://u:***@host/db'"
+    command = interruption.resume_command(folder)
+    assert command == f"tune resume s --runs-dir '{tmp_path}/my runs' {storage}"
+    plain = RunFolder(tmp_path, "p")
+    plain.create({"store": {"storage": "sqlite:///all.db"}}, {})
+    assert interruption.resume_command(plain) == f"tune resume p --runs-dir {tmp_path}"
+
+
+def test_in_a_file_the_command_works_from_anywhere(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative folder of studies is named as it stands on this machine."""
+    monkeypatch.chdir(tmp_path)
+    folder = RunFolder(pathlib.Path("runs"), "s")
+    folder.create({}, {})
+    assert interruption.resume_command(folder) == "tune resume s"
+    command = interruption.resume_command(folder, from_anywhere=True)
+    assert command == f"tune resume {tmp_path}/runs/s"
+
+
 @pytest.mark.parametrize(
     ("counts", "said"),
     [

@@ -66,7 +66,8 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     assert lowest is not None
     assert record.best == lowest.configuration
     assert record.verdict is None
-    assert study_files.UNFINISHED in record.notes
+    command = f"go on with: tune resume {folder.path}"
+    assert record.notes[-1] == f"{study_files.UNFINISHED}; {command}"
     assert record.trials == search.trials
     assert record.knobs == search.arena.knobs
     assert record.default == search.arena.default
@@ -87,7 +88,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     study_files.keep_ending(folder, ending)
     between = read(folder)
     assert (between.best, between.verdict) == (best, None)
-    assert between.notes[-1] == f"the budget is used up; {study_files.UNVERIFIED}"
+    assert between.notes[-1].startswith(f"the budget is used up; {study_files.UNVERIFIED}; go on")
     study_files.keep_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)

@@ -50,12 +50,14 @@ def _of(runs: Sequence[SamplerRun], sampler: str) -> list[SamplerRun]:
 def _pairs(
     first: Sequence[SamplerRun], second: Sequence[SamplerRun], objective: Objective
 ) -> list[Pair]:
-    """What is compared as one unit each."""
+    """What is compared as one unit each; a repeat in which a sampler has no winner gives none."""
     by_repeat = [
         [
             (objective.value(a), objective.value(b))
             for a, b in zip(one.remeasured, other.remeasured, strict=True)
         ]
+        if one.remeasured and other.remeasured
+        else []
         for one, other in zip(first, second, strict=True)
     ]
     if len(by_repeat) == 1:

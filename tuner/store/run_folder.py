@@ -17,7 +17,7 @@ import os
 import pathlib
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 import yaml
 
@@ -217,20 +217,23 @@ class RunFolder:
 
         Raises:
             StudyBusy: another process runs the study.
+            StorageFailed: the lock cannot be written; errors inside the block stay what they are.
         """
-        with (
-            storage_errors(str(self.path / "lock")),
-            (self.path / "lock").open("a+", encoding="ascii") as file,
-        ):
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                raise StudyBusy(self.name, file.read().strip() or None) from None
-            file.truncate(0)
-            file.write(str(os.getpid()))
-            file.flush()
+        with contextlib.ExitStack() as stack:
+            with storage_errors(str(self.path / "lock")):
+                file = stack.enter_context((self.path / "lock").open("a+", encoding="ascii"))
+                self._hold(file)
             yield
+
+    def _hold(self, file: TextIO) -> None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise StudyBusy(self.name, file.read().strip() or None) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
 
 
 def _is_ours(name: str) -> bool:

@@ -94,7 +94,8 @@ class StudyStore:
                     direction="minimize",
                 )
             except optuna.exceptions.DuplicatedStudyError:
-                raise StudyExists(name) from None
+                instead = "choose another --study, or delete that one with --fresh"
+                raise StudyExists(f"study {name!r} in {where}", instead) from None
             study.set_user_attr("luthier", dict(facts))
         return cls(study, where)
 

@@ -194,3 +194,59 @@ def test_what_the_model_raises_goes_through(load):
     model = load("def fail(items): raise ZeroDivisionError", "fail")
     with pytest.raises(ZeroDivisionError):
         model.predict_batch({"input": np.zeros((1, 1))})
+
+
+STAGES = """
+    import numpy as np
+
+    class Model:
+        inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+        outputs = [{"name": "length", "datatype": "INT64", "shape": [-1]}]
+        def preprocess(self, inputs):
+            return [text.decode() for text in inputs["text"]]
+        def predict_batch(self, texts):
+            return [len(text) for text in texts]
+        def postprocess(self, lengths):
+            return {"length": lengths}
+"""
+
+
+def test_what_comes_before_and_after_is_handed_on_as_it_is(load):
+    model = load(STAGES)
+    texts = model.preprocess({"text": np.array([b"ab", b"c"], object)})
+    assert texts == ["ab", "c"]
+    lengths = model.predict_batch(texts)
+    assert lengths == [2, 1]
+    answer = model.postprocess(lengths)["length"]
+    assert (answer.dtype, answer.tolist()) == (np.int64, [2, 1])
+
+
+def test_a_model_without_stages_has_none(load):
+    model = load("def Model(items): return items")
+    assert model.preprocess is model.postprocess is None
+
+
+def test_preprocess_alone_leaves_the_answer_to_the_prediction(load):
+    model = load("""
+        class Model:
+            def preprocess(self, inputs): return inputs["input"].sum(1)
+            def predict_batch(self, sums): return {"output": sums[:, None]}
+    """)
+    sums = model.preprocess({"input": np.ones((2, 3), np.float32)})
+    assert model.predict_batch(sums)["output"].tolist() == [[3], [3]]
+
+
+def test_a_class_derived_from_another_kind_takes_over_its_signature(load):
+    model = load("""
+        from serving.models import echo
+
+        class Model(echo.Model):
+            outputs = [{"name": "data", "datatype": "INT32", "shape": [-1, -1]}]
+
+            def __init__(self, path, threads):
+                super().__init__(path, threads=threads)
+    """)
+    assert [spec.datatype for spec in model.signature.inputs] == ["UINT8"]
+    assert [spec.datatype for spec in model.signature.outputs] == ["INT32"]
+    answer = model.predict_batch({"data": np.ones((1, 2), np.uint8)})
+    assert answer["data"].dtype == np.int32

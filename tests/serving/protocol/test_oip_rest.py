@@ -88,6 +88,17 @@ def test_large_json_goes_to_the_replica(running):
     assert "frame" in json.loads(answer)["error"]
 
 
+def test_large_json_is_decoded_for_a_replica_that_cannot():
+    """A replica that does not promise to read JSON gets tensors, however large the request."""
+    home = FakeHome()
+    home.features = ("windows",)
+    values = list(range(200)) * 200
+    with gateway({}, home) as running:
+        status, answer = running.json("POST", INFER, request_json(values, shape=(1, 40000)))
+    assert status == 200
+    assert answer["outputs"][0]["data"] == values
+
+
 @pytest.mark.parametrize("wanted", ["default", "all", "named", "overridden"])
 def test_binary_in_any_form_out(running, wanted):
     """The request decides the form of the outputs; an output's own wish wins."""

@@ -13,6 +13,8 @@ from serving.replica import host, wire
 from serving.replica.wire import ActionStatus
 
 MODELS = '''
+import time
+
 import numpy as np
 
 X = [{"name": "x", "datatype": "INT32", "shape": [-1, -1]}]
@@ -43,6 +45,29 @@ class Fussy:
             return {"x": np.full_like(x, len(self.calls))}
         x *= 2
         return {"x": x}
+
+
+class Staged:
+    """Sleeps for as many milliseconds as each stage is told to; fails in the stage that is told minus one."""
+
+    inputs = outputs = X
+
+    def preprocess(self, inputs):
+        self._work(inputs["x"][0, 0])
+        return inputs["x"]
+
+    def predict_batch(self, x):
+        self._work(x[0, 1])
+        return x
+
+    def postprocess(self, x):
+        self._work(x[0, 2])
+        return {"x": x[:, :1]}
+
+    def _work(self, milliseconds):
+        if milliseconds < 0:
+            raise ValueError("told to fail")
+        time.sleep(milliseconds / 1000)
 
 
 class Quits:
@@ -139,6 +164,30 @@ def test_times_are_told(fussy, ints):
     assert sent_ns <= times.started_ns
     total_ns = times.input_ns + times.exec_ns + times.output_ns
     assert 0 < total_ns <= time.monotonic_ns() - times.started_ns
+
+
+@pytest.mark.parametrize("stage", ["input_ns", "exec_ns", "output_ns"])
+def test_stages_of_a_model_are_timed_apart(talk, path, ints, stage):
+    """What a model does before it predicts counts as input, what it does afterwards as output."""
+    talk.hello()
+    assert talk.load("python", f"{path}:Staged").status == 0
+    row = [40 * (name == stage) for name in ("input_ns", "exec_ns", "output_ns")]
+    message, outcomes = talk.infer([ints([row]), ints([[7, 0, 0]])])
+    assert [_rows(tensors) for tensors in outcomes] == [[[row[0]]], [[7]]]
+    assert getattr(message.times, stage) >= 40e6
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_stage_that_raises_fails_its_batch(talk, path, ints, place):
+    """A fault in any stage is told as the model's, and the replica lives on."""
+    talk.hello()
+    talk.load("python", f"{path}:Staged")
+    row = [0, 0, 0]
+    row[place] = -1
+    message, outcomes = talk.infer([ints([row])])
+    assert (message.status, outcomes[0][0]) == (ActionStatus.MODEL_RAISED,) * 2
+    assert "told to fail" in outcomes[0][1]
+    assert talk.infer([ints([[0, 0, 0]])])[0].status == 0
 
 
 def test_large_frames_pass(fussy, ints):

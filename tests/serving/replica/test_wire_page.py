@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+import struct
 
 import pytest
 
@@ -22,10 +23,23 @@ def _rows(text, heading):
     return dict(re.findall(r"^\| (\d+) \| (\w+) \|", table, re.MULTILINE))
 
 
+def _example(text, number):
+    block = text.split("## Example")[1].split("```")[2 * number + 1]
+    return bytes.fromhex("".join(line[:51] for line in block.strip().splitlines()))
+
+
+def test_the_example_of_an_answer_is_what_the_codec_writes(text):
+    """The bytes of the page's RESULT are those that the encoder makes."""
+    data = struct.pack("<2f", 0.5, 2)
+    frame = wire.encode_descriptor([Tensor("y", "FP32", (1, 2), data)]) + data
+    times = wire.ReplicaTimes(1_000_000_000, 1_000, 20_000, 500)
+    head = wire.result_head(7, 0, times, [(len(frame), 0)])
+    assert (head + frame).hex(" ") == _example(text, 1).hex(" ")
+
+
 def test_the_example_is_what_the_codec_writes(text):
     """The bytes of the page's example are those that the encoder makes."""
-    example = text.split("## Example")[1].split("```")[1]
-    written = bytes.fromhex("".join(line[:51] for line in example.strip().splitlines()))
+    written = _example(text, 0)
     descriptor = wire.encode_descriptor([Tensor("x", "UINT8", (1, 3), b"\1\2\3")])
     frame = descriptor + b"\1\2\3"
     head = wire.infer_head(7, 1, 0, 0, [(len(frame), wire.Encoding.TENSORS, 0, 0)])

@@ -159,3 +159,109 @@ def test_any_stem_becomes_a_name_that_can_be_given_back(stem):
     safe = zoo._safe(stem)
     assert re.fullmatch(r"[A-Za-z0-9_-]+", safe)
     assert zoo._safe(safe) == safe
+
+
+# Programs
+
+
+@pytest.fixture(name="program")
+def _program(tmp_path):
+    file = tmp_path / "my-container"
+    file.write_text("#!/bin/sh\n")
+    file.chmod(0o755)
+    return file
+
+
+def test_a_program_is_a_model_when_its_kind_is_named(program, monkeypatch):
+    monkeypatch.chdir(program.parent)
+    card = zoo.find("./my-container", kind="command")
+    assert (card.kind, card.name, card.path) == ("command", "my-container", None)
+    assert card.program == ((str(program),), program.parent)
+    assert zoo.find("my-container", kind="command") == card
+
+
+def test_a_folder_names_its_program_with_arguments_and_a_file(program):
+    folder = program.parent
+    (folder / "weights.bin").write_bytes(b"")
+    (folder / "model.yaml").write_text(
+        'name: mine\nversion: "1"\nkind: command\n'
+        'command: [./my-container, "-x", "{a b}"]\nfile: weights.bin\n'
+    )
+    card = zoo.find(str(folder))
+    assert card.program == ((str(program), "-x", "{a b}"), folder)
+    assert card.path == folder / "weights.bin"
+
+
+def test_a_program_without_a_slash_is_one_of_the_path(tmp_path):
+    (tmp_path / "model.yaml").write_text(
+        'name: mine\nversion: "1"\nkind: command\ncommand: [sh, own.sh]\n'
+    )
+    program = zoo.find(str(tmp_path)).program
+    assert pathlib.Path(program.words[0]).is_absolute()
+    assert program.words[1:] == ("own.sh",)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param("kind: command", "needs the program", id="no program"),
+        pytest.param("kind: echo\ncommand: [sh]", "others none", id="a program of another kind"),
+        pytest.param("kind: command\ncommand: sh", "expected list", id="one text"),
+        pytest.param("kind: command\ncommand: []", "expected a list of texts", id="nothing"),
+        pytest.param("kind: command\ncommand: [sh, 1]", "expected a list of texts", id="a number"),
+        pytest.param("kind: command\ncommand: [./gone]", "no program ./gone", id="missing"),
+        pytest.param("kind: command\ncommand: [gone-a1]", "no program gone-a1", id="unknown"),
+        pytest.param("kind: command\ncommand: [./model.yaml]", r"chmod \+x", id="not executable"),
+    ],
+)
+def test_a_card_whose_program_cannot_be_started_is_refused(tmp_path, text, reason):
+    (tmp_path / "model.yaml").write_text(f'name: mine\nversion: "1"\n{text}\n')
+    with pytest.raises(ModelLoadFailed, match=reason):
+        zoo.find(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("model", "kind", "reason"),
+    [
+        ("resnet", "onxx", "did you mean 'onnx'"),
+        ("resnet", "torch", "is of kind onnx, not torch"),
+    ],
+)
+def test_a_kind_that_is_none_or_another_is_refused(model, kind, reason):
+    with pytest.raises(InvalidSettings, match=reason):
+        zoo.find(model, kind=kind)
+
+
+def test_a_named_kind_is_taken_where_the_suffix_tells_none(tmp_path):
+    (tmp_path / "weights").write_bytes(b"")
+    assert zoo.find(f"{tmp_path}/weights", kind="torch").kind == "torch"
+    assert zoo.find("resnet", kind="onnx").kind == "onnx"
+
+
+# Formats of other frameworks
+
+
+@pytest.mark.parametrize("file", ["net.pt", "net.pt2", "old.pth"])
+def test_files_of_pytorch_are_known_by_their_suffix(tmp_path, file):
+    (tmp_path / file).write_bytes(b"")
+    assert zoo.find(str(tmp_path / file)).kind == "torch"
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "version"), [("half", "half", "1"), ("half/12", "half", "12")]
+)
+def test_a_saved_model_is_a_folder_or_one_version_of_several(tmp_path, folder, name, version):
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "saved_model.pb").write_bytes(b"")
+    card = zoo.find(str(tmp_path / folder))
+    assert (card.kind, card.name, card.version) == ("tensorflow", name, version)
+    assert card.path == tmp_path / folder
+
+
+def test_a_card_may_name_the_folder_of_a_saved_model(tmp_path):
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"")
+    (tmp_path / "model.yaml").write_text(
+        'name: mine\nversion: "1"\nkind: tensorflow\nfile: saved\n'
+    )
+    assert zoo.find(str(tmp_path)).path == tmp_path / "saved"

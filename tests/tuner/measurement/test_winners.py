@@ -71,6 +71,23 @@ def test_equal_winners_are_not_told_apart() -> None:
     assert found[0].text.startswith("No difference that could be shown")
 
 
+def without_winner(sampler: str, repeat: int) -> SamplerRun:
+    """A run in which nothing worked, or whose winner was not measured again."""
+    return dataclasses.replace(run(sampler, repeat, [1.0]), winner=None, remeasured=())
+
+
+def test_a_search_without_a_winner_costs_its_own_repeat_alone() -> None:
+    """The other repeats, and the other samplers, are compared."""
+    alone = [without_winner("random", 0), run("gp", 0, [10.0] * 3)]
+    assert differences(alone, named("mean")) == ()
+    runs = [without_winner("random", 0), *(run("random", r, [20.0] * 8) for r in (1, 2))]
+    runs += [run("gp", r, [10.0] * 8, seed=9) for r in range(3)]
+    runs += [run("tpe", r, [10.0] * 8, seed=9) for r in range(3)]
+    found = differences(runs, named("mean"))
+    assert ["2 pairs" in one.text for one in found] == [True, True, False]
+    assert "3 pairs" in found[2].text
+
+
 def test_without_measurements_there_is_no_difference() -> None:
     """Winners that could not be measured again are not compared."""
     assert differences([run("random", 0, [10.0])], named("mean")) == ()

@@ -91,6 +91,18 @@ def test_a_study_has_one_owner(folder: RunFolder) -> None:
         pass
 
 
+def test_an_error_of_the_study_is_not_one_of_its_lock(folder: RunFolder) -> None:
+    """What fails while the lock is held keeps its name; a lock that cannot be written is said."""
+    with pytest.raises(FileNotFoundError, match="model"), folder.locked():
+        pathlib.Path("/nowhere/model.onnx").read_bytes()
+    with folder.locked():
+        pass
+    (folder.path / "lock").unlink()
+    (folder.path / "lock").mkdir()
+    with pytest.raises(StorageFailed, match="lock cannot be written"), folder.locked():
+        pytest.fail("held without a lock")
+
+
 def test_the_lock_ends_with_a_killed_process(folder: RunFolder) -> None:
     """A holder that is killed leaves no lock behind."""
     code = (

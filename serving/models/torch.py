@@ -1,0 +1,371 @@
+"""Kind torch: a TorchScript archive or an exported program (`.pt2`) on the CPU through PyTorch.
+
+In: {input name: (n, ...) array} in the order in which the module takes them. Out: the module's tensors:
+one, a tuple in the order of the signature, or a dictionary by name. No texts: PyTorch has none.
+
+Where the signature comes from, the first that is there:
+
+1. a file `signature.yaml` inside the archive (`extra_files` of `torch.jit.save` and
+   `torch.export.save`);
+2. a file beside the model: `net.signature.yaml` for `net.pt`;
+3. the model itself: an exported program has names, datatypes and shapes (a dynamic dimension is free);
+   a traced module has its example's, of which the first dimension is taken as free.
+
+    inputs: [{name: x, datatype: FP32, shape: [-1, 4]}]
+    outputs: [{name: scores, datatype: FP32, shape: [-1, 10]}]
+
+Pickles are refused, a state dict among them: a pickle runs whatever is in it. The two forms that are
+taken hold code as well, PyTorch's own in place of Python's, and that is no prison: serve only what
+you trust.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.export.pt2_archive  # what loading a program takes seconds to import: the template does it once
+import yaml
+from numpy.typing import NDArray
+from torch.utils import _pytree as trees
+
+from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.models import Arrays
+from serving.values import Signature, TensorSpec
+
+PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
+SIGNATURE_FILE = "signature.yaml"
+
+DATATYPES: dict[torch.dtype, str] = {
+    torch.bool: "BOOL",
+    torch.uint8: "UINT8",
+    torch.uint16: "UINT16",
+    torch.uint32: "UINT32",
+    torch.uint64: "UINT64",
+    torch.int8: "INT8",
+    torch.int16: "INT16",
+    torch.int32: "INT32",
+    torch.int64: "INT64",
+    torch.float16: "FP16",
+    torch.float32: "FP32",
+    torch.float64: "FP64",
+}
+"""PyTorch's type -> Open Inference Protocol datatype; a bfloat16 must be cast inside the model."""
+
+_FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""Where this is set, `torch.load` unpickles tensors only, whatever its caller asks for."""
+_NO_MEMORY = "can't allocate memory"
+_INTERPRETED = "The following operation failed in the TorchScript interpreter"
+"""So begins a text of many lines, the last of which is what was raised."""
+_SAVE_AS = (
+    "store the module itself with torch.jit.save(torch.jit.script(module), ...) or "
+    "torch.export.save(torch.export.export(module, ...), ...)"
+)
+
+Run = Callable[..., Any]
+"""Tensors in the signature's order -> what the module returns."""
+
+
+class Model:
+    """One module and the number of threads that an operator of it may use."""
+
+    signature: Signature
+
+    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+        if path is None or not path.is_file():
+            raise ModelLoadFailed(
+                str(path),
+                "no such file; the kind torch needs a TorchScript file or an exported program (.pt2)",
+            )
+        form, has_example = _form_of(path)
+        torch.set_num_threads(threads)
+        with contextlib.suppress(RuntimeError):  # may be set once in the life of a process
+            torch.set_num_interop_threads(1)
+        with _as_load_failure(path):
+            load = _load_script if form == "script" else _load_program
+            self._run, (inputs, outputs) = load(path, has_example=has_example)
+        self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
+        self._inputs = [spec.name for spec in inputs]
+        self._outputs = [spec.name for spec in outputs]
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """Call the module once.
+
+        Raises:
+            PredictionFailed: it returned other outputs than the signature says.
+            MemoryError: it found no memory.
+            RuntimeError: it raised inside TorchScript, in one line.
+        """
+        tensors = [torch.from_numpy(inputs[name]) for name in self._inputs]
+        try:
+            with torch.inference_mode():
+                answer = self._run(*tensors)
+        except (RuntimeError, torch.jit.Error) as error:
+            text = str(error).strip()
+            if _NO_MEMORY in text:
+                raise MemoryError from error
+            if text.startswith(_INTERPRETED):
+                raise RuntimeError(text.splitlines()[-1]) from error
+            raise
+        found = _named(answer, self._outputs)
+        return {name: _array(name, value) for name, value in found.items()}
+
+
+# What a file is
+
+
+def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
+    """The form of an archive, and whether it holds the example of a trace.
+
+    Raises:
+        ModelLoadFailed: it is neither form, or has parts that only a pickle or native code can hold.
+    """
+    if not zipfile.is_zipfile(path):
+        what = "a pickle" if path.read_bytes()[:1] == b"\x80" else "no archive of PyTorch"
+        raise ModelLoadFailed(
+            str(path), f"it is {what}; pickles are refused, they run code: {_SAVE_AS}"
+        )
+    with zipfile.ZipFile(path) as archive:
+        parts = {name.partition("/")[2] for name in archive.namelist()}
+    if "constants.pkl" in parts:
+        return "script", "traced_inputs.pkl" in parts
+    if "archive_format" in parts:
+        doubtful = [part for part in parts if _is_doubtful(part)]
+        if doubtful:
+            raise ModelLoadFailed(
+                str(path),
+                f"it holds {min(doubtful)}, which is pickled or native code; expected a program of "
+                "operators and tensors alone",
+            )
+        return "program", False
+    if "data.pkl" in parts:
+        raise ModelLoadFailed(
+            str(path),
+            "it is a pickle, such as a state dict; pickles are refused, they run code, and weights "
+            f"alone are no model: {_SAVE_AS}",
+        )
+    raise ModelLoadFailed(str(path), f"it is an archive, but none of PyTorch; {_SAVE_AS}")
+
+
+def _is_doubtful(part: str) -> bool:
+    """Whether a part of an exported program is an object that is unpickled, or compiled code."""
+    constant = part.removeprefix("data/constants/")
+    is_object = constant != part and not constant.startswith(("tensor_", "model_"))
+    return is_object or part.startswith("data/aotinductor/")
+
+
+# Loading
+
+
+def _load_script(
+    path: pathlib.Path, *, has_example: bool
+) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
+    """A TorchScript module, and its inputs and outputs."""
+    extra: dict[str, Any] = {SIGNATURE_FILE: ""}
+    module = torch.jit.load(
+        str(path), map_location="cpu", _extra_files=extra, _restore_shapes=has_example
+    )
+    module.eval()
+    arguments = module.forward.schema.arguments[1:]  # the first is the module itself
+    required = sum(not item.has_default_value() for item in arguments)
+    declared = _declared(path, extra[SIGNATURE_FILE])
+    if declared is not None:
+        given = len(declared[0])
+        if not required <= given <= len(arguments):
+            names = ", ".join(item.name for item in arguments)
+            raise ValueError(
+                f"the signature declares {given} inputs, the module takes {required or 'none'}: {names}"
+            )
+        return module, declared
+    if not has_example:
+        raise ValueError(
+            "a scripted module does not tell its datatypes and shapes: give them to torch.jit.save "
+            f"as _extra_files={{{SIGNATURE_FILE!r}: ...}} or write {_beside(path).name} "
+            "(docs/models.md)"
+        )
+    return module, _traced(module, [item.name for item in arguments])
+
+
+def _traced(
+    module: Any, names: Sequence[str]
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """Inputs as the example of the trace had them; outputs as one item of zeros has them."""
+    kinds = [value.type() for value in list(module.graph.inputs())[1:]]
+    inputs = tuple(
+        _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
+        for name, kind in zip(names, kinds, strict=True)
+    )
+    zeros = [torch.zeros((1, *kind.sizes()[1:]), dtype=kind.dtype()) for kind in kinds]
+    with torch.inference_mode():
+        answer = module(*zeros)
+    if isinstance(answer, Mapping):
+        found = {str(name): value for name, value in answer.items()}
+    elif isinstance(answer, torch.Tensor):
+        found = {"output": answer}
+    else:
+        found = {f"output_{place}": value for place, value in enumerate(answer)}
+    outputs = tuple(
+        _spec(name, value.dtype, (-1, *value.shape[1:])) for name, value in found.items()
+    )
+    return inputs, outputs
+
+
+def _load_program(
+    path: pathlib.Path, *, has_example: bool
+) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
+    """An exported program, and its inputs and outputs."""
+    del has_example
+    extra: dict[str, Any] = {SIGNATURE_FILE: ""}
+    with _only_tensors_unpickled():
+        program = torch.export.load(path, extra_files=extra)
+    own = _of_program(program)
+    specs = _declared(path, extra[SIGNATURE_FILE]) or own
+    for what, given, there in zip(("inputs", "outputs"), specs, own, strict=True):
+        if len(given) != len(there):
+            raise ValueError(
+                f"the signature declares {len(given)} {what}, the program has {len(there)}: "
+                f"{', '.join(spec.name for spec in there)}"
+            )
+    module = program.module()
+    form = program.call_spec.in_spec
+
+    def run(*tensors: torch.Tensor) -> list[Any]:
+        positional, named = trees.tree_unflatten(tensors, form)
+        leaves: list[Any] = trees.tree_leaves(module(*positional, **named))
+        return leaves
+
+    return run, specs
+
+
+def _of_program(
+    program: torch.export.ExportedProgram,
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
+    """What an exported program says of itself."""
+    values = {node.name: node.meta.get("val") for node in program.graph_module.graph.nodes}
+    signature = program.graph_signature
+    names = list(signature.user_outputs)
+    form = program.call_spec.out_spec
+    if form is not None and form.type is dict and len(form.context) == len(names):
+        labels = [str(name) for name in form.context]  # what the module called them
+    else:
+        labels = [str(name) for name in names]
+    inputs = tuple(_program_spec(str(name), values.get(name)) for name in signature.user_inputs)
+    outputs = tuple(
+        _program_spec(label, values.get(name)) for label, name in zip(labels, names, strict=True)
+    )
+    for spec in inputs:
+        if spec.shape[:1] != (-1,):
+            raise ValueError(
+                f"input {spec.name!r} has the fixed shape {list(spec.shape)}, which takes no batches; "
+                "export it with a dynamic first dimension: "
+                f"dynamic_shapes={{{spec.name!r}: {{0: torch.export.Dim.DYNAMIC}}}}"
+            )
+    return inputs, outputs
+
+
+def _program_spec(name: str, value: Any) -> TensorSpec:
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name!r} is no tensor; only tensors can be served")
+    return _spec(
+        name, value.dtype, tuple(size if isinstance(size, int) else -1 for size in value.shape)
+    )
+
+
+def _spec(name: str, dtype: torch.dtype, shape: tuple[int, ...]) -> TensorSpec:
+    if dtype not in DATATYPES:
+        raise ValueError(
+            f"{name!r} is of type {dtype}, expected one of {', '.join(map(str, DATATYPES))}; "
+            "cast it inside the model"
+        )
+    return TensorSpec(name=name, datatype=DATATYPES[dtype], shape=shape)
+
+
+def _declared(
+    path: pathlib.Path, inside: str | bytes
+) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]] | None:
+    """The signature that a file in the archive or beside it declares."""
+    beside = _beside(path)
+    if not inside and not beside.is_file():
+        return None
+    where = SIGNATURE_FILE if inside else beside.name
+    data = yaml.safe_load(inside or beside.read_text(encoding="utf-8"))
+    try:
+        inputs, outputs = (
+            tuple(TensorSpec.from_json(item) for item in data[key]) for key in ("inputs", "outputs")
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: expected inputs and outputs, each a list of name, datatype and shape; {error}"
+        ) from error
+    texts = [spec.name for spec in inputs + outputs if spec.datatype == "BYTES"]
+    if texts:
+        raise ValueError(f"{where}: {texts[0]!r} is of BYTES, and PyTorch has no texts")
+    return inputs, outputs
+
+
+def _beside(path: pathlib.Path) -> pathlib.Path:
+    return path.with_suffix(f".{SIGNATURE_FILE}")
+
+
+@contextlib.contextmanager
+def _only_tensors_unpickled() -> Iterator[None]:
+    """`torch.export.load` unpickles without restraint where a restrained attempt fails; not here."""
+    before = os.environ.get(_FORCED)
+    os.environ[_FORCED] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_FORCED]
+        else:
+            os.environ[_FORCED] = before
+
+
+# What a module returns
+
+
+def _named(answer: Any, names: Sequence[str]) -> Mapping[str, Any]:
+    """The outputs of an answer by the signature's names."""
+    if isinstance(answer, Mapping):
+        missing = [name for name in names if name not in answer]
+        if missing:
+            raise PredictionFailed(
+                f"the model returned {sorted(map(str, answer))}, its output {missing[0]!r} is missing"
+            )
+        return {name: answer[name] for name in names}
+    values = [answer] if isinstance(answer, torch.Tensor) else answer
+    if not isinstance(values, list | tuple) or len(values) != len(names):
+        count = len(values) if isinstance(values, list | tuple) else type(answer).__name__
+        raise PredictionFailed(
+            f"the model returned {count} outputs, its signature has {len(names)}: {', '.join(names)}"
+        )
+    return dict(zip(names, values, strict=True))
+
+
+def _array(name: str, value: Any) -> NDArray[np.generic]:
+    if not isinstance(value, torch.Tensor):
+        raise PredictionFailed(f"the model returned {name!r} as {type(value).__name__}, no tensor")
+    try:
+        array: NDArray[np.generic] = value.detach().cpu().numpy()
+    except TypeError as error:  # a type that NumPy lacks
+        raise PredictionFailed(f"the model returned {name!r} as {value.dtype}") from error
+    return array
+
+
+@contextlib.contextmanager
+def _as_load_failure(path: pathlib.Path) -> Iterator[None]:
+    """Whatever a broken file makes the readers raise is one error of one line."""
+    try:
+        yield
+    except Exception as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        reason = (
+            lines[0] if isinstance(error, ValueError) else f"{type(error).__name__}: {lines[0]}"
+        )
+        raise ModelLoadFailed(str(path), f"{reason} (PyTorch {torch.__version__})") from error

@@ -1,0 +1,82 @@
+"""Searches of several samplers on a toy bench: what one of them lacks costs the others nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+
+import pytest
+import rich.console
+
+from tests.fakes import benches
+from tests.fakes.benches import ToyBench
+from tuner import compare
+from tuner.bench import Launch
+from tuner.compare import Order
+from tuner.measurement.winners import differences
+from tuner.objective import named
+from tuner.progress import Terminal
+from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
+from tuner.store.event_log import EventLog
+from tuner.store.run_folder import RunFolder
+from tuner.values import Configuration, Outcome, SamplerRun
+
+SETTINGS = StudySettings(
+    target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY),
+    search=SearchSettings(trials=2, initial=2),
+    measurement=MeasurementSettings(pairs=2),
+)
+DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+
+
+@dataclasses.dataclass
+class Failing(ToyBench):
+    """The launches of these numbers fail."""
+
+    numbers: frozenset[int] = frozenset()
+
+    def launch(self, configuration: Configuration) -> Launch:
+        launch = super().launch(configuration)
+        if len(self.launched) - 1 not in self.numbers:
+            return launch
+        return dataclasses.replace(launch, outcome=DIED, measurement=None)
+
+    launch_fresh = launch
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+
+def runs_of(
+    path: pathlib.Path, bench: Failing, *, repeats: int
+) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
+    """Two samplers of two trials each, which take turns: trials 0 and 2 are the first one's."""
+    folder = RunFolder(path, "c")
+    folder.create({}, {}, settings_file=compare.SETTINGS_FILE)
+    terminal = Terminal(
+        console=rich.console.Console(quiet=True), log=EventLog(), check=lambda: None
+    )
+    order = Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=repeats)
+    return compare._runs(order, SETTINGS, folder, benches.arena(), bench, terminal)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "winners"),
+    [({0, 2}, [False, True, True, True]), ({0, 1, 2, 3}, [False, False, True, True])],
+)
+def test_a_search_in_which_nothing_works_does_not_end_the_comparison(
+    tmp_path: pathlib.Path, numbers: set[int], winners: list[bool]
+) -> None:
+    """Nor does a repeat in which that is so of all: what was measured is there, and compared."""
+    runs, _ = runs_of(tmp_path, Failing(numbers=frozenset(numbers)), repeats=2)
+    assert [run.winner is not None for run in runs] == winners
+    assert [len(run.remeasured) for run in runs] == [2 * has for has in winners]
+    assert differences(runs, named("mean")) == ()  # one repeat is no pair of repeats
+
+
+def test_a_winner_that_fails_on_fresh_starts_is_noted(tmp_path: pathlib.Path) -> None:
+    """Its other fresh starts do not stand for it alone."""
+    _, failures = runs_of(tmp_path, Failing(numbers=frozenset({4})), repeats=1)
+    assert failures == (
+        "the winner of random in repeat 0 failed 1 of 2 fresh starts (peak 64 MiB)",
+    )
