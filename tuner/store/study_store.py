@@ -82,7 +82,7 @@ class StudyStore:
 
         Raises:
             StudyExists: the storage has a study of that name.
-            StorageFailed: it cannot be reached or written.
+            StorageFailed: it cannot be reached or written; the storage is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):
@@ -96,7 +96,12 @@ class StudyStore:
             except optuna.exceptions.DuplicatedStudyError:
                 instead = "choose another --study, or delete that one with --fresh"
                 raise StudyExists(f"study {name!r} in {where}", instead) from None
-            study.set_user_attr("luthier", dict(facts))
+            try:
+                study.set_user_attr("luthier", dict(facts))
+            except BaseException:
+                with contextlib.suppress(Exception):  # the error before it is the one to be seen
+                    optuna.delete_study(study_name=name, storage=storage)
+                raise
         return cls(study, where)
 
     @classmethod
