@@ -1,6 +1,7 @@
 """The folder of one study: which files it holds, and how each is written whole or not at all.
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
+                 verification/launches.json  verification/<role>.npz
                  verdict.json  best.yaml  report.html  log.jsonl  lock
 
 A file is written under another name beside its place and then renamed, so that a full disk or a
