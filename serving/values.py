@@ -68,6 +68,11 @@ class Signature:
     reads_json: bool = True
     """Whether its replica reads requests in JSON as they came; not part of the JSON form."""
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether items of several requests can run together: no input has a fixed first dimension."""
+        return not any(spec.shape and spec.shape[0] >= 0 for spec in self.inputs)
+
     def as_json(self) -> dict[str, Any]:
         """JSON form that travels in the replica wire's LOAD result."""
         return {

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 from serving import json_tensors
 from serving.errors import InvalidRequest, nearest
+from serving.protocol import tensors as tensors_of
 from serving.protocol.oip_answers import Wanted
 from serving.replica import wire
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
-
-LONGEST_TIMEOUT_US = 86_400_000_000
 
 LARGE_JSON_BYTES = 64 * 1024
 """JSON bodies above this are decoded in the replica: decoding them here would hold up every other request."""
@@ -46,6 +45,8 @@ class Query(NamedTuple):
     wanted: Wanted
     timeout_s: float | None
     """The request's own time limit (parameter `timeout`, microseconds), None: the server's default."""
+    priority: int
+    """1 is the highest, 0 the default."""
 
 
 class _Layout(NamedTuple):
@@ -56,6 +57,7 @@ class _Layout(NamedTuple):
     items: int
     wanted: Wanted
     timeout_s: float | None
+    priority: int
 
 
 class Requests:
@@ -64,7 +66,6 @@ class Requests:
     def __init__(self, name: str, signature: Signature) -> None:
         self._name = name
         self._signature = signature
-        self._inputs = {spec.name: spec for spec in signature.inputs}
         self._outputs = {spec.name for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
 
@@ -107,6 +108,7 @@ class Requests:
             layout.items,
             layout.wanted,
             layout.timeout_s,
+            layout.priority,
         )
 
     def _layout(self, header: bytes) -> _Layout | None:
@@ -131,7 +133,7 @@ class Requests:
                 return None  # the elements of BYTES are checked one by one
             declared.append(Tensor(name, datatype, shape, b""))
             sizes.append(size)
-        items = self._items(declared)
+        items = tensors_of.checked_items(self._name, self._signature, declared)
         return _Layout(
             wire.describe(
                 tuple(
@@ -142,7 +144,7 @@ class Requests:
             sum(sizes),
             items,
             self._wanted(request),
-            _timeout_s(request),
+            *_limits(request),
         )
 
     def _mixed_query(self, header: bytes, body: bytes) -> Query:
@@ -162,14 +164,14 @@ class Requests:
                     f"unexpected size for input {name!r}, expecting {size - len(data)} additional bytes "
                     f"for model {self._name!r}"
                 )
-            _check_bytes(name, datatype, shape, data)
+            tensors_of.check_bytes(name, datatype, shape, data)
             tensors.append(Tensor(name, datatype, shape, data))
             position += size
         if position != len(body):
             raise InvalidRequest(
                 f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
             )
-        return self._tensor_query(tensors, self._wanted(request), _timeout_s(request))
+        return self._tensor_query(tensors, self._wanted(request), *_limits(request))
 
     def _raw_query(self, body: bytes) -> Query:
         if len(self._signature.inputs) != 1:
@@ -182,7 +184,7 @@ class Requests:
             tensor = Tensor(spec.name, "BYTES", (1,), struct.pack("<I", len(body)) + body)
         else:
             tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), body)
-        return self._tensor_query([tensor], Wanted(None, None, binary=True), None)
+        return self._tensor_query([tensor], Wanted(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
         inner = spec.shape[1:]
@@ -213,7 +215,7 @@ class Requests:
                 return large
         request = _parsed(body)
         tensors = [json_tensors.tensor_from_json(item) for item in _inputs(request)]
-        return self._tensor_query(tensors, self._wanted(request), _timeout_s(request))
+        return self._tensor_query(tensors, self._wanted(request), *_limits(request))
 
     def _large_json_query(self, body: bytes) -> Query | None:
         """A query that carries the JSON as it is; None when its skeleton is large all the same."""
@@ -227,50 +229,19 @@ class Requests:
             if "data" not in item:
                 raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
             declared.append(Tensor(name, datatype, shape, b""))
-        items = self._items(declared)
+        items = tensors_of.checked_items(self._name, self._signature, declared)
         wanted = self._wanted(request)
-        return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, _timeout_s(request))
+        return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request))
 
     def _tensor_query(
-        self, tensors: list[Tensor], wanted: Wanted, timeout_s: float | None
+        self, tensors: list[Tensor], wanted: Wanted, timeout_s: float | None, priority: int
     ) -> Query:
-        items = self._items(tensors)
+        items = tensors_of.checked_items(self._name, self._signature, tensors)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *(tensor.data for tensor in tensors))
-        return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, wanted, timeout_s)
-
-    def _items(self, tensors: list[Tensor]) -> int:
-        """Items of a request whose tensors fit the signature."""
-        items: int | None = None
-        names = {tensor.name for tensor in tensors}
-        if len(names) < len(tensors) or names != self._inputs.keys():
-            given = ", ".join(tensor.name for tensor in tensors) or "none"
-            raise InvalidRequest(
-                f"inputs are {given}; model {self._name!r} takes exactly {', '.join(self._inputs)}"
-            )
-        for tensor in tensors:
-            spec = self._inputs[tensor.name]
-            if tensor.datatype != spec.datatype:
-                raise InvalidRequest(
-                    f"input {tensor.name!r}: datatype is {tensor.datatype}, model {self._name!r} takes {spec.datatype}"
-                )
-            if len(tensor.shape) != len(spec.shape) or any(
-                wanted not in (-1, given)
-                for given, wanted in zip(tensor.shape, spec.shape, strict=True)
-            ):
-                raise InvalidRequest(
-                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self._name!r} takes "
-                    f"{list(spec.shape)} (-1: any)"
-                )
-            length = tensor.shape[0] if tensor.shape else 1
-            if items is not None and length != items:
-                raise InvalidRequest(
-                    f"inputs differ in their first dimension: {items} and {length}"
-                )
-            items = length
-        if tensors and all(0 in tensor.shape for tensor in tensors):
-            return 1  # nothing to compute, however many items of nothing it names
-        return max(1, items or 0)
+        return Query(
+            frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, wanted, timeout_s, priority
+        )
 
     def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
         if given < expected:
@@ -344,28 +315,6 @@ def _binary_size(item: Mapping[str, Any], name: str) -> int:
     return size
 
 
-def _check_bytes(name: str, datatype: str, shape: tuple[int, ...], data: bytes) -> None:
-    """Whether binary data holds exactly the elements that the shape names."""
-    elements = math.prod(shape)
-    if ITEM_BYTES[datatype]:
-        if len(data) != elements * ITEM_BYTES[datatype]:
-            raise InvalidRequest(
-                f"input {name!r}: binary_data_size is {len(data)}, but shape {list(shape)} of {datatype} takes "
-                f"{elements * ITEM_BYTES[datatype]} bytes"
-            )
-        return
-    position = count = 0
-    while position < len(data):
-        if position + 4 > len(data):
-            break
-        position += 4 + int.from_bytes(data[position : position + 4], "little")
-        count += 1
-    if position != len(data) or count != elements:
-        raise InvalidRequest(
-            f"input {name!r}: the binary data does not hold {elements} BYTES elements, each with its 4-byte length"
-        )
-
-
 def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     parameters = item.get("parameters", {})
     if not isinstance(parameters, dict):
@@ -380,17 +329,10 @@ def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
     return value
 
 
-def _timeout_s(request: Mapping[str, Any]) -> float | None:
-    timeout_us = _parameters(request, "the request").get("timeout")
-    if timeout_us is None:
-        return None
-    if (
-        isinstance(timeout_us, bool)
-        or not isinstance(timeout_us, int | float)
-        or not 0 < timeout_us <= LONGEST_TIMEOUT_US
-    ):
-        raise InvalidRequest(
-            f"parameter timeout is {str(timeout_us)[:40]}, expected microseconds above 0 and at most "
-            f"{LONGEST_TIMEOUT_US} (a day)"
-        )
-    return timeout_us * 1e-6
+def _limits(request: Mapping[str, Any]) -> tuple[float | None, int]:
+    """The request's own time limit in seconds, and its priority."""
+    parameters = _parameters(request, "the request")
+    return (
+        tensors_of.timeout_s(parameters.get("timeout")),
+        tensors_of.priority(parameters.get("priority")),
+    )

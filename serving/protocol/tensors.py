@@ -72,6 +72,8 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
         if items is not None and length != items:
             raise InvalidRequest(f"inputs differ in their first dimension: {items} and {length}")
         items = length
+    if not signature.is_batched:
+        return 1  # the model takes this many at a time, no fewer and no more
     if tensors and all(0 in tensor.shape for tensor in tensors):
         return 1  # nothing to compute, however many items of nothing it names
     return max(1, items or 0)

@@ -86,7 +86,7 @@ class FakeReplica:
             if home.load_error:
                 detail, status = {"error": home.load_error}, wire.ActionStatus.LOAD_FAILED
             else:
-                detail, status = {"signature": SIGNATURE.as_json(), "load_s": 0.0}, 0
+                detail, status = {"signature": home.signature.as_json(), "load_s": 0.0}, 0
             self._peer.sendall(wire.encode_loaded(action, status, detail))
             return
         message = wire.parse_infer(body)
@@ -118,6 +118,7 @@ class FakeHome:
         self.entry_status = 0
         self.load_error = None
         self.features = wire.FEATURES
+        self.signature = SIGNATURE
         self.die_on_batch = False
         self.poison = b""
         """A request whose data ends so ends the replica."""
