@@ -54,7 +54,6 @@ class EngineFacts:
     port: int
     admin_port: int
     pid: int
-    model: str
     limits: str
     """`enforced`, or `not enforced: <why>`."""
 
