@@ -1,0 +1,188 @@
+"""Applications over a real gateway with small replicas that answer what they are asked."""
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+
+import pytest
+
+from serving.applications import Applications
+from serving.errors import InvalidRequest
+from serving.protocol.clipper_inputs import Input
+from serving.replica import wire
+from serving.selection.answering import ALL_FAILED, NO_MODELS, TOO_LATE
+from serving.selection.application import Application
+from serving.selection.state_store import MemoryStore
+from serving.values import ModelCard
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+
+@dataclasses.dataclass
+class Update:
+    input: Input
+    label: object
+    user: str = "0"
+    query_id: int | None = None
+
+
+class Waiting:
+    """An asker that keeps what it was told."""
+
+    def __init__(self):
+        self.results = []
+        self.done = asyncio.Event()
+
+    def answered(self, result):
+        if isinstance(result.output, memoryview):
+            (tensor,) = wire.decode_frame(result.output)
+            result = result._replace(output=bytes(tensor.data))
+        self.results.append(result)
+        self.done.set()
+
+
+def number(value):
+    return Input("integers", [value])
+
+
+@contextlib.contextmanager
+def hub(models=("echo",), home=None, **values):
+    """A gateway, and applications over it; models that answer with their input."""
+    with gateway(values, home) as running:
+        for name in models:
+            if name != "echo":
+                card = ModelCard(name=name, version="1", kind="echo", path=None)
+                running.call(running.engine.deploy(card))
+        store = MemoryStore()
+        running.hub = running.do(lambda: Applications(running.engine, store))
+        running.store = store
+        yield running
+
+
+def add(running, models=("echo",), **more):
+    application = Application(
+        name="app", input_type="integers", default_output="-1", models=tuple(models), **more
+    )
+    running.do(running.hub.add, application)
+
+
+def ask(running, value, *, wait_s=5.0, **more):
+    async def work():
+        asker = Waiting()
+        running.hub.ask("app", number(value), asker, **more)
+        assert asker.results == [], "never before it returns"
+        await asyncio.wait_for(asker.done.wait(), wait_s)
+        await asyncio.sleep(0.05)
+        (result,) = asker.results
+        return result
+
+    return running.call(work())
+
+
+def test_the_answer_of_a_single_model_is_passed_on_as_it_is():
+    """A frame, no confidence; feedback joins the decision by its number or by user and input, once."""
+    with hub() as running:
+        add(running)
+        result = ask(running, 7, user="0")
+        assert (result.output, result.is_default, result.confidence) == (b"\7", False, None)
+        update = Update(number(7), 7)
+        assert running.do(running.hub.feedback, "app", update) is True
+        assert running.do(running.hub.feedback, "app", update) is False
+        result = ask(running, 8)
+        by_id = Update(number(0), 8, query_id=result.query_id)
+        assert running.do(running.hub.feedback, "app", by_id) is True
+
+
+def test_without_models_the_default_is_given_at_once():
+    """With Clipper's words."""
+    with hub() as running:
+        add(running, models=())
+        result = ask(running, 7)
+        assert (result.output, result.is_default, result.explanation) == (None, True, NO_MODELS)
+        running.do(running.hub.link, "app", ["echo"])
+        assert ask(running, 7).output == b"\7"
+        running.do(running.hub.unlink, "app", ["echo"])
+        assert ask(running, 7).explanation == NO_MODELS
+
+
+def test_a_late_model_is_answered_for_at_the_objective():
+    """The default in time, and the late request leaves the queue."""
+    home = FakeHome()
+    with hub(home=home, **{"batching.max_size": 1}) as running:
+        add(running, latency_slo_s=0.1)
+        home.hold.set()
+        began_s = time.monotonic()
+        result = ask(running, 7)
+        assert 0.09 < time.monotonic() - began_s < 2.0
+        assert (result.is_default, result.explanation) == (True, TOO_LATE)
+        assert running.do(lambda: running.engine.unfinished) == 0
+        home.hold.clear()
+        home.release.set()
+        assert ask(running, 7).output == b"\7"
+
+
+def test_several_models_agree_with_confidence():
+    """exp4 asks all; one that is unknown lowers the confidence and is no error."""
+    with hub(models=("echo", "two")) as running:
+        add(running, models=("echo", "two"), policy="exp4")
+        result = ask(running, 3)
+        assert (result.output, result.confidence, result.is_suspicious) == ("3", 1.0, False)
+        running.do(running.hub.link, "app", ["missing"])
+        result = ask(running, 3)
+        assert result.output == "3"
+        assert result.confidence < 1.0
+        state = running.do(running.hub.state, "app")
+        assert state["weights"].keys() == {"echo", "two", "missing"}
+
+
+def test_feedback_moves_the_weights_and_is_kept():
+    """A model that never answers loses its weight; the state is stored under the application."""
+    with hub() as running:
+        add(running, models=("echo", "gone"), policy="exp3", latency_slo_s=1.0)
+        for value in range(40):
+            result = ask(running, value % 8)
+            update = Update(number(value % 8), value % 8, query_id=result.query_id)
+            assert running.do(running.hub.feedback, "app", update)
+        weights = running.do(running.hub.state, "app")["weights"]
+        assert weights["echo"] > 0.7
+        assert running.do(running.store.users, "app") == [""]
+        running.do(running.hub.delete, "app")
+        assert running.do(running.store.users, "app") == []
+
+
+def test_models_that_all_fail_give_the_default():
+    """At once, not at the objective."""
+    with hub() as running:
+        add(running, models=("gone",), latency_slo_s=30.0)
+        assert ask(running, 1).explanation == ALL_FAILED
+
+
+def test_an_input_that_no_model_takes_is_refused():
+    """The client's fault, told as such; nothing waits."""
+    with hub() as running:
+        add(running)
+        with pytest.raises(InvalidRequest, match="reach from"):
+            ask(running, 300)
+        with pytest.raises(InvalidRequest, match="is not known"):
+            running.do(running.hub.delete, "other")
+        with pytest.raises(InvalidRequest, match="exists already"):
+            add(running)
+
+
+def test_an_asker_that_leaves_is_not_called():
+    """Its work is taken out of the queue."""
+    home = FakeHome()
+    with hub(home=home) as running:
+        add(running, latency_slo_s=0.2)
+        home.hold.set()
+
+        async def leave():
+            asker = Waiting()
+            running.hub.ask("app", number(1), asker).cancel()
+            await asyncio.sleep(0.4)
+            return asker.results
+
+        assert running.call(leave()) == []
+        assert running.do(lambda: running.engine.unfinished) == 0
+        home.release.set()
