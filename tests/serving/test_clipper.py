@@ -1,0 +1,140 @@
+"""Clipper's management over a real gateway: registered versions, and the replicas that run them."""
+
+import json
+
+import pytest
+
+from serving.applications import Applications
+from serving.clipper import ClipperHub
+from serving.protocol.clipper_containers import operate
+from serving.protocol.clipper_management import dispatch
+from serving.selection.state_store import MemoryStore
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+
+class Management:
+    """Commands to a hub over a gateway."""
+
+    def __init__(self, running):
+        self.running = running
+        engine = running.engine
+        self.hub = running.do(lambda: ClipperHub(engine, Applications(engine, MemoryStore())))
+
+    def __call__(self, command, **data):
+        """Status and text of a command."""
+        path, body = f"/admin/{command}", json.dumps(data).encode()
+
+        async def work():
+            return dispatch(self.hub, path, body) or await operate(self.hub, path, body)
+
+        reply = self.running.call(work())
+        return reply.status, reply.text
+
+    def told(self, command, **data):
+        """The JSON of a command that succeeds."""
+        status, text = self(command, **data)
+        assert status == 200, text
+        return json.loads(text)
+
+
+@pytest.fixture(name="home")
+def _home():
+    return FakeHome()
+
+
+@pytest.fixture(name="manage")
+def _manage(home):
+    with gateway(home=home) as running:
+        yield Management(running)
+
+
+def model(version, **more):
+    return {
+        "model_name": "m",
+        "model_version": version,
+        "labels": [],
+        "input_type": "bytes",
+        "container_name": "echo",
+        "model_data_path": "",
+        "batch_size": -1,
+        **more,
+    }
+
+
+def start(version, **more):
+    named = {"model_name": "m", "model_version": version, "container_name": "echo"}
+    return {**named, "input_type": "bytes", **more}
+
+
+def test_versions_are_deployed_rolled_back_and_stopped(manage):
+    """The newest registered version answers once it runs; an older one is set again; replicas are counted."""
+    assert manage("start_containers", **start("1", num_replicas=2))[0] == 200
+    assert manage("add_model", **model("1"))[0] == 200
+    assert manage.told("get_num_replicas", model_name="m", model_version="1") == 2
+    assert manage("start_containers", **start("2", num_replicas=2))[0] == 200
+    assert manage.running.engine.entry("m").current == "1", "not current before it is registered"
+    assert manage("add_model", **model("2"))[0] == 200
+    assert manage.running.engine.entry("m").current == "2"
+    assert manage.told("get_all_containers", verbose=False) == ["m:1:0", "m:1:1", "m:2:0", "m:2:1"]
+    manage("set_model_version", model_name="m", model_version="1")
+    assert manage.running.engine.entry("m").current == "1"
+    assert manage("set_num_replicas", model_name="m", model_version="1", num_replicas=1)[0] == 200
+    assert manage.told("get_num_replicas", model_name="m", model_version="1") == 1
+    assert manage("stop_containers", models={"m": ["1", "9"]})[0] == 200
+    assert manage.running.engine.entry("m").current == "2"
+    assert manage.told("get_num_replicas", model_name="m", model_version="1") == 0
+
+
+def test_a_registered_version_without_replicas_leaves_the_old_one_answering(manage):
+    """It becomes current when it runs."""
+    manage("start_containers", **start("1"))
+    manage("add_model", **model("1"))
+    manage("add_model", **model("2"))
+    assert manage.hub.current_version("m") == "2"
+    assert manage.running.engine.entry("m").current == "1"
+    manage("start_containers", **start("2"))
+    assert manage.running.engine.entry("m").current == "2"
+
+
+def test_batch_sizes_are_settings_of_the_model(manage):
+    """-1: found while serving; else fixed."""
+    manage("start_containers", **start("1", batch_size=4))
+    settings = manage.running.engine.settings.of("m")
+    assert (settings.batching.policy, settings.batching.max_size) == ("fixed", 4)
+    manage("stop_containers", models={"m": ["1"]})
+    manage("start_containers", **start("1"))
+    assert manage.running.engine.settings.of("m").batching.policy == "aimd"
+    assert manage.running.engine.settings.of("echo").batching.policy == "fixed"
+
+
+def test_what_cannot_be_is_told_in_one_line(manage, home):
+    """Twice the same version, an unknown container, a load that fails: 400, and nothing has changed."""
+    manage("start_containers", **start("1"))
+    assert manage("start_containers", **start("1")) == (400, "model m:1 runs already")
+    status, text = manage("start_containers", **start("2", container_name="ecco"))
+    assert (status, "did you mean 'echo'" in text) == (400, True)
+    home.load_error = "no such layer"
+    status, text = manage("start_containers", **start("2"))
+    assert (status, "no such layer" in text) == (400, True)
+    status, text = manage("set_num_replicas", model_name="m", model_version="3", num_replicas=1)
+    assert (status, "is not known" in text) == (400, True)
+    assert manage.running.do(manage.running.engine.versions, "m") == ("1",)
+
+
+def test_an_application_with_a_policy_shows_what_it_has_learnt(manage):
+    """Policies beyond Clipper's one are asked for by name; the state is JSON."""
+    app = {
+        "name": "a",
+        "input_type": "bytes",
+        "default_output": "none",
+        "latency_slo_micros": 100_000,
+    }
+    assert manage("add_app", **app)[0] == 200
+    manage("start_containers", **start("1"))
+    manage("add_model", **model("1"))
+    assert manage("add_model_links", app_name="a", model_names=["m"])[0] == 200
+    state = manage.told("get_state", app_name="a", uid=0)
+    assert state["policy"] == "fixed"
+    assert manage("delete_app", name="a")[0] == 200
+    assert manage.told("get_all_applications", verbose=False) == []
