@@ -62,6 +62,15 @@ class Group:
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
     """Per request, per tensor: raw bytes, or for BYTES a list of elements."""
 
+    def halves(self) -> tuple[Group, Group]:
+        """The requests in two groups, in order; there are at least two."""
+        middle = len(self.indexes) // 2
+        first, second = (
+            Group(self.key, self.has_items, self.indexes[cut], self.counts[cut], self.parts[cut])
+            for cut in (slice(None, middle), slice(middle, None))
+        )
+        return first, second
+
     def inputs(self) -> Arrays:
         """The model's inputs: all requests one after another along the item axis."""
         count = sum(self.counts)

@@ -6,8 +6,8 @@ together, outputs that break the contract likewise. Requests that fit no group f
 What a model does before and after it predicts is timed apart from it: `preprocess` counts as input,
 `postprocess` as output.
 
-A group is run as a whole; `Execution.run` is the place where a failing group is to be halved and run
-again, so that a request which makes the model raise fails alone.
+A group is run as a whole. One that fails is halved and run again, so that a request which makes the model
+raise fails alone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from serving.values import Buffer
 log = logging.getLogger(__name__)
 
 MAX_ERROR_CHARACTERS = 500
+_MOST_CULPRITS = 3
+"""Requests that may fail alone, before any has succeeded, until the model itself is taken to be at fault."""
 
 
 Outcome = tuple[int, int, list[Buffer]]
@@ -69,7 +71,40 @@ class Execution:
         return outcomes, wire.ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
 
     def _run_group(self, group: Group, outcomes: list[Outcome]) -> tuple[int, int, int]:
-        """Note the outcome of a group's requests; returns ns for input, execution and output."""
+        """Note the outcome of a group's requests; returns ns for input, execution and output.
+
+        A group that fails is halved and its halves are run again, so that the requests which make the
+        model fail are found, and fail alone. Where several have failed and none has succeeded, the model is
+        at fault and not its input: the others fail without being run.
+        """
+        input_ns = exec_ns = output_ns = 0
+        waiting = [group]
+        culprits = 0
+        has_succeeded = False
+        while waiting:
+            part = waiting.pop()
+            times, failure = self._run_part(part, outcomes)
+            input_ns += times[0]
+            exec_ns += times[1]
+            output_ns += times[2]
+            if failure is None:
+                has_succeeded = True
+                continue
+            if len(part.indexes) > 1 and (has_succeeded or culprits < _MOST_CULPRITS):
+                first, second = part.halves()
+                waiting += [second, first]
+                continue
+            culprits += 1
+            outcome = failed(failure)
+            for index in part.indexes:
+                outcomes[index] = outcome
+        return input_ns, exec_ns, output_ns
+
+    def _run_part(
+        self, group: Group, outcomes: list[Outcome]
+    ) -> tuple[tuple[int, int, int], Failure | None]:
+        """One call of the model: the times, and why it failed; what succeeds is noted."""
+        failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:
             inputs = group.inputs()
@@ -83,15 +118,13 @@ class Execution:
             if self._postprocess is not None:
                 outputs = self._postprocess(outputs)
             frames = answers.frames(group, outputs, self.signature)
-        except (Exception, SystemExit) as error:  # a model may raise anything: its batch fails
-            outcome = failed(_failure(error, items=sum(group.counts)))
-            for index in group.indexes:
-                outcomes[index] = outcome
+        except (Exception, SystemExit) as error:  # a model may raise anything
+            failure = _failure(error, items=sum(group.counts), is_last=len(group.indexes) == 1)
         else:
             for index, (size, frame) in zip(group.indexes, frames, strict=True):
                 outcomes[index] = (0, size, frame)
         ended_ns = time.monotonic_ns()
-        return called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns
+        return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 
 
 def failed(failure: Failure) -> Outcome:
@@ -107,8 +140,8 @@ def error_text(error: BaseException) -> str:
     return text[:MAX_ERROR_CHARACTERS]
 
 
-def _failure(error: BaseException, *, items: int) -> Failure:
-    """Status and text for what a model raised or returned."""
+def _failure(error: BaseException, *, items: int, is_last: bool) -> Failure:
+    """Status and text for what a model raised or returned; logged once it is told to somebody."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, answers.BrokenContract | PredictionFailed):
@@ -116,5 +149,6 @@ def _failure(error: BaseException, *, items: int) -> Failure:
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"
         return Failure(ActionStatus.OUT_OF_MEMORY, text)
-    log.warning("the model raised", extra={"items": items}, exc_info=error)
+    if is_last:
+        log.warning("the model raised", extra={"items": items}, exc_info=error)
     return Failure(ActionStatus.MODEL_RAISED, error_text(error))

@@ -8,6 +8,8 @@ import time
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from serving.replica import host, wire
 from serving.replica.wire import ActionStatus
@@ -227,21 +229,45 @@ def test_a_batch_of_bad_inputs_has_their_status(fussy, ints):
     ("number", "status", "text"),
     [
         (-1, ActionStatus.MODEL_RAISED, "ValueError: minus one"),
-        (-2, ActionStatus.OUT_OF_MEMORY, "MemoryError: no memory for a batch of 2 items"),
+        (-2, ActionStatus.OUT_OF_MEMORY, "MemoryError: no memory for a batch of 1 items"),
         (-3, ActionStatus.MODEL_RAISED, "SystemExit: 3"),
-        (-4, ActionStatus.BROKEN_CONTRACT, "for 2 items"),
+        (-4, ActionStatus.BROKEN_CONTRACT, "for 1 items"),
         (-5, ActionStatus.MODEL_RAISED, "ValueError: xxx"),
     ],
 )
-def test_what_a_model_does_stays_with_its_batch(fussy, ints, number, status, text):
-    """An exception or broken contract fails those that ran together, bounded; the replica lives on."""
+def test_what_a_model_does_stays_with_its_request(fussy, ints, number, status, text):
+    """An exception or broken contract fails the request that made it, bounded; the replica lives on."""
     message, outcomes = fussy.infer([ints([[1]]), ints([[number]]), ints([[1, 1]])])
     assert message.status == 0
-    assert [outcome[0] for outcome in outcomes[:2]] == [status] * 2
+    assert outcomes[1][0] == status
     assert text in outcomes[1][1]
     assert len(outcomes[1][1]) <= 500
+    assert _rows(outcomes[0]) == [[2]]
     assert _rows(outcomes[2]) == [[2, 2]]
     assert _rows(fussy.infer([ints([[4]])])[1][0]) == [[8]]
+
+
+@given(bad=st.sets(st.integers(0, 15), max_size=2))
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_bad_requests_fail_alone(fussy, ints, bad):
+    """Up to two of sixteen, wherever they are: the others are answered, each with its own answer."""
+    entries = [ints([[-1 if place in bad else place]]) for place in range(16)]
+    _, outcomes = fussy.infer(entries)
+    for place, outcome in enumerate(outcomes):
+        if place in bad:
+            assert outcome[0] == ActionStatus.MODEL_RAISED
+        else:
+            assert _rows(outcome) == [[2 * place]]
+
+
+def test_a_model_that_fails_whatever_it_gets_is_not_asked_for_each_request(talk, path, ints):
+    """Of sixteen requests a few are tried alone; then the model is at fault, and the others fail with it."""
+    talk.hello()
+    talk.load("python", f"{path}:Fussy")
+    _, outcomes = talk.infer([ints([[-1]]) for _ in range(16)])
+    assert [outcome[0] for outcome in outcomes] == [ActionStatus.MODEL_RAISED] * 16
+    _, outcomes = talk.infer([ints([[-6]])])
+    assert _rows(outcomes[0])[0][0] < 16
 
 
 def test_a_closed_window_is_not_started(fussy, ints):
