@@ -248,6 +248,7 @@ class Bench:
             seconds=load.measured_s,
             block_s=self.settings.block_s,
             noise=noise,
+            why_failed=load.why_failed,
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:

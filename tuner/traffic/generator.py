@@ -34,6 +34,8 @@ SILENCE_TIMEOUT_S = 30.0
 """Longest silence of a client that reports each second; a machine that swaps or sleeps for a moment
 stays under it."""
 END_TIMEOUT_S = 2.0
+MOST_TOLD = 200
+"""Characters of a server's own words that go into a reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,11 +55,20 @@ class LoadResult:
     lost."""
     last_loss: str
     """Why the last lost request was lost; empty if none was."""
+    first_error: str
+    """What the first answer that is no 2xx said: one line, at most `MOST_TOLD` characters."""
 
     @property
     def measured_s(self) -> float:
         """Length of the measured part."""
         return self.measured_end_s - self.warmup_end_s
+
+    @property
+    def why_failed(self) -> str:
+        """What the server, or the connection, said of a request that failed; empty if nothing."""
+        if self.first_error:
+            return f"the first of them: {self.first_error}"
+        return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
 class Generator:
@@ -220,4 +231,12 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
+        first_error=one_line(report["first_error"]),
     )
+
+
+def one_line(text: str) -> str:
+    """Printable words of a text from outside on one line, at most `MOST_TOLD` characters."""
+    printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD - 4]} ..."
