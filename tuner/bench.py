@@ -60,6 +60,12 @@ class Served:
     signature: Signature
     limits: str
 
+    @property
+    def fixed_items(self) -> int | None:
+        """Length of the inputs' first dimension, the batch, where the model fixes it."""
+        lengths = [spec.shape[0] for spec in self.signature.inputs if spec.shape]
+        return min((length for length in lengths if length > 0), default=None)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:

@@ -101,7 +101,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.objective)),
-            notes=(*arena.notes, *notes_of(payloads, served), *failures),
+            notes=(*notes_of(arena, payloads, served), *failures),
             environment=environment,
             settings=asked,
         )

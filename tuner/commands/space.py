@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
         terminal.console.print(f"probing {served.model} at a few batch sizes, some ten seconds")
-        text = probe.text(bench, environment, model=served.model)
+        text = probe.text(bench, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.cells(environment))
     with storage_errors(str(out)):

@@ -27,11 +27,9 @@ def measure_outcome(
     most_error_share: float = MOST_ERROR_SHARE,
     why_failed: str = "",
 ) -> tuple[Outcome, Measurement | None]:
-    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
-
-    Args:
-        most_error_share: of requests that may fail.
-        why_failed: what is known of the cause of failed requests, on one line.
+    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
+    the share of requests that may fail (`most_error_share`) and what is known of the cause of
+    failed ones, on one line (`why_failed`).
 
     Returns:
         ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
