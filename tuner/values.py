@@ -339,6 +339,11 @@ class StudyRecord:
     records: Mapping[str, RequestRecords]
     """Raw requests by role: "default" and "best", where kept."""
 
+    @property
+    def target(self) -> str:
+        """The model as a command names it: a bundled one's name, or a path."""
+        return str(self.settings.get("target", {}).get("model") or self.model)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRun:

@@ -7,10 +7,13 @@ configurations side by side.
 
 from __future__ import annotations
 
+import pathlib
+
 from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
+from tuner.settings import serve_command
 from tuner.values import Interval, StudyRecord
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
@@ -147,6 +150,6 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
 def _use(study: StudyRecord) -> Markup | None:
     if advised(study) is None:
         return None
-    command = f"python -m serving --model {study.model} --settings best.yaml"
+    command = serve_command(study.target, pathlib.PurePath(study.folder) / "best.yaml")
     advice = [element("p", line) for line in reading.advice(study)]
     return joined((element("h3", "Use it"), *advice, element("pre", element("code", command))))

@@ -15,6 +15,7 @@ import rich.table
 import rich.text
 
 from tuner.report import reading, wording
+from tuner.settings import serve_command
 from tuner.values import Interval, StudyRecord
 
 WIDTH = 100
@@ -35,8 +36,11 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts += [rich.text.Text(line) for line in reading.advice(study)]
     notes = (*study.notes, *reading.cautions(study))
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
-    width = max((len(name) for name in files), default=0)
-    parts += [rich.text.Text(f"{name:{width}}  {path}") for name, path in files.items()]
+    told = {name: str(path) for name, path in files.items()}
+    if "settings" in files:
+        told["use"] = serve_command(study.target, files["settings"])
+    width = max(map(len, told), default=0)
+    parts += [rich.text.Text(f"{name:{width}}  {text}") for name, text in told.items()]
     return rich.console.Group(*parts)
 
 
