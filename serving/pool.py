@@ -214,11 +214,19 @@ class Pool:
         self._settings = settings
         if not keep_learnt:
             self._failures = 0
-        self._dispatcher.settings_changed(settings, keep_learnt=keep_learnt)
+        self._dispatcher.settings_changed(self._possible(settings), keep_learnt=keep_learnt)
         await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
         dead = [m for m in started if m.state == "ended"]
         if dead:
             log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
+
+    def _possible(self, settings: ServingSettings) -> ServingSettings:
+        """The settings as far as the model can follow: one with a fixed batch takes one request at a time."""
+        if self.signature is None or self.signature.is_batched:
+            return settings
+        if settings.batching.max_size > 1:
+            log.warning("the model's first dimension is fixed: its requests are not batched")
+        return settings.changed({"batching.max_size": 1, "batching.timeout_us": 0})
 
     def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
         """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
@@ -273,6 +281,8 @@ class Pool:
                 signature = await member.ready
                 if signature != self.signature:  # an equal one stays, with what is kept about it
                     self.signature = signature
+                    possible = self._possible(self._settings)
+                    self._dispatcher.settings_changed(possible, keep_learnt=True)
         except TimeoutError:
             raise ReplicaStartFailed(
                 "timeout",

@@ -66,6 +66,11 @@ class Signature:
     outputs: tuple[TensorSpec, ...]
     platform: str = ""
 
+    @property
+    def is_batched(self) -> bool:
+        """Whether items of several requests can run together: no input has a fixed first dimension."""
+        return not any(spec.shape and spec.shape[0] >= 0 for spec in self.inputs)
+
     def as_json(self) -> dict[str, Any]:
         """JSON form that travels in the replica wire's LOAD result."""
         return {

@@ -30,7 +30,8 @@ FACTS = {
     "key": "knobs.batching.max_size",
     "cause": "crash",
     "holder": "4711",
-    "resume": "tune resume resnet-20",
+    "what": "study 'resnet-20'",
+    "instead": "choose another --study",
 }
 """An example for every argument that an error of either tree takes."""
 

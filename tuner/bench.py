@@ -203,10 +203,7 @@ class Bench:
             after = _Readings.of(engine)
             outcome, measurement = self._judged(load, before, after)
         except LaunchFailed as error:
-            outcome = outcomes.of_refusal(error)  # it runs, and does not tell of its replicas
-            if not engine.is_running():
-                outcome = outcomes.engine_gone(engine.last_words())
-            self.stop_engine()
+            outcome = self._silent(engine, error)
         except LoadFailed as error:
             outcome = self._without_load(engine, error)
         return Launch(
@@ -258,16 +255,20 @@ class Bench:
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:
-        if not engine.is_running():
-            outcome = outcomes.engine_gone(engine.last_words())
-            self.stop_engine()
-            return outcome
         try:
             deaths = outcomes.of_deaths(engine.replica_facts())
-        except LaunchFailed as gone:
-            self.stop_engine()
-            return outcomes.engine_gone(gone.text)
+        except LaunchFailed as silence:
+            return self._silent(engine, silence)
         return deaths or outcomes.lost_load(str(error))
+
+    def _silent(self, engine: EngineProcess, error: LaunchFailed) -> Outcome:
+        """An engine that does not tell of its replicas: it ended, or it runs and cannot. It is ended."""
+        is_running = engine.is_running()
+        outcome = outcomes.of_refusal(error)
+        if not is_running:
+            outcome = outcomes.engine_gone(engine.last_words())
+        self.stop_engine()
+        return outcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

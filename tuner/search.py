@@ -26,9 +26,11 @@ from tuner.store.trial_rows import TrialResult
 from tuner.values import Configuration, Trial
 
 STOP_AFTER = 3
-"""Guided proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
+"""Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
 MOST_REFUSED = 8
 """Launches in a row that end without a result, from the first on, before the study is given up."""
+PROMISING = frozenset({"guided", "replicate"})
+"""Origins of trials whose sampler told what is to gain: where all was launched, a repeat gains nothing."""
 _log = logging.getLogger(__name__)
 
 
@@ -68,7 +70,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
-        self._gains = list(store.guided_gains())
+        self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
     def prepare(self, settings: SearchSettings) -> None:
@@ -111,7 +113,7 @@ class Search:
         wall_s = self._last_end_s - before_s
         trial = self.store.tell(proposed, self._result(launch, wall_s))
         self.walls_s.append(wall_s)
-        if trial.origin == "guided":
+        if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)
         _log.info(
@@ -170,7 +172,7 @@ class Search:
         )
 
     def _has_little_to_gain(self) -> bool:
-        """Whether the last guided proposals, of earlier commands too, promised too little."""
+        """Whether the last proposals, of earlier commands too, promised too little."""
         last = self._gains[-STOP_AFTER:]
         return len(last) == STOP_AFTER and all(
             gain is not None and gain < self._stop_ei for gain in last

@@ -12,6 +12,7 @@ import dataclasses
 import pathlib
 import re
 import shlex
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from tuner.errors import WrongUse
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+KINDS = {str: "a text", int: "a whole number", float: "a number"}
+"""What a setting holds, in words."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -335,6 +338,7 @@ class StudySettings:
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
             _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
+            _plain(values, kind, f"{source}, {name}")
             try:
                 groups[name] = kind(**values)
             except TypeError as error:
@@ -385,6 +389,17 @@ def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
                 f"{source}: unknown key {key!r}{nearest(str(key), valid)} "
                 f"(known: {', '.join(valid)})"
             )
+
+
+def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
+    """Refuse a value of another kind than its field: a date, a list, a text for a number."""
+    kinds = typing.get_type_hints(group)
+    for key, value in given.items():
+        allowed = typing.get_args(kinds[key]) or (kinds[key],)
+        fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
+        if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int
+            expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
+            raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
 
 
 def _require(is_met: bool, flag: str, given: object, expected: str) -> None:

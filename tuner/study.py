@@ -312,7 +312,7 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         trials=settings.search.trials,
         initial=settings.search.first_trials,
         done=len(search.trials),
-        pairs=settings.measurement.pairs,
+        pairs=settings.measurement.pairs if ending is None else ending.pairs,
         expected_s=expected_s,
         max_time_s=max(0.0, settings.search.max_time_s - setup.used_s()),
     )

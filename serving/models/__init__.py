@@ -60,7 +60,11 @@ def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
     try:
         module = importlib.import_module(KINDS[kind])
     except ModuleNotFoundError as error:
-        hint = f"pip install luthier[{EXTRAS[kind]}]" if kind in EXTRAS else "install Luthier again"
+        hint = (
+            f"pip install '.[{EXTRAS[kind]}]' in a clone of Luthier"
+            if kind in EXTRAS
+            else "install Luthier again"
+        )
         package = (error.name or "").partition(".")[0]
         raise ModelLoadFailed(
             str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"

@@ -267,6 +267,8 @@ class Requests:
                     f"inputs differ in their first dimension: {items} and {length}"
                 )
             items = length
+        if not self._signature.is_batched:
+            return 1  # the model takes this many at a time, no fewer and no more
         if tensors and all(0 in tensor.shape for tensor in tensors):
             return 1  # nothing to compute, however many items of nothing it names
         return max(1, items or 0)

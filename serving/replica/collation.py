@@ -41,7 +41,7 @@ class _Plan(NamedTuple):
     key: tuple[tuple[str, str, tuple[int, ...]], ...]
     """(name, datatype, shape behind the item axis) per tensor: equal keys can share a batch."""
     items: int | None
-    """Items of such a frame; None: a tensor has no item axis, so the request runs alone."""
+    """Items of such a frame; None: a tensor has no item axis, or a fixed one, so the request runs alone."""
     has_bytes: bool
     places: tuple[int, ...]
     """Where each tensor stands in the frame."""
@@ -156,7 +156,7 @@ def _plan(declared: Sequence[tuple[str, str, tuple[int, ...]]], signature: Signa
     check_inputs(declared, signature)
     places = sorted(range(len(declared)), key=lambda place: declared[place][0])
     ordered = [declared[place] for place in places]
-    has_items = all(shape for _, _, shape in ordered)
+    has_items = signature.is_batched and all(shape for _, _, shape in ordered)
     key = tuple((name, kind, shape[1:] if has_items else shape) for name, kind, shape in ordered)
     items = ordered[0][2][0] if has_items and ordered else None
     has_bytes = any(kind == "BYTES" for _, kind, _ in key)

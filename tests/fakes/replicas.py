@@ -85,7 +85,7 @@ class FakeReplica:
             if home.load_error:
                 detail, status = {"error": home.load_error}, wire.ActionStatus.LOAD_FAILED
             else:
-                detail, status = {"signature": SIGNATURE.as_json(), "load_s": 0.0}, 0
+                detail, status = {"signature": home.signature.as_json(), "load_s": 0.0}, 0
             self._peer.sendall(wire.encode_loaded(action, status, detail))
             return
         message = wire.parse_infer(body)
@@ -113,6 +113,7 @@ class FakeHome:
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
+        self.signature = SIGNATURE
         self.die_on_batch = False
         self.refuse_limits = set()
         self.hold = threading.Event()

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner import objective as objectives
 from tuner.values import (
     OK,
     Block,
@@ -231,18 +232,11 @@ def trial(
         outcome=outcome,
         measurement=measured,
         origin=origin,
-        objective=None if measured is None else minimised(measured, objective),
+        objective=None if measured is None else objectives.named(objective).to_minimise(measured),
         launch_s=float(rng.uniform(0.05, 0.6)),
         overhead_s=float(rng.uniform(0.1, 0.3)),
         started_at=STARTED_AT + 4.0 * number,
     )
-
-
-def minimised(measured: Measurement, objective: str) -> float:
-    """What a sampler would see: ms, or the negated throughput."""
-    if objective == "throughput":
-        return -measured.throughput_per_s
-    return float(getattr(measured, f"{objective}_ms"))
 
 
 def study(

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from serving.values import Signature
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
@@ -398,3 +399,27 @@ def test_metrics_tell_requests_batches_and_replicas():
         assert 'luthier_request_seconds_count{model="echo"} 6.0' in lines
         assert 'luthier_batch_items_sum{model="echo"} 5.0' in lines
         assert 'luthier_queue_items{model="echo"} 0.0' in lines
+
+
+def test_requests_of_a_model_with_a_fixed_batch_are_not_batched(caplog):
+    """An export without a free batch dimension serves what it takes, one request after another."""
+    home = FakeHome()
+    home.signature = Signature.from_json(
+        {
+            "inputs": [{"name": "data", "datatype": "UINT8", "shape": [2, 1]}],
+            "outputs": [{"name": "data", "datatype": "UINT8", "shape": [2, 1]}],
+        }
+    )
+    tensor = {"name": "data", "shape": [2, 1], "datatype": "UINT8", "data": [1, 2]}
+    with gateway({"batching.max_size": 8, "batching.timeout_us": 50_000}, home) as running:
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            asked = [
+                pool.submit(running.json, "POST", INFER, {"inputs": [tensor]}) for _ in range(8)
+            ]
+            assert [one.result(10)[0] for one in asked] == [200] * 8
+        assert patch(running, {"batching.max_size": 4})[0] == 200
+        assert running.json("POST", INFER, {"inputs": [tensor]})[0] == 200
+        assert [size for replica in home.replicas for size in replica.batches] == [1] * 9
+        status, answer = running.json("POST", INFER, {"inputs": [{**tensor, "shape": [1, 2]}]})
+        assert (status, "takes [2, 1]" in answer["error"]) == (400, True)
+    assert "first dimension is fixed" in caplog.text

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from tuner.bench import Bench
+from tuner.errors import LaunchFailed, LoadFailed
+from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
 from tuner.traffic import payloads
 from tuner.values import Configuration
@@ -73,3 +75,33 @@ def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
     launch = bench.launch_fresh(ONE)
     assert launch.outcome.status == "ok"
     assert bench.address is None
+
+
+class Mute:
+    """An engine that lives, and answers 500 when it is asked for its replicas."""
+
+    stopped = False
+
+    def replica_facts(self) -> ReplicaFacts:
+        raise LaunchFailed(
+            "crash", "the engine answered 500 to GET /admin/replicas: no such replica"
+        )
+
+    def is_running(self) -> bool:
+        return True
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
+    """Also where the load could not be driven: the reason is its answer, and another one is started."""
+    idle = Bench(model="echo", concurrency=1, settings=MeasurementSettings())
+    engine = Mute()
+    idle._engine = engine  # type: ignore[assignment]
+    with idle:
+        outcome = idle._without_load(engine, LoadFailed("no connection"))  # type: ignore[arg-type]
+    assert (outcome.status, outcome.cause) == ("failed", "crash")
+    assert "answered 500" in outcome.reason
+    assert "ended" not in outcome.reason
+    assert engine.stopped

@@ -26,6 +26,7 @@ def search_of(
     sampler: str = "random",
     stop_ei: float = 0.0,
     slo_ms: float | None = None,
+    space: str = benches.SPACE,
 ) -> Search:
     """A search in a new or an old study."""
     database = path / "study.db"
@@ -35,7 +36,7 @@ def search_of(
         store = StudyStore.create("s", database=database, url=None, facts={})
     found = Search(
         store=store,
-        arena=benches.arena(),
+        arena=benches.arena(space),
         bench=bench,
         budget=budget,
         objective="mean",
@@ -106,6 +107,31 @@ def test_what_little_was_to_gain_is_remembered_over_an_interruption(tmp_path: pa
     assert [trial.origin for trial in search.trials][-2:] == ["guided"] * 2
     again = search_of(tmp_path, ToyBench(), sampler="gp", stop_ei=0.9)
     assert "ended early after 8 of 12 trials" in run_out(again)
+
+
+SMALL = """
+name: small
+knobs:
+  replica.count: {type: int, choices: [1, 2, 3, 4], default: 1, unit: replicas}
+"""
+
+
+def test_a_space_that_is_exhausted_ends_the_search(tmp_path: pathlib.Path) -> None:
+    """Four configurations and three repeats that promise nothing; an interruption does not change that."""
+    bench = ToyBench(interrupt_at=6)
+    search = search_of(tmp_path, bench, sampler="gp", stop_ei=0.01, space=SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        run_out(search)
+    again = search_of(tmp_path, ToyBench(), sampler="gp", stop_ei=0.01, space=SMALL)
+    assert "ended early after 7 of 12 trials" in run_out(again)
+    origins = [trial.origin for trial in again.trials]
+    assert origins == ["default"] + ["initial"] * 3 + ["replicate"] * STOP_AFTER
+
+
+def test_an_exhausted_space_is_measured_on_where_nothing_ends_early(tmp_path: pathlib.Path) -> None:
+    """--stop-ei 0 uses the whole budget."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp", stop_ei=0.0, space=SMALL)
+    assert run_out(search) == "the budget of 12 trials is used up"
 
 
 def test_the_gp_recommends_a_configuration_that_worked(tmp_path: pathlib.Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import pytest
 import yaml
 from hypothesis import given
@@ -71,6 +73,26 @@ def test_unknown_keys_get_the_nearest_name() -> None:
     """A misspelt key is refused with the file, the group and the right name."""
     tree = {"target": {"model": "echo", "concurency": 3}}
     with pytest.raises(WrongUse, match=r"settings\.yaml, target.*did you mean 'concurrency'"):
+        StudySettings.from_nested(tree, source="settings.yaml")
+
+
+@pytest.mark.parametrize(
+    ("group", "key", "value", "expected"),
+    [
+        ("target", "concurrency", "four", "concurrency holds 'four', expected a whole number"),
+        ("search", "max_time_s", dt.date(2001, 1, 1), "expected a number$"),
+        ("search", "trials", True, "trials holds True, expected a whole number"),
+        ("measurement", "seconds", [2], r"seconds holds \[2\], expected a number"),
+        ("store", "study", 7, "study holds 7, expected a text"),
+    ],
+)
+def test_a_value_of_another_kind_is_named(
+    group: str, key: str, value: object, expected: str
+) -> None:
+    """With its file, its group, its key, and what it should be."""
+    tree = StudySettings(target=TargetSettings(model="echo", concurrency=4)).nested()
+    tree[group][key] = value
+    with pytest.raises(WrongUse, match=rf"settings\.yaml, {group}: .*{expected}"):
         StudySettings.from_nested(tree, source="settings.yaml")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pathlib
 import time
 
@@ -100,6 +101,24 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     assert verdict.default[0] == kept.starts[0].measurement
     assert finished.record.best == kept.best
     assert finished.stopped == kept.stopped
+
+
+def test_the_plan_tells_the_pairs_that_time_allowed(tmp_path: pathlib.Path) -> None:
+    """A verification that was cut to two pairs goes on to two, not to the three of the settings."""
+    with pytest.raises(Interrupted):
+        study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=8)))
+    folder = RunFolder(tmp_path, "s")
+    kept = study_files.ending_of(folder)
+    assert kept is not None
+    study_files.keep_ending(folder, dataclasses.replace(kept, pairs=2))
+    said = io.StringIO()
+    setup = setup_of(tmp_path, ToyBench())
+    progress = Progress(
+        rich.console.Console(file=said), default=setup.arena.default, objective="mean"
+    )
+    study._conducted(dataclasses.replace(setup, progress=progress))
+    assert "then default and best 2 times each on fresh starts" in said.getvalue()
+    assert "verify 4/4" in said.getvalue()
 
 
 @dataclasses.dataclass

@@ -6,7 +6,7 @@ that a comparison is of methods and not of scales. It knows no feasibility: a lo
 as the worst value that was seen.
 
 A new optimizer is built from the study's history for each proposal and fitted once, so nothing is
-lost on resume. This is the only file that knows skopt, an extra: `pip install luthier[skopt]`.
+lost on resume. This is the only file that knows skopt, which is an extra.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class SkoptSampler(CellSampler):
     ) -> None:
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
         if importlib.util.find_spec("skopt") is None:
-            raise WrongUse("the sampler 'skopt' needs scikit-optimize: pip install luthier[skopt]")
+            raise WrongUse(
+                "the sampler 'skopt' needs scikit-optimize: pip install '.[skopt]' in a clone of Luthier"
+            )
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the cell nearest to the point that skopt asks for."""

@@ -150,7 +150,11 @@ class _Reader:
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
             return [self._item(child, (*path, i)) for i, child in enumerate(node.value)]
-        return self._loader.construct_object(node)
+        try:
+            return self._loader.construct_object(node)
+        except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
+            text = f"{node.value!r} cannot be read ({error}); a text goes in quotes"
+            raise InvalidSpace(self._file, dotted(path), text) from error
 
     def _item(self, node: yaml.Node, path: Path) -> Any:
         self.lines[path] = node.start_mark.line + 1

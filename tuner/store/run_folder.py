@@ -1,6 +1,7 @@
 """The folder of one study: which files it holds, and how each is written whole or not at all.
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
+                 verification/launches.json  verification/<role>.npz
                  verdict.json  best.yaml  report.html  log.jsonl  lock
 
 A file is written under another name beside its place and then renamed, so that a full disk or a
@@ -166,6 +167,12 @@ class RunFolder:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise WrongUse(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
+            raise WrongUse(
+                f"{path} holds a value that cannot be read ({error}); a text goes in quotes"
+            ) from error
+        except RecursionError:
+            raise WrongUse(f"{path} is nested too deeply for the settings of a study") from None
         if not isinstance(data, dict):
             raise WrongUse(f"{path} holds {type(data).__name__}, expected the settings of a study")
         return data

@@ -17,7 +17,7 @@ import dataclasses
 import pathlib
 import sqlite3
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import optuna
@@ -82,7 +82,7 @@ class StudyStore:
 
         Raises:
             StudyExists: the storage has a study of that name.
-            StorageFailed: it cannot be reached or written.
+            StorageFailed: it cannot be reached or written; the storage is left without the study.
         """
         where = _place(database, url)
         with _storage_errors(where):
@@ -96,7 +96,12 @@ class StudyStore:
             except optuna.exceptions.DuplicatedStudyError:
                 instead = "choose another --study, or delete that one with --fresh"
                 raise StudyExists(f"study {name!r} in {where}", instead) from None
-            study.set_user_attr("luthier", dict(facts))
+            try:
+                study.set_user_attr("luthier", dict(facts))
+            except BaseException:
+                with contextlib.suppress(Exception):  # the error before it is the one to be seen
+                    optuna.delete_study(study_name=name, storage=storage)
+                raise
         return cls(study, where)
 
     @classmethod
@@ -217,13 +222,13 @@ class StudyStore:
         with _storage_errors(self._where):
             self.study.set_user_attr("used_s", seconds)
 
-    def guided_gains(self) -> tuple[float | None, ...]:
-        """`Proposed.gain` of the guided trials that ended, by number."""
+    def gains(self, origins: Collection[str]) -> tuple[float | None, ...]:
+        """`Proposed.gain` of the trials of these origins that ended, by number."""
         with _storage_errors(self._where):
             frozen = [t for t in self.study.get_trials(deepcopy=False) if trial_rows.is_ended(t)]
         frozen.sort(key=lambda trial: trial.number)
         return tuple(
-            _gain(trial.user_attrs) for trial in frozen if trial.user_attrs["origin"] == "guided"
+            _gain(trial.user_attrs) for trial in frozen if trial.user_attrs["origin"] in origins
         )
 
 

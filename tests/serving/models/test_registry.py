@@ -22,7 +22,7 @@ def test_hints_name_extras_that_exist():
 @pytest.mark.parametrize(
     ("kind", "package", "hint"),
     [
-        ("sklearn", "skops", "pip install luthier[sklearn]"),
+        ("sklearn", "skops", "pip install '.[sklearn]' in a clone of Luthier"),
         ("onnx", "onnxruntime", "install Luthier again"),
     ],
 )

@@ -208,3 +208,14 @@ def test_plans_are_bounded():
     for length in range(1100):
         collator.groups([_entry(("x", "INT32", (0, length), b""))])
     assert len(collator._plans) <= 1024
+
+
+def test_requests_of_a_model_with_a_fixed_batch_run_alone():
+    """Two rows at a time, no more: each request is a call of its own, with all of its rows."""
+    fixed = _signature(TensorSpec(name="x", datatype="INT32", shape=(2, -1)))
+    entries = [_ints([[1], [2]]), _ints([[3], [4]]), _ints([[5]])]
+    groups, failures = Collator(fixed).groups(entries)
+    assert [group.inputs()["x"].tolist() for group in groups] == [[[1], [2]], [[3], [4]]]
+    assert "takes [2, -1]" in failures[2].text
+    answered = _echo(fixed, entries)
+    assert [_rows(answer) for answer in answered[:2]] == [[[1], [2]], [[3], [4]]]

@@ -62,7 +62,7 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
 def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without scikit-optimize the error is one line with the command."""
     monkeypatch.setitem(sys.modules, "skopt", None)  # what Python itself takes for "not there"
-    with pytest.raises(WrongUse, match=r"pip install luthier\[skopt\]"):
+    with pytest.raises(WrongUse, match=r"pip install '.\[skopt\]'"):
         registry.create("skopt", seed=0, initial=5)
 
 

@@ -32,6 +32,26 @@ def test_a_created_folder_is_a_study_and_gives_back_its_settings(folder: RunFold
     assert run_folder.known_studies(folder.runs_dir) == ("one",)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 2001-99-99", "holds a value that cannot be read (month must be in 1..12)"),
+        ("a: !!timestamp x", "holds a value that cannot be read"),
+        ("a: " + "[" * 5000, "nested too deeply"),
+        ("a: [1", "cannot be read: while parsing"),
+        ("[1]", "holds list"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_one_line(folder: RunFolder, text: str, said: str) -> None:
+    """With the path, whatever the parser made of it."""
+    folder.write_text("settings.yaml", f"{run_folder.MARK}\n{text}\n")
+    with pytest.raises(WrongUse) as caught:
+        folder.settings()
+    assert str(caught.value).startswith(f"{folder.path}/settings.yaml ")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
     """No file may grow beyond 100 bytes: the kernel refuses as it does on a full disk.

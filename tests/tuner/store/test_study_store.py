@@ -125,6 +125,14 @@ def test_names_are_taken_once_and_unknown_ones_are_said(tmp_path: pathlib.Path) 
     created(tmp_path, url)
 
 
+def test_a_creation_that_fails_half_way_leaves_no_study(tmp_path: pathlib.Path) -> None:
+    """The name is free in a shared storage, and the error is the first one."""
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    with pytest.raises(TypeError, match="JSON"):
+        StudyStore.create("s", database=tmp_path / "study.db", url=url, facts={"model": object()})
+    assert created(tmp_path, url).facts() != {}
+
+
 def test_a_storage_that_cannot_be_reached_is_one_line(tmp_path: pathlib.Path) -> None:
     """An unreachable storage fails with its place and without its password."""
     with pytest.raises(StorageFailed) as caught:
