@@ -62,9 +62,10 @@ class Served:
 
     @property
     def fixed_items(self) -> int | None:
-        """Length of the inputs' first dimension, the batch, where the model fixes it."""
-        lengths = [spec.shape[0] for spec in self.signature.inputs if spec.shape]
-        return min((length for length in lengths if length > 0), default=None)
+        """Length of the inputs' first dimension, where the model fixes it and takes one request at a time."""
+        if self.signature.is_batched:
+            return None
+        return min(s.shape[0] for s in self.signature.inputs if s.shape and s.shape[0] >= 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)

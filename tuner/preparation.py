@@ -81,8 +81,8 @@ def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
     batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
         yield (
-            f"the model fixes the first dimension of its inputs ({served.fixed_items}), so that no "
-            f"larger batch can be made: {' and '.join(batching)} change nothing"
+            f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "
+            f"one request at a time: {' and '.join(batching)} change nothing"
         )
     if payloads.is_synthetic:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"

@@ -338,6 +338,10 @@ class StudyRecord:
     """settings.yaml: everything that the study was asked for."""
     records: Mapping[str, RequestRecords]
     """Raw requests by role: "default" and "best", where kept."""
+    is_finished: bool = True
+    """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
+    used_s: float | None = None
+    """Time of the whole study, over all commands that ran it; None where it is not known."""
 
     @property
     def target(self) -> str:

@@ -38,8 +38,9 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
             element("h1", title),
             element("p", line, class_="soft"),
             *_verdicts(record),
-            head.notes((*record.notes, *cautions(record))),
+            head.notes((*(n for n in record.notes if not reading.is_plain(n)), *cautions(record))),
             _summary(record),
+            head.remarks(tuple(filter(reading.is_plain, record.notes))),
         )
     )
 

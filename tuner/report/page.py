@@ -41,6 +41,12 @@ def render(study: StudyRecord) -> str:
 def _search(study: StudyRecord) -> Markup:
     if not study.trials:
         return element("p", "The study has no trial yet.")
+    if not reading.succeeded(study.trials):
+        return element(
+            "p",
+            "No trial gave a figure, so there is nothing to draw; the table of all trials has the "
+            "reason of each.",
+        )
     caption = (
         "Each point is one launch, with a 95 % interval from that launch alone; another launch of "
         "the same configuration may differ by more. The line is the best value seen so far: being "
@@ -48,6 +54,13 @@ def _search(study: StudyRecord) -> Markup:
         "from new launches. Marks on the lower edge are trials without a figure; point at one for "
         "the reason."
     )
+    luckier = reading.is_luckier_than_best(study)
+    if luckier is not None:
+        caption += (
+            f" The best is not the best measurement, trial {luckier.number}, but the configuration "
+            "that all measurements together, those of its neighbours included, make the best: of "
+            "many measurements the best one is partly luck."
+        )
     drawn = search_figures.convergence(study)
     return document.figure(
         drawn, name="convergence", title="Objective of every trial", caption=caption
@@ -107,6 +120,8 @@ def _knobs(study: StudyRecord) -> Markup:
     varied = reading.varied_knobs(study)
     if not varied:
         return element("p", "No knob was varied: there is nothing to compare yet.")
+    if not reading.succeeded(study.trials):
+        return element("p", "No trial gave a figure: there is nothing to compare the knobs by.")
     fixed = [knob.name for knob in study.knobs if knob not in varied]
     axis = objectives.named(study.objective).axis
     slices = [

@@ -78,7 +78,7 @@ def text(probe: ProbeResult) -> str:
     if probe.fixed_items is not None:
         comments["head"] += (
             "\nbatching.max_size and batching.timeout_us are left out: the model fixes the first "
-            f"dimension of its inputs ({probe.fixed_items}), so that no larger batch can be made."
+            f"dimension of its inputs ({probe.fixed_items}) and takes one request at a time."
         )
     comments["constraints"] = "Limits are promises: all replicas may use theirs at once."
     comments["equivalence"] = _rules(probe)[1]
@@ -231,7 +231,8 @@ def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     rules = tuple(
         rule
         for rule in equivalence.RULES
-        if rule not in left_out and not (probe.fixed_items and rule.startswith("batch-"))
+        if rule not in left_out
+        and not (probe.fixed_items is not None and rule.startswith("batch-"))
     )
     reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
     return rules, "\n".join(reasons)
