@@ -80,11 +80,14 @@ def _round_trips(study: StudyRecord) -> Markup:
         for role, phase in kept.items()
         if phase.errors
     )
+    is_cut = all(phase.warmup_s is not None for phase in kept.values())
     cut = (
-        "The warm-up is cut. "
-        if all(phase.warmup_s is not None for phase in kept.values())
-        else "Where the warm-up ends is not known here, so nothing is cut. "
+        "The requests are those that finished in its measured part, as in the figures above. "
+        if is_cut
+        else "Where the measured part lies is not known here, so nothing is cut. "
     )
+    side = "One launch of each" if len(kept) > 1 else f"One launch of the {next(iter(kept))}"
+    dotted = "A dotted line marks where measuring began. " if is_cut else ""
     without = f" Without an answer, and not drawn: {errors}." if errors else ""
     short = any(len(phase.measured_ms) < LEAST_FOR_P99 for phase in kept.values())
     refused = (
@@ -97,9 +100,9 @@ def _round_trips(study: StudyRecord) -> Markup:
                 name="distribution",
                 title="How long requests took",
                 caption=(
-                    "One launch of each. Further left is faster; the upper part shows the slowest "
-                    f"requests. {cut}A round trip counts from the moment the request should have "
-                    f"been sent.{refused}{without}"
+                    f"{side}. Further left is faster; the upper part shows the slowest "
+                    f"requests. {cut}A round trip counts from the first byte sent to the last byte "
+                    f"received.{refused}{without}"
                 ),
             ),
             document.figure(
@@ -108,8 +111,8 @@ def _round_trips(study: StudyRecord) -> Markup:
                 title="Round trips over time",
                 caption=(
                     "Points are single requests, thinned to 1,200 a side with the slowest always "
-                    "kept; lines are medians over short stretches of time. A drift or a step after "
-                    "the warm-up would cast doubt on the measurement."
+                    f"kept; lines are medians over short stretches of time. {dotted}A drift or a "
+                    "step after the warm-up would cast doubt on the measurement."
                 ),
             ),
         )
