@@ -122,10 +122,8 @@ class Progress:
         left_s: float,
     ) -> None:
         """One fresh start of the verification."""
-        self.say(
-            f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)} | "
-            f"{wording.duration(left_s)} left"
-        )
+        left = f" | {wording.duration(left_s)} left" if left_s else ""
+        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
 
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Why the best configuration is not the one with the best measurement."""

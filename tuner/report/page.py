@@ -57,9 +57,9 @@ def _search(study: StudyRecord) -> Markup:
     luckier = reading.is_luckier_than_best(study)
     if luckier is not None:
         caption += (
-            f" The best is not the best measurement, trial {luckier.number}, but the configuration "
+            f" The best configuration is not that of the best measurement, trial {luckier.number}, but the one "
             "that all measurements together, those of its neighbours included, make the best: of "
-            "many measurements the best one is partly luck."
+            "many measurements the best is partly luck."
         )
     drawn = search_figures.convergence(study)
     return document.figure(

@@ -223,7 +223,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
 def meaning_of_default(study: StudyRecord) -> str | None:
     """Limits of the space's default that the untuned server does not have; None where there are none."""
     limits = [
-        f"{knob.name} {wording.knob_value(value)} {knob.unit}".strip()
+        f"{knob.name} = {wording.knob_value(value)}"
         for knob in study.knobs
         if knob.name in KNOBS
         and KNOBS[knob.name].default is None

@@ -21,6 +21,9 @@ from tuner.values import LEAST_FOR_P99, StudyRecord
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
+LABEL_SHARE = 0.12
+"""Room for a label right of the curves, as a share of the axis."""
+
 Array = NDArray[np.float64]
 
 
@@ -46,8 +49,10 @@ def distribution(study: StudyRecord) -> go.Figure | None:
     most = max(len(each.measured_ms) for each in kept.values())
     ticks = [share for share in TICKS if share <= 1 - 1 / most]
     values = np.concatenate([each.measured_ms for each in kept.values()])
+    axis = log_axis([float(values.min()), float(values.max())], "round trip (ms)")
+    axis["range"][1] += LABEL_SHARE * (axis["range"][1] - axis["range"][0])
     drawn.update_layout(
-        xaxis=log_axis([float(values.min()), float(values.max())], "round trip (ms)", pad=0.1),
+        xaxis=axis,
         yaxis={
             "title": {"text": "percentile of requests (tail stretched)"},
             "tickvals": [_stretched(share) for share in ticks],
@@ -138,7 +143,7 @@ def _add_curve(
             x=marks,
             y=[_stretched(share) for share in enough],
             text=[
-                f"p{100 * share:g} {wording.number(value)} ms"
+                f"p{100 * share:g} {wording.number(value)}"
                 for share, value in zip(enough, marks, strict=True)
             ],
             mode="markers+text",

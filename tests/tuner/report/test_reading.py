@@ -127,7 +127,7 @@ def test_notes_for_information_are_no_warnings():
 def test_limits_that_the_default_has_and_the_server_has_not_are_said():
     """Else `default` is taken for the server as it comes."""
     text = reading.meaning_of_default(studies.study())
-    assert "replica.cpu 1 cores and replica.memory_mb 1024 MiB" in text
+    assert "with replica.cpu = 1 and replica.memory_mb = 1024" in text
     assert reading.meaning_of_default(dataclasses.replace(studies.study(), knobs=())) is None
 
 
