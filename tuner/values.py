@@ -74,12 +74,23 @@ class RequestRecords:
         return len(self.status)
 
 
+MOST_WIDTH = 4.0
+"""An interval of a ratio that holds 1 and is wider than half to double tells nothing in its ends."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """A 95 % interval, ends included; None where the data cannot give that end."""
 
     low: float | None
     high: float | None
+
+    @property
+    def is_vague(self) -> bool:
+        """As that of a ratio: it holds 1, and its ends lie more than a factor of `MOST_WIDTH` apart."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

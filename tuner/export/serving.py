@@ -97,7 +97,7 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     yield f"Verdict: {verdict.text}"
     yield (
         f"{record.objective}, best over default: {verdict.ratio:.3g} "
-        f"(95 % interval {_interval(verdict.interval)})"
+        f"({_interval(verdict.interval)})"
     )
     yield f"  best: {_figures(verdict.best)}"
     yield f"  default: {_figures(verdict.default)}"
@@ -129,10 +129,12 @@ def _geometric_mean(values: list[float]) -> float:
 
 
 def _interval(interval: Interval) -> str:
+    if interval.is_vague:
+        return "too few pairs to tell"
     low, high = (
         "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
     )
-    return f"{low} to {high}"
+    return f"95 % interval {low} to {high}"
 
 
 def _one_line(text: str) -> str:

@@ -73,7 +73,8 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
     for difference in record.differences:
         numbers = (
             f"{difference.first} over {difference.second}: "
-            f"{wording.ratio(difference.ratio, difference.interval)}, 95 % interval."
+            f"{wording.ratio(difference.ratio, difference.interval)}"
+            f"{'' if difference.interval.is_vague else ', 95 % interval'}."
         )
         small = element("span", numbers, class_="soft")
         class_ = "verdict" if difference.outcome == "no difference shown" else "verdict shown"

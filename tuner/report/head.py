@@ -70,7 +70,8 @@ def _verdict(study: StudyRecord) -> Markup:
         objective = objectives.named(study.objective)
         shown = wording.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
-            f"{objective.label.capitalize()}, best over default: {shown}, 95 % interval, from "
+            f"{objective.label.capitalize()}, best over default: {shown}, "
+            f"{'' if study.verdict.interval.is_vague else '95 % interval, '}from "
             f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
             "starts."
         )
