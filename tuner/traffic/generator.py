@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tuner.errors import LoadFailed
+from tuner.errors import ClientLost, LoadFailed
 from tuner.traffic import wire
 from tuner.traffic.columns import COLUMNS
 from tuner.traffic.payloads import Payloads
@@ -106,7 +106,8 @@ class Generator:
         """Drive one phase and wait for its end.
 
         Raises:
-            LoadFailed: the server cannot be reached or is gone, or the client process died.
+            LoadFailed: the server cannot be reached or is gone.
+            ClientLost: the client process died or stands still; the next phase has another one.
         """
         if self._payloads is None:
             raise LoadFailed("there is nothing to send: call set_payloads before run")
@@ -118,10 +119,10 @@ class Generator:
             self._send({"do": "run", "plan": plan.as_json()})
             report, blob = self._await("done", "failed")
         except wire.Closed as error:
-            raise LoadFailed(f"the load generator's process ended{self._last_words()}") from error
+            raise ClientLost(f"the load generator's process ended{self._last_words()}") from error
         except TimeoutError as error:
             self.close()
-            raise LoadFailed(
+            raise ClientLost(
                 f"the load generator's process gives no sign of life: {error}"
             ) from error
         except BaseException:
