@@ -16,6 +16,7 @@ import datetime as dt
 import math
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner import inputs, outcomes, verification
 from tuner import objective as objectives
@@ -83,7 +84,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
         environment = environment_facts(served)
-        asked = {**settings.nested(), "samplers": list(order.samplers), "repeats": order.repeats}
+        asked = _asked(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
         with folder.locked():
             terminal.log.write_to(folder.log)
@@ -110,6 +111,17 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         raise TunerError("no configuration worked in any search, so there is nothing to compare")
     folder.write_json("compare.json", record.as_json())
     return record, folder
+
+
+def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
+    """What was asked for, without what a comparison does not use."""
+    nested = settings.nested()
+    for unused in ("sampler", "max_time_s", "stop_ei"):
+        del nested["search"][unused]
+    if "epsilon-greedy" not in order.samplers:
+        del nested["search"]["epsilon"]
+    nested["search"]["initial"] = settings.search.first_trials
+    return {**nested, "samplers": list(order.samplers), "repeats": order.repeats}
 
 
 def _runs(

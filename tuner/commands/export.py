@@ -76,7 +76,7 @@ def _written(files: dict[str, str], out: pathlib.Path, *, is_forced: bool) -> li
     for path in paths:
         if path.exists() and not is_forced:
             raise WrongUse(f"{path} exists: choose another --out, or overwrite it with --force")
-    with storage_errors(str(out)):
+    with storage_errors(str(out), option="--out"):
         out.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
             partial = path.with_name(path.name + ".partial")

@@ -65,5 +65,5 @@ def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:
     """ok, or infeasible with cause `constraint` and by how much the limit on p99 is missed."""
     if slo_ms is None or measurement.p99_ms <= slo_ms:
         return OK
-    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms"
+    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms (--slo-ms)"
     return Outcome(status="infeasible", cause="constraint", reason=reason)

@@ -156,7 +156,9 @@ def headline(study: StudyRecord) -> str:
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
-        return f"No configuration worked: {_reasons(study.trials)}."
+        kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
+        way = " Give a limit that can be kept." if kept else ""
+        return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
     default, best = advices.tallies(study)

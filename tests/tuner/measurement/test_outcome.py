@@ -43,4 +43,4 @@ def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     assert limit_outcome(measured(10.0), 20.0) == OK
     outcome = limit_outcome(measured(10.0), 19.9)
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
-    assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms"
+    assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"
