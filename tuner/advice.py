@@ -176,6 +176,8 @@ def failures(record: StudyRecord) -> Iterator[str]:
 
 def _reason(found: Standing, record: StudyRecord) -> str:
     default, best = tallies(record)
+    if found == "same" and all(t.configuration == record.default for t in record.trials):
+        return "nothing else was launched"
     if found == "default lost":
         but = f", but the best {failed(best)} itself" if best.failed else ""
         return f"the default does not work here ({trouble_of_default(record)}){but}"

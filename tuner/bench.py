@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from serving.values import Signature
 from tuner import outcomes
-from tuner.errors import LaunchFailed, LoadFailed
+from tuner.errors import ClientLost, LaunchFailed, LoadFailed
 from tuner.launching.engine_process import EngineProcess
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import host
@@ -59,6 +59,13 @@ class Served:
     kind: str
     signature: Signature
     limits: str
+
+    @property
+    def fixed_items(self) -> int | None:
+        """Length of the inputs' first dimension, where the model fixes it and takes one request at a time."""
+        if self.signature.is_batched:
+            return None
+        return min(s.shape[0] for s in self.signature.inputs if s.shape and s.shape[0] >= 0)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -192,10 +199,11 @@ class Bench:
         load: LoadResult | None = None
         measurement: Measurement | None = None
         try:
-            before = _Readings.of(engine)
-            load = self._generator.run(self._plan(engine))
-            after = _Readings.of(engine)
-            outcome, measurement = self._judged(load, before, after)
+            try:
+                load, outcome, measurement = self._loaded(engine)
+            except ClientLost as error:  # not the configuration's fault: it has another chance
+                _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
+                load, outcome, measurement = self._loaded(engine)
         except LaunchFailed as error:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
@@ -209,6 +217,13 @@ class Bench:
             loaded_s=0.0 if load is None else load.measured_end_s,
             started_at=started_at,
         )
+
+    def _loaded(self, engine: EngineProcess) -> tuple[LoadResult, Outcome, Measurement | None]:
+        """Drive the load, and judge it."""
+        before = _Readings.of(engine)
+        load = self._generator.run(self._plan(engine))
+        after = _Readings.of(engine)
+        return load, *self._judged(load, before, after)
 
     def _plan(self, engine: EngineProcess) -> LoadPlan:
         settings = self.settings
@@ -245,6 +260,7 @@ class Bench:
             seconds=load.measured_s,
             block_s=self.settings.block_s,
             noise=noise,
+            why_failed=load.why_failed,
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:

@@ -62,13 +62,20 @@ class Budget:
         """Why no further trial may start; None while one may."""
         if done >= self.trials:
             return f"the budget of {self.trials} trials is used up"
-        kept_s = min(self.verification_s(), MOST_FOR_VERIFICATION * self.max_time_s)
-        if done and used_s + self.trial_s(walls_s) + kept_s > self.max_time_s:
+        if done and used_s + self.trial_s(walls_s) + self._kept_s() > self.max_time_s:
             return (
                 f"the longest time of {self.max_time_s:g} s leaves room for the verification only "
                 f"({done} of {self.trials} trials were launched)"
             )
         return None
+
+    def trials_in(self, left_s: float) -> int:
+        """Trials that can be expected to end in the time left, without the verification's share."""
+        return max(0, int((left_s - self._kept_s()) / self.trial_s([])))
+
+    def _kept_s(self) -> float:
+        """What of the longest time is kept for the verification."""
+        return min(self.verification_s(), MOST_FOR_VERIFICATION * self.max_time_s)
 
     def pairs_in(self, left_s: float) -> int:
         """Pairs of the verification that fit into the time left, at least two."""

@@ -14,7 +14,9 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import math
+import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tuner import inputs, outcomes, verification
 from tuner import objective as objectives
@@ -82,7 +84,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
         environment = environment_facts(served)
-        asked = {**settings.nested(), "samplers": list(order.samplers), "repeats": order.repeats}
+        asked = _asked(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
         with folder.locked():
             terminal.log.write_to(folder.log)
@@ -101,7 +103,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.objective)),
-            notes=(*arena.notes, *notes_of(payloads, served), *failures),
+            notes=(*notes_of(arena, payloads, served), *failures),
             environment=environment,
             settings=asked,
         )
@@ -109,6 +111,17 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         raise TunerError("no configuration worked in any search, so there is nothing to compare")
     folder.write_json("compare.json", record.as_json())
     return record, folder
+
+
+def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
+    """What was asked for, without what a comparison does not use."""
+    nested = settings.nested()
+    for unused in ("sampler", "max_time_s", "stop_ei"):
+        del nested["search"][unused]
+    if "epsilon-greedy" not in order.samplers:
+        del nested["search"]["epsilon"]
+    nested["search"]["initial"] = settings.search.first_trials
+    return {**nested, "samplers": list(order.samplers), "repeats": order.repeats}
 
 
 def _runs(
@@ -130,13 +143,24 @@ def _runs(
         f"{order.repeats} times, taking turns",
         style="bold",
     )
+    rounds = _rounds(order, settings)
+    budget = Budget.of(settings)
+    verified_s = len(order.samplers) * rounds * budget.verification_s(1) / 2
+    repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
+    progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
     for repeat in range(order.repeats):
+        later_s = (order.repeats - 1 - repeat) * repeat_s
         runs = [_begun(settings, folder, arena, bench, name, repeat) for name in order.samplers]
-        _take_turns(runs, progress, terminal)
+        _take_turns(runs, progress, terminal, later_s=verified_s + later_s)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
-        rounds = _rounds(order, settings)
         measured = _remeasured(
-            bench, winners, rounds, settings.measurement.slo_ms, progress, terminal
+            bench,
+            winners,
+            rounds,
+            settings.measurement.slo_ms,
+            progress,
+            terminal,
+            later_s=later_s,
         )
         ended += [_ended(run, winners, measured) for run in runs]
         failures += [
@@ -189,8 +213,10 @@ def _searching(settings: StudySettings, sampler: str, repeat: int) -> StudySetti
     return dataclasses.replace(settings, search=mine)
 
 
-def _take_turns(runs: Sequence[_Run], progress: Progress, terminal: Terminal) -> None:
-    """One trial of each search after the other, until all are done."""
+def _take_turns(
+    runs: Sequence[_Run], progress: Progress, terminal: Terminal, *, later_s: float
+) -> None:
+    """One trial of each search after the other, until all are done; `later_s` is what follows."""
     waiting = list(runs)
     while waiting:
         for run in list(waiting):
@@ -200,7 +226,7 @@ def _take_turns(runs: Sequence[_Run], progress: Progress, terminal: Terminal) ->
             terminal.check()
             trial = run.search.step()
             run.search.pause()
-            left_s = sum(run.search.trials_left_s() for run in runs)
+            left_s = sum(run.search.trials_left_s() for run in runs) + later_s
             progress.trial(trial, best=run.search.best_seen(), left_s=left_s, who=run.sampler)
 
 
@@ -216,12 +242,22 @@ def _remeasured(
     slo_ms: float | None,
     progress: Progress,
     terminal: Terminal,
+    *,
+    later_s: float,
 ) -> verification.Rounds:
+    begun_s = time.monotonic()
+
     def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
         terminal.check()
-        last = starts[-1]
+        last, whole = starts[-1], rounds * len(winners)
+        each_s = (time.monotonic() - begun_s) / len(starts)
         progress.verification(
-            len(starts), rounds * len(winners), last.role, last.outcome, last.measurement
+            len(starts),
+            whole,
+            last.role,
+            last.outcome,
+            last.measurement,
+            left_s=(whole - len(starts)) * each_s + later_s,
         )
 
     if not winners:

@@ -9,6 +9,7 @@
     ├── Interrupted (130)            a signal ended the command; what was measured is kept
     ├── LaunchFailed                 no start; `cause`: oom, start, crash, timeout, limits
     ├── LoadFailed                   the load generator could not drive the server
+    │   └── ClientLost               the load generator's own process ended or stood still
     └── StorageFailed                the run folder cannot be written (a full disk, no rights)
 
 A failed trial is a value (`tuner.values.Outcome`), not an exception: these end a command.
@@ -130,6 +131,10 @@ class LaunchFailed(TunerError):
 
 class LoadFailed(TunerError):
     """The load generator could not do its work."""
+
+
+class ClientLost(LoadFailed):
+    """The load generator's own process was lost: that says nothing of the server."""
 
 
 class StorageFailed(TunerError):

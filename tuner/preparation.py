@@ -24,6 +24,8 @@ from tuner.settings import StudySettings
 from tuner.space.environment import Environment
 from tuner.traffic.payloads import Payloads
 
+BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
+
 
 def bench_of(settings: StudySettings) -> Bench:
     """A bench for the study's target; nothing is started yet."""
@@ -73,8 +75,15 @@ def started(bench: Bench) -> Served:
         raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
 
 
-def notes_of(payloads: Payloads, served: Served) -> Iterator[str]:
-    """What readers must know of the payloads and of the limits."""
+def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
+    """What readers must know of the space, the payloads and the limits."""
+    yield from arena.notes
+    batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
+    if served.fixed_items is not None and batching:
+        yield (
+            f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "
+            f"one request at a time: {' and '.join(batching)} change nothing"
+        )
     if payloads.is_synthetic:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
     if served.limits != "enforced":
@@ -83,7 +92,7 @@ def notes_of(payloads: Payloads, served: Served) -> Iterator[str]:
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
     terminal.console.print(f"no search space for {served.model}: probing the model to derive one")
-    return probe.text(bench, environment, model=served.model)
+    return probe.text(bench, environment, served)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import pathlib
 
 import numpy as np
 
-from tuner.bench import Bench, Observed
+from tuner.bench import Bench, Observed, Served
 from tuner.errors import LaunchFailed, LoadFailed, TunerError
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive
@@ -38,19 +38,21 @@ class _Seen:
     cpu_cores: float
 
 
-def probed(bench: Bench, environment: Environment, *, model: str) -> ProbeResult:
-    """Look at the model at a few batch sizes.
+def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResult:
+    """Look at the model at a few batch sizes; at single items where it takes no more.
 
     Args:
         bench: its engine serves the model, and its payloads are set.
         environment: machine and concurrency that the space is for.
-        model: name of the model, for the file.
+        served: what the engine says of the model.
 
     Raises:
         TunerError: not even single items can be served.
     """
     seen: dict[int, _Seen] = {}
-    for size in (size for size in SIZES if size == 1 or size <= environment.concurrency):
+    fixed_items = served.fixed_items
+    most = environment.concurrency if fixed_items is None else 1
+    for size in (size for size in SIZES if size == 1 or size <= most):
         try:
             seen[size] = _seen(bench, size)
         except (LaunchFailed, LoadFailed) as error:
@@ -58,19 +60,20 @@ def probed(bench: Bench, environment: Environment, *, model: str) -> ProbeResult
                 raise TunerError(f"the model cannot be probed: {error}") from error
             break  # a batch that large cannot be served: the space ends below it
     return ProbeResult(
-        model=model,
+        model=served.model,
         concurrency=environment.concurrency,
         machine=environment.machine,
         idle_memory_mb=seen[1].idle_memory_mb,
         peak_memory_mb={size: one.peak_memory_mb for size, one in seen.items()},
         cpu_cores_used=max(one.cpu_cores for one in seen.values()),
         service_time_s={size: one.service_time_s for size, one in seen.items()},
+        fixed_items=fixed_items,
     )
 
 
-def text(bench: Bench, environment: Environment, *, model: str) -> str:
+def text(bench: Bench, environment: Environment, served: Served) -> str:
     """The commented search-space file for the model."""
-    return derive.text(probed(bench, environment, model=model))
+    return derive.text(probed(bench, environment, served))
 
 
 def _seen(bench: Bench, size: int) -> _Seen:
@@ -85,7 +88,8 @@ def _seen(bench: Bench, size: int) -> _Seen:
     found = bench.observe(configuration, concurrency=2 * size, seconds=SECONDS)
     answered = _answered(found)
     if not answered:
-        raise LoadFailed(f"no request was answered at batch size {size}")
+        why = f": {found.load.why_failed}" if found.load.why_failed else ""
+        raise LoadFailed(f"no request was answered well at batch size {size}{why}")
     return _Seen(
         service_time_s=size * found.load.measured_s / answered,
         peak_memory_mb=_peak_memory_mb(found.after),

@@ -18,7 +18,7 @@ import rich.text
 from tuner import objective as objectives
 from tuner.report import wording
 from tuner.store.event_log import EventLog
-from tuner.values import Configuration, Measurement, Outcome, Trial, Value
+from tuner.values import Measurement, Outcome, Trial, Value
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +47,11 @@ class Plan:
     """Trials that an earlier command measured."""
     pairs: int
     expected_s: float
-    """From now to the end, as far as can be told."""
+    """From now to the end, as far as can be told, if there were no longest time."""
     max_time_s: float
+    """What is left of the longest time."""
+    fits: int
+    """Trials that can be expected to be launched in it, those that are done included."""
 
 
 class Progress:
@@ -65,7 +68,6 @@ class Progress:
     def plan(self, plan: Plan, *, now: dt.datetime) -> None:
         """The plan and when it should end."""
         expected_s = min(plan.expected_s, plan.max_time_s)
-        end = now + dt.timedelta(seconds=expected_s)
         budget = (
             f"{wording.plural(plan.trials, 'launch')}: the default, {plan.initial - 1} spread, "
             f"{plan.trials - plan.initial} guided"
@@ -80,10 +82,21 @@ class Progress:
             f"{wording.plural(plan.cells, 'configuration')} that differ; {budget}; "
             f"then default and best {plan.pairs} times each on fresh starts"
         )
-        self.say(
-            f"takes about {wording.duration(expected_s)}, until about {end:%H:%M:%S} "
-            f"(limit {wording.duration(plan.max_time_s)})"
-        )
+        self.expected(expected_s, now=now, more=f" (limit {wording.duration(plan.max_time_s)})")
+        if plan.fits < plan.trials:
+            room = f"about {plan.fits} of {plan.trials} launches"
+            if plan.fits <= 1:
+                room = "the default only, so that nothing is searched"
+            self.say(
+                f"the longest time leaves room for {room}; all would take about "
+                f"{wording.duration(plan.expected_s)} (--max-time)",
+                style="yellow",
+            )
+
+    def expected(self, seconds: float, *, now: dt.datetime, more: str = "") -> None:
+        """How long it takes and when it should end."""
+        end = now + dt.timedelta(seconds=seconds)
+        self.say(f"takes about {wording.duration(seconds)}, until about {end:%H:%M:%S}{more}")
 
     def trial(self, trial: Trial, *, best: Trial | None, left_s: float, who: str = "") -> None:
         """One launch of a search; `who` names the search where there are several."""
@@ -99,10 +112,25 @@ class Progress:
         )
 
     def verification(
-        self, number: int, of: int, role: str, outcome: Outcome, measurement: Measurement | None
+        self,
+        number: int,
+        of: int,
+        role: str,
+        outcome: Outcome,
+        measurement: Measurement | None,
+        *,
+        left_s: float,
     ) -> None:
         """One fresh start of the verification."""
-        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}")
+        left = f" | {wording.duration(left_s)} left" if left_s else ""
+        self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
+
+    def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
+        """Why the best configuration is not the one with the best measurement."""
+        self.say(
+            f"best by all measurements together: {self.differences(best)}; the best single one, "
+            f"trial {luckier.number}, is partly luck"
+        )
 
     def result(self, outcome: Outcome, measurement: Measurement | None) -> str:
         """What a launch gave, in a few words."""
@@ -118,7 +146,7 @@ class Progress:
         """One line, never wrapped and never read as markup."""
         self._console.print(rich.text.Text(text, style=style), soft_wrap=True)
 
-    def differences(self, configuration: Configuration) -> str:
+    def differences(self, configuration: Mapping[str, Value]) -> str:
         """Knobs that differ from the default, by their short names."""
         changed = [
             f"{self._short.get(name, name)}={wording.knob_value(value)}"

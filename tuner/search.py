@@ -124,6 +124,7 @@ class Search:
                     "origin": trial.origin,
                     "status": trial.outcome.status,
                     "cause": trial.outcome.cause,
+                    "reason": trial.outcome.reason or None,
                     "objective": trial.objective,
                     "overhead_s": round(trial.overhead_s, 3),
                 }

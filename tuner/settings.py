@@ -9,6 +9,7 @@ This file knows nothing of engines, samplers or files.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 import re
 import shlex
 import typing
@@ -357,6 +358,13 @@ def storage_option(kept_url: object) -> str:
     """
     has_password = isinstance(kept_url, str) and ":***@" in kept_url
     return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
+
+
+def serve_command(model: object, file: pathlib.PurePath) -> str:
+    """The command that serves a model with the settings of a file."""
+    return (
+        f"python -m serving --model {shlex.quote(str(model))} --settings {shlex.quote(str(file))}"
+    )
 
 
 GROUPS: dict[str, type] = {

@@ -100,7 +100,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
             store = created(folder, settings, arena, served, fresh=fresh)
             with folder.locked():
                 terminal.log.write_to(folder.log)
-                for note in (*arena.notes, *notes_of(payloads, served)):
+                for note in notes_of(arena, payloads, served):
                     store.note(note)
                 return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
@@ -201,6 +201,9 @@ def _searched(setup: Setup, search: Search) -> Ending:
     best = search.recommended()
     if best is not None and setup.arena.is_default(best):
         best = setup.arena.default
+    luckier = search.best_seen()
+    if best is not None and luckier is not None and luckier.configuration != best:
+        setup.progress.recommended(best, luckier)
     return Ending(stopped=reason, best=best, pairs=search.budget.pairs_in(left_s))
 
 
@@ -224,6 +227,7 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
     done = verification.whole(ending.starts, len(sides))
     if done:
         setup.progress.say(f"the verification goes on behind {len(done)} fresh starts")
+    begun_s = time.monotonic()
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
@@ -233,8 +237,15 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
             )
         study_files.keep_ending(setup.folder, dataclasses.replace(ending, starts=tuple(starts)))
         setup.keep_used()
+        whole = len(sides) * ending.pairs
+        each_s = (time.monotonic() - begun_s) / (number - len(done))
         setup.progress.verification(
-            number, len(sides) * ending.pairs, last.role, last.outcome, last.measurement
+            number,
+            whole,
+            last.role,
+            last.outcome,
+            last.measurement,
+            left_s=(whole - number) * each_s,
         )
         setup.terminal.check()
 
@@ -261,7 +272,10 @@ def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration]
     if best is None:
         return None
     if best == setup.arena.default:
-        setup.progress.say("the default is the best that was found: there is nothing to compare")
+        others = any(t.configuration != best for t in setup.store.trials())
+        found = "the default is the best that was found"
+        alone = "only the default was launched, so that nothing was searched"
+        setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
     return {"default": setup.arena.default, "best": best}
 
@@ -299,10 +313,12 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
 
 def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     settings, budget = setup.settings, search.budget
-    expected_s = budget.left_s(len(search.trials), [])
+    left_s = max(0.0, settings.search.max_time_s - setup.used_s())
+    done, fits = len(search.trials), budget.trials_in(left_s)
+    expected_s = budget.left_s(done, [])
     if ending is not None:
-        done = len(verification.whole(ending.starts, len(study_files.ROLES)))
-        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * done
+        starts = len(verification.whole(ending.starts, len(study_files.ROLES)))
+        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * starts
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
@@ -311,8 +327,9 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,
         initial=settings.search.first_trials,
-        done=len(search.trials),
+        done=done,
         pairs=settings.measurement.pairs if ending is None else ending.pairs,
         expected_s=expected_s,
-        max_time_s=max(0.0, settings.search.max_time_s - setup.used_s()),
+        max_time_s=left_s,
+        fits=settings.search.trials if ending else min(settings.search.trials, done + fits),
     )

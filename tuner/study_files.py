@@ -176,9 +176,18 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
         environment=folder.read_json("environment.json") or {},
-        settings=settings.nested(),
+        settings=_with_effective(settings),
+        is_finished=end is not None,
+        used_s=store.used_s() or None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )
+
+
+def _with_effective(settings: StudySettings) -> dict[str, Any]:
+    """What was asked for, with the number of initial launches where that was left to us."""
+    nested = settings.nested()
+    nested["search"]["initial"] = settings.search.first_trials
+    return nested
 
 
 def _best_so_far(trials: tuple[Trial, ...]) -> Configuration | None:

@@ -74,12 +74,23 @@ class RequestRecords:
         return len(self.status)
 
 
+MOST_WIDTH = 4.0
+"""An interval of a ratio that holds 1 and is wider than half to double tells nothing in its ends."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
     """A 95 % interval, ends included; None where the data cannot give that end."""
 
     low: float | None
     high: float | None
+
+    @property
+    def is_vague(self) -> bool:
+        """As that of a ratio: it holds 1, and its ends lie more than a factor of `MOST_WIDTH` apart."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,6 +349,15 @@ class StudyRecord:
     """settings.yaml: everything that the study was asked for."""
     records: Mapping[str, RequestRecords]
     """Raw requests by role: "default" and "best", where kept."""
+    is_finished: bool = True
+    """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
+    used_s: float | None = None
+    """Time of the whole study, over all commands that ran it; None where it is not known."""
+
+    @property
+    def target(self) -> str:
+        """The model as a command names it: a bundled one's name, or a path."""
+        return str(self.settings.get("target", {}).get("model") or self.model)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ ENVIRONMENT: dict[str, Any] = {
 }
 NOTES = (
     "The payloads are synthetic (random tensors in the model's shape); real inputs may differ.",
-    "accelerator.clock_mhz was left out: this machine has no GPU whose clock can be set.",
+    "accelerator.clock_mhz left out: this machine has no GPU whose clock can be set.",
     "replica.count was narrowed to 1..4: this machine has 4 cores.",
 )
 

@@ -70,6 +70,20 @@ def test_a_server_that_dies_under_load_is_one_failed_launch(bench: Bench) -> Non
     assert bench.launch(ONE).outcome.status == "ok"
 
 
+def test_a_lost_load_generator_is_not_the_configurations_fault(bench: Bench) -> None:
+    """The load is driven again by another process, and the launch is measured."""
+    bench.launch(ONE)
+    lost = bench._generator.pid
+    assert lost is not None
+    timer = threading.Timer(0.3, os.kill, (lost, signal.SIGKILL))
+    timer.start()
+    launch = bench.launch(ONE)
+    timer.join()
+    assert launch.outcome.status == "ok"
+    assert launch.measurement is not None
+    assert bench._generator.pid != lost
+
+
 def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
     """It is measured like any other, and its server is gone afterwards."""
     launch = bench.launch_fresh(ONE)

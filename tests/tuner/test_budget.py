@@ -39,6 +39,14 @@ def test_a_trial_that_may_start_ends_in_time(
         assert used_s + wall_s <= max_time_s
 
 
+def test_trials_that_fit_leave_room_for_the_verification() -> None:
+    """All of the default budget fit into its ten minutes; in five seconds there is no search."""
+    assert BUDGET.trials_in(600) >= 50
+    brief = Budget(trials=50, initial=25, max_time_s=5, load_s=2.5, pairs=10)
+    assert brief.trials_in(5.0) == 1
+    assert brief.trials_in(0.0) == 0
+
+
 @given(left_s=st.floats(-100, 1e4))
 def test_pairs_are_at_least_two_and_at_most_those_asked_for(left_s: float) -> None:
     """Little time means few pairs, never fewer than an interval needs."""

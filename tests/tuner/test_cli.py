@@ -46,6 +46,10 @@ NAMES = (None, *cli.COMMANDS)
         (["compare", "--model", "echo", "--concurrency", "4", "--samplers", "gp"], "at least two"),
         (["load", "ftp://host/", "--concurrency", "2"], "expected http://HOST"),
         (["load", "http://127.0.0.1:1/", "--concurrency", "2"], "--model NAME"),
+        (
+            ["space", "--model", "echo", "--concurrency", "4", "--out", "no/such/b.yaml"],
+            "--out no/such/b.yaml cannot be written: there is no folder no/such",
+        ),
         (["doctor", "--launches", "1"], "--launches 1: expected"),
         (["doctor", "--model", "nope"], "model 'nope' is not known"),
     ],

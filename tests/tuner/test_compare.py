@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import pathlib
 
 import pytest
@@ -80,3 +81,29 @@ def test_a_winner_that_fails_on_fresh_starts_is_noted(tmp_path: pathlib.Path) ->
     assert failures == (
         "the winner of random in repeat 0 failed 1 of 2 fresh starts (peak 64 MiB)",
     )
+
+
+def test_what_a_comparison_does_not_use_is_not_listed() -> None:
+    """Its samplers are its own, and it has no longest time."""
+    asked = compare._asked(
+        Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=2), SETTINGS
+    )
+    assert set(asked["search"]) == {"trials", "initial", "seed"}
+    assert asked["search"]["initial"] == 2
+    assert asked["samplers"] == ["random", "tpe"]
+
+
+def test_the_time_left_holds_for_the_whole_comparison(tmp_path: pathlib.Path) -> None:
+    """The verification and later repeats are in it, so that only the last line says nothing is left."""
+    stream = io.StringIO()
+    folder = RunFolder(tmp_path, "c")
+    folder.create({}, {}, settings_file=compare.SETTINGS_FILE)
+    console = rich.console.Console(file=stream, highlight=False, soft_wrap=True)
+    terminal = Terminal(console=console, log=EventLog(), check=lambda: None)
+    order = Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=2)
+    compare._runs(order, SETTINGS, folder, benches.arena(), Failing(), terminal)  # type: ignore[arg-type]
+    lines = stream.getvalue().splitlines()
+    assert lines[1].startswith("takes about ")
+    left = [line for line in lines if " s left" in line]
+    assert not any("| 0 s left" in line for line in left)
+    assert len(left) >= 11

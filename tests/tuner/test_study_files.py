@@ -72,6 +72,8 @@ def test_an_unfinished_study_shows_its_lowest_and_says_so(
     assert record.knobs == search.arena.knobs
     assert record.default == search.arena.default
     assert not study_files.is_finished(folder)
+    assert not record.is_finished
+    assert record.settings["search"]["initial"] == 25, "the one that was chosen for the user"
 
 
 def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]) -> None:
@@ -92,6 +94,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     study_files.keep_end(folder, ending, verdict)
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
+    assert record.is_finished
     assert record.fresh_starts == between.fresh_starts
     assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
     told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=pathlib.Path,
-        help="folder for the files; default: they are printed",
+        help="folder for the files, best.yaml or trial-N.yaml; default: they are printed",
     )
     parser.add_argument(
         "--force", action="store_true", help="overwrite files of the same names; default: refuse"
@@ -58,7 +58,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
             f"`{resume_command(folder)}`, or export one of its trials with --trial N"
         )
     record = study_files.read(folder, store, settings)
-    files = export(record, arguments.to, trial=arguments.trial)
+    out = None if arguments.out is None else arguments.out.absolute()
+    files = export(record, arguments.to, trial=arguments.trial, out=out)
     if arguments.out is None:
         return Said(
             text="\n".join(files.values()).rstrip("\n"), data={"study": folder.name, "files": files}
@@ -75,7 +76,7 @@ def _written(files: dict[str, str], out: pathlib.Path, *, is_forced: bool) -> li
     for path in paths:
         if path.exists() and not is_forced:
             raise WrongUse(f"{path} exists: choose another --out, or overwrite it with --force")
-    with storage_errors(str(out)):
+    with storage_errors(str(out), option="--out"):
         out.mkdir(parents=True, exist_ok=True)
         for path, text in paths.items():
             partial = path.with_name(path.name + ".partial")

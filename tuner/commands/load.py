@@ -21,9 +21,9 @@ from tuner.commands.said import Said
 from tuner.errors import LoadFailed, TunerError, WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
-from tuner.measurement import host
+from tuner.measurement import host, summary
 from tuner.measurement.doubts import doubts
-from tuner.measurement.outcome import measure_outcome
+from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
 from tuner.progress import Terminal
 from tuner.report import wording
 from tuner.settings import MeasurementSettings
@@ -180,20 +180,42 @@ def _said(
         block_s=settings.block_s,
         noise=host.noise_between(before, after, client_cpu_s=result.client_cpu_s),
         most_error_share=1.0,
+        why_failed=result.why_failed,
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
     notes = list(doubts(measurement, cores=machine.read().cores))
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
+    is_served = True
     if measurement.errors:
-        notes.append(
-            f"{measurement.errors} requests failed ({result.last_loss or 'see the status'})"
-        )
+        finished = measurement.requests + measurement.errors
+        share = measurement.errors / finished
+        is_served = share <= MOST_ERROR_SHARE
+        notes.append(_failed(result, measurement.errors, finished))
+        if not is_served:
+            notes.append(
+                f"more than {wording.percent(MOST_ERROR_SHARE)} of the requests failed: errors are "
+                "often quicker than answers, so the figures of the others say little"
+            )
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
-    return Said(text=text, data=_data(measurement, concurrency, notes))
+    return Said(
+        text=text, data=_data(measurement, concurrency, notes), exit_code=0 if is_served else 1
+    )
+
+
+def _failed(result: LoadResult, failed: int, finished: int) -> str:
+    """How many requests failed, with which statuses, and what the server said."""
+    measured = summary.is_measured(
+        result.records, warmup_s=result.warmup_end_s, seconds=result.measured_s
+    )
+    because = f"; {result.why_failed}" if result.why_failed else ""
+    return (
+        f"{failed:,} of {finished:,} requests failed ({wording.percent(failed / finished)}): "
+        f"{summary.statuses(result.records, measured)}{because}"
+    )
 
 
 def _table(measurement: Measurement) -> rich.table.Table:
@@ -204,7 +226,7 @@ def _table(measurement: Measurement) -> rich.table.Table:
         )
     made.add_row("throughput", f"{wording.number(measurement.throughput_per_s)} requests/s", "")
     count = f"{measurement.requests:,} in {measurement.seconds:.3g} s"
-    made.add_row("requests", count, f"{measurement.errors} errors")
+    made.add_row("answered", count, f"{measurement.errors:,} failed")
     return made
 
 

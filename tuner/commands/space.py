@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import pathlib
 
 from tuner import inputs, probe
@@ -39,6 +40,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:
         raise WrongUse(f"{out} exists: name another --out, or overwrite it with --force")
+    if not os.access(out.parent, os.W_OK | os.X_OK):
+        missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
+        raise WrongUse(f"--out {out} cannot be written{missing}")
     environment = inputs.environment_of(target, machine.read())
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
     bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
@@ -46,10 +50,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
         terminal.console.print(f"probing {served.model} at a few batch sizes, some ten seconds")
-        text = probe.text(bench, environment, model=served.model)
+        text = probe.text(bench, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.cells(environment))
-    with storage_errors(str(out)):
+    with storage_errors(str(out), option="--out"):
         partial = out.with_name(out.name + ".partial")
         partial.write_text(text, encoding="utf-8")
         partial.replace(out)

@@ -53,7 +53,7 @@ def as_json(
     record: StudyRecord, files: Mapping[str, pathlib.Path], *, stopped: str
 ) -> dict[str, Any]:
     """A study as one JSON object."""
-    advice = advised(record)
+    advice = advised(record) if record.is_finished else None
     overheads = [trial.overhead_s for trial in record.trials]
     best_trial = next(
         (t for t in record.trials if t.configuration == record.best and t.objective is not None),
@@ -81,7 +81,7 @@ def as_json(
         "fresh_starts": {
             role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
         },
-        "notes": [*record.notes, *reading.cautions(record)],
+        "notes": [*reading.warnings(record), *reading.remarks(record)],
         "files": {name: str(path) for name, path in files.items()},
     }
 

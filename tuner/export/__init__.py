@@ -6,6 +6,7 @@ decides where they are written. Adding a target is one file and one line in `TAR
 
 from __future__ import annotations
 
+import pathlib
 import types
 from collections.abc import Callable, Mapping
 
@@ -16,20 +17,27 @@ from tuner.errors import WrongUse
 from tuner.export import serving
 from tuner.values import StudyRecord
 
-Exporter = Callable[[StudyRecord, Advice], dict[str, str]]
-"""File name -> text."""
+Exporter = Callable[[StudyRecord, Advice, pathlib.PurePath], dict[str, str]]
+"""Given the place of the files without a suffix: file name -> text."""
 
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType({"serving": serving.files})
 """`tune export STUDY --to NAME`."""
 
 
-def export(record: StudyRecord, target: str, *, trial: int | None = None) -> dict[str, str]:
+def export(
+    record: StudyRecord,
+    target: str,
+    *,
+    trial: int | None = None,
+    out: pathlib.PurePath | None = None,
+) -> dict[str, str]:
     """The files of one target, file name -> text.
 
     Args:
         record: of the study.
         target: a key of `TARGETS`.
         trial: number of the trial whose configuration is exported; None: what the study advises.
+        out: folder that the files are for; the commands in them name them by it.
 
     Raises:
         WrongUse: no such target, no such trial, or no trial of the study was ok.
@@ -45,4 +53,5 @@ def export(record: StudyRecord, target: str, *, trial: int | None = None) -> dic
             f"study {record.name!r} has no configuration that works, so there is nothing to "
             f"export: `tune report {record.name}` shows why its trials failed"
         )
-    return TARGETS[target](record, found)
+    place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
+    return TARGETS[target](record, found, place)

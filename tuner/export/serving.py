@@ -9,25 +9,35 @@ a study's name must not become a setting.
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Iterable, Mapping
 
 import yaml
 
 from serving.settings import KNOBS
 from tuner.advice import Advice, export_of_best, failures
+from tuner.settings import serve_command
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FILE_NAME = "best.yaml"
 
 
-def files(record: StudyRecord, advice: Advice) -> dict[str, str]:
+def files(record: StudyRecord, advice: Advice, place: pathlib.PurePath) -> dict[str, str]:
     """The one file of this target."""
-    return {FILE_NAME: settings_text(record, advice)}
+    file = place.with_name(f"{place.name}.yaml")
+    return {file.name: settings_text(record, advice, file)}
 
 
-def settings_text(record: StudyRecord, advice: Advice) -> str:
-    """Text of `best.yaml`; `serving.settings.resolve(file=...)` reads it as it is."""
-    head = "\n".join(f"# {_one_line(line)}".rstrip() for line in _head(record, advice))
+def settings_text(record: StudyRecord, advice: Advice, file: pathlib.PurePath | None = None) -> str:
+    """Text of the settings; `serving.settings.resolve(file=...)` reads it as it is.
+
+    Args:
+        record: of the study.
+        advice: what to run.
+        file: where the text will stand; None: `best.yaml` in the study's folder.
+    """
+    file = pathlib.PurePath(record.folder) / FILE_NAME if file is None else file
+    head = "\n".join(f"# {_one_line(line)}".rstrip() for line in _head(record, advice, file))
     body = yaml.safe_dump(_nested(advice.configuration), sort_keys=False, allow_unicode=True)
     return f"{head}\n\n{body}"
 
@@ -42,10 +52,10 @@ def _nested(configuration: Configuration) -> dict[str, dict[str, Value]]:
     return tree
 
 
-def _head(record: StudyRecord, advice: Advice) -> Iterable[str]:
+def _head(record: StudyRecord, advice: Advice, file: pathlib.PurePath) -> Iterable[str]:
     yield f"Settings for {record.model} at concurrency {record.concurrency}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
-    yield f"Use: python -m serving --model {record.model} --settings {FILE_NAME}"
+    yield f"Use: {serve_command(record.target, file)}"
     yield ""
     yield advice.reason
     command = export_of_best(record)
@@ -87,7 +97,7 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
     yield f"Verdict: {verdict.text}"
     yield (
         f"{record.objective}, best over default: {verdict.ratio:.3g} "
-        f"(95 % interval {_interval(verdict.interval)})"
+        f"({_interval(verdict.interval)})"
     )
     yield f"  best: {_figures(verdict.best)}"
     yield f"  default: {_figures(verdict.default)}"
@@ -119,10 +129,12 @@ def _geometric_mean(values: list[float]) -> float:
 
 
 def _interval(interval: Interval) -> str:
+    if interval.is_vague:
+        return "too few pairs to tell"
     low, high = (
         "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
     )
-    return f"{low} to {high}"
+    return f"95 % interval {low} to {high}"
 
 
 def _one_line(text: str) -> str:

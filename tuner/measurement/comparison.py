@@ -25,6 +25,8 @@ from tuner.objective import Objective
 from tuner.values import Interval, Measurement, Verdict, VerdictOutcome
 
 LEAST_PAIRS = 2
+MOST_IN_PERCENT = 3.0
+"""Above this ratio people say how many times as much."""
 
 
 def ratio_interval(
@@ -109,8 +111,14 @@ def _sentence(
     now, before = (
         f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
     )
+    sides = f"{objective.label} {now} against {before} of the default"
+    if interval.is_vague:
+        return (
+            f"No difference shown: {sides}; {len(best)} pairs of fresh launches, as far apart as "
+            "these, are too few to tell (--pairs)."
+        )
     figures = (
-        f"{objective.label} {now} against {before} of the default, {_change(ratio)} "
+        f"{sides}, {_change(ratio)} "
         f"(95 % interval: {_change(interval.low)} to {_change(interval.high)}; "
         f"{len(best)} pairs of fresh launches)"
     )
@@ -125,4 +133,8 @@ def _sentence(
 
 def _change(ratio: float | None) -> str:
     assert ratio is not None
-    return f"{100 * abs(ratio - 1):.1f} % {'more' if ratio >= 1 else 'less'}"
+    if ratio >= MOST_IN_PERCENT:
+        return f"{ratio:.3g} times as much"
+    share = 100 * abs(ratio - 1)
+    rounded = f"{share:.0f}" if 10 <= share < 99.5 or ratio > 1.1 else f"{share:.1f}"
+    return f"{rounded} % {'more' if ratio >= 1 else 'less'}"

@@ -25,8 +25,11 @@ def measure_outcome(
     block_s: float = 0.5,
     noise: HostNoise,
     most_error_share: float = MOST_ERROR_SHARE,
+    why_failed: str = "",
 ) -> tuple[Outcome, Measurement | None]:
-    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`.
+    """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
+    the share of requests that may fail (`most_error_share`) and what is known of the cause of
+    failed ones, on one line (`why_failed`).
 
     Returns:
         ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
@@ -35,15 +38,16 @@ def measure_outcome(
     measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds)
     finished = int(np.count_nonzero(measured))
     failed = int(np.count_nonzero(measured & ~summary.is_ok(records)))
+    because = f"; {why_failed}" if why_failed and failed else ""
     if not finished or failed == finished:
-        reason = summary.nothing_measured(records, measured, seconds)
+        reason = summary.nothing_measured(records, measured, seconds) + because
         return Outcome(
             status="failed", cause="errors" if finished else "timeout", reason=reason
         ), None
     if failed > most_error_share * finished:
         reason = (
             f"{failed} of {finished} requests ({100 * failed / finished:.1f} %) failed: "
-            f"{summary.statuses(records, measured)}"
+            f"{summary.statuses(records, measured)}{because}"
         )
         return Outcome(status="failed", cause="errors", reason=reason), None
     measurement = summary.summarise(
@@ -61,5 +65,5 @@ def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:
     """ok, or infeasible with cause `constraint` and by how much the limit on p99 is missed."""
     if slo_ms is None or measurement.p99_ms <= slo_ms:
         return OK
-    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms"
+    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms (--slo-ms)"
     return Outcome(status="infeasible", cause="constraint", reason=reason)

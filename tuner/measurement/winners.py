@@ -90,9 +90,10 @@ def _difference(
 def _sentence(
     first: str, second: str, outcome: VerdictOutcome, ratio: float, interval: Interval, count: int
 ) -> str:
-    figures = (
-        f"ratio {ratio:.3f}, 95 % interval {interval.low:.3f} to {interval.high:.3f}, {count} pairs"
-    )
+    ends = f"95 % interval {interval.low:.3g} to {interval.high:.3g}, {count} pairs"
+    if interval.is_vague:
+        ends = f"{count} pairs, as far apart as these, are too few to tell"
+    figures = f"ratio {ratio:.3g}, {ends}"
     if outcome == "no difference shown":
         return f"No difference that could be shown between the winners of {first} and {second} ({figures})."
     return f"The winners of {first} are {outcome} than those of {second} ({figures})."

@@ -111,7 +111,7 @@ class KnobAxis:
 
     def axis(self, title: str) -> dict[str, Any]:
         """Horizontal Plotly axis of a figure some 300 pixels wide."""
-        shown = self.shown(gap=0.03, letter=0.033)
+        shown = self.shown(gap=0.022, letter=0.024)
         low, high = min(self.positions.values()), max(self.positions.values())
         room = (0.35 if self.has_words else 0.08) * self.span
         return {

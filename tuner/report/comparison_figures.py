@@ -65,16 +65,18 @@ def best_so_far(record: ComparisonRecord) -> go.Figure:
     drawn = theme.figure(height=460)
     tables = {sampler: curves(record, sampler) for sampler in record.samplers}
     for sampler, table in tables.items():
+        _add_band(drawn, record, sampler, table)
+    for sampler, table in tables.items():  # over the bands, whose edges would hide them
         colour, _ = style(record, sampler)
         for run, row in zip(runs_of(record, sampler), table, strict=True):
             drawn.add_trace(_thin(run, row, colour))
-    for sampler, table in tables.items():
-        _add_band(drawn, record, sampler, table)
     values = np.concatenate([table.ravel() for table in tables.values()] or [np.empty(0)])
     drawn.update_layout(
         xaxis={"title": {"text": "trials done"}, "tickformat": "d"},
         yaxis=log_axis(values.tolist(), f"best {objective.axis} so far"),
     )
+    if max((table.shape[1] for table in tables.values()), default=0) <= 10:
+        drawn.update_xaxes(dtick=1)
     return drawn
 
 
@@ -139,7 +141,7 @@ def _thin(run: SamplerRun, row: Array, colour: str) -> go.Scatter:
         y=[None if np.isnan(value) else float(value) for value in row],
         mode="lines",
         line={"width": 1, "color": colour, "shape": "hv"},
-        opacity=0.35,
+        opacity=0.8,
         showlegend=False,
         legendgroup=name,
         hovertemplate=f"{name}, repeat {run.repeat}: %{{y:.4g}} after %{{x}} trials<extra></extra>",

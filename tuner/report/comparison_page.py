@@ -38,8 +38,9 @@ def _answer(record: ComparisonRecord, title: str) -> Markup:
             element("h1", title),
             element("p", line, class_="soft"),
             *_verdicts(record),
-            head.notes((*record.notes, *cautions(record))),
+            head.notes((*(n for n in record.notes if not reading.is_plain(n)), *cautions(record))),
             _summary(record),
+            head.remarks(tuple(filter(reading.is_plain, record.notes))),
         )
     )
 
@@ -72,7 +73,8 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
     for difference in record.differences:
         numbers = (
             f"{difference.first} over {difference.second}: "
-            f"{wording.ratio(difference.ratio, difference.interval)}, 95 % interval."
+            f"{wording.ratio(difference.ratio, difference.interval)}"
+            f"{'' if difference.interval.is_vague else ', 95 % interval'}."
         )
         small = element("span", numbers, class_="soft")
         class_ = "verdict" if difference.outcome == "no difference shown" else "verdict shown"
@@ -108,7 +110,7 @@ def _summary(record: ComparisonRecord) -> Markup:
         "sampler",
         f"best {objective.axis} seen: median (range)",
         f"winners re-measured ({objective.unit}): mean (range)",
-        "trials to within 5 % of the best seen: median (runs)",
+        "trials until within 5 % of the best of all runs",
         "seconds per run: median (range)",
     ]
     return table(heads, rows)
@@ -137,7 +139,8 @@ def _winners(record: ComparisonRecord) -> Markup:
             name="winners",
             title="Winners on fresh starts",
             caption=(
-                "Each point is one launch of one run's winner, after all searches, alternating; "
+                "Each point is one launch of one run's winner, after the searches of its repeat, "
+                "alternating; "
                 "the upright line is the geometric mean of a sampler's launches."
             ),
         )
@@ -216,13 +219,16 @@ def _trials_to(record: ComparisonRecord, run: SamplerRun, target: float | None) 
 
 
 def _reached(counts: list[int], runs: int) -> str:
+    """After how many trials the runs got there: the median, where more than half of them did."""
     if not counts:
-        return f"– (0 of {runs})"
-    # A run that did not get there counts as more than the budget.
+        return "no run got there"
+    got_there = f"{len(counts)} of {wording.plural(runs, 'run')} got there"
     if 2 * len(counts) <= runs:
-        return f"more than the budget ({len(counts)} of {runs})"
+        return got_there
+    # A run that did not get there counts as more than the budget.
     ranked = sorted([*map(float, counts), *[np.inf] * (runs - len(counts))])
-    return f"{float(np.median(ranked)):g} ({len(counts)} of {runs})"
+    median = float(np.median(ranked))
+    return f"{median:g} ({got_there})" if np.isfinite(median) else got_there
 
 
 def _median_range(values: list[float]) -> str:

@@ -7,10 +7,13 @@ configurations side by side.
 
 from __future__ import annotations
 
+import pathlib
+
 from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
+from tuner.settings import serve_command
 from tuner.values import Interval, StudyRecord
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
@@ -21,9 +24,9 @@ def answer(study: StudyRecord) -> Markup:
     """Everything above the first section."""
     objective = objectives.named(study.objective)
     tried = wording.plural(len(study.trials), "trial")
+    took = "" if study.used_s is None else f", {wording.duration(study.used_s)} in all"
     line = (
-        f"Study {study.name}: objective {objective.label}, sampler {study.sampler}, {tried}, "
-        f"{wording.duration(reading.duration_s(study))} of launching and measuring."
+        f"Study {study.name}: objective {objective.label}, sampler {study.sampler}, {tried}{took}."
     )
     return joined(
         (
@@ -31,13 +34,14 @@ def answer(study: StudyRecord) -> Markup:
             element("p", line, class_="soft"),
             _verdict(study),
             _cards(study),
-            notes((*study.notes, *reading.cautions(study))),
+            notes(reading.warnings(study)),
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
                 element("div", *_measured(study)),
                 class_="halves",
             ),
+            remarks(reading.remarks(study)),
             _use(study),
         )
     )
@@ -53,6 +57,12 @@ def notes(texts: tuple[str, ...]) -> Markup | None:
     return element("div", element("b", "Read with care"), made, class_="notes") if made else None
 
 
+def remarks(texts: tuple[str, ...]) -> Markup | None:
+    """What else there is to know, for information."""
+    made = bullets(texts, class_="soft")
+    return joined((element("h3", "Notes"), made)) if made else None
+
+
 def _verdict(study: StudyRecord) -> Markup:
     class_ = f"verdict {reading.tone(study) or ''}".strip()
     numbers: str | None = None
@@ -60,7 +70,8 @@ def _verdict(study: StudyRecord) -> Markup:
         objective = objectives.named(study.objective)
         shown = wording.ratio(study.verdict.ratio, study.verdict.interval)
         numbers = (
-            f"{objective.label.capitalize()}, best over default: {shown}, 95 % interval, from "
+            f"{objective.label.capitalize()}, best over default: {shown}, "
+            f"{'' if study.verdict.interval.is_vague else '95 % interval, '}from "
             f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
             "starts."
         )
@@ -145,8 +156,11 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
 
 
 def _use(study: StudyRecord) -> Markup | None:
-    if advised(study) is None:
+    if not study.is_finished or advised(study) is None:
         return None
-    command = f"python -m serving --model {study.model} --settings best.yaml"
-    advice = [element("p", line) for line in reading.advice(study)]
-    return joined((element("h3", "Use it"), *advice, element("pre", element("code", command))))
+    command = serve_command(study.target, pathlib.PurePath(study.folder) / "best.yaml")
+    parts = [element("p", line) for line in reading.advice(study)]
+    parts.append(element("pre", element("code", command)))
+    if (other := reading.to_try(study)) is not None:
+        parts += [element("p", reading.TO_TRY), element("pre", element("code", other))]
+    return joined((element("h3", "Use it"), *parts))

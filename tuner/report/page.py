@@ -41,6 +41,12 @@ def render(study: StudyRecord) -> str:
 def _search(study: StudyRecord) -> Markup:
     if not study.trials:
         return element("p", "The study has no trial yet.")
+    if not reading.succeeded(study.trials):
+        return element(
+            "p",
+            "No trial gave a figure, so there is nothing to draw; the table of all trials has the "
+            "reason of each.",
+        )
     caption = (
         "Each point is one launch, with a 95 % interval from that launch alone; another launch of "
         "the same configuration may differ by more. The line is the best value seen so far: being "
@@ -48,6 +54,13 @@ def _search(study: StudyRecord) -> Markup:
         "from new launches. Marks on the lower edge are trials without a figure; point at one for "
         "the reason."
     )
+    luckier = reading.is_luckier_than_best(study)
+    if luckier is not None:
+        caption += (
+            f" The best configuration is not that of the best measurement, trial {luckier.number}, but the one "
+            "that all measurements together, those of its neighbours included, make the best: of "
+            "many measurements the best is partly luck."
+        )
     drawn = search_figures.convergence(study)
     return document.figure(
         drawn, name="convergence", title="Objective of every trial", caption=caption
@@ -67,11 +80,14 @@ def _round_trips(study: StudyRecord) -> Markup:
         for role, phase in kept.items()
         if phase.errors
     )
+    is_cut = all(phase.warmup_s is not None for phase in kept.values())
     cut = (
-        "The warm-up is cut. "
-        if all(phase.warmup_s is not None for phase in kept.values())
-        else "Where the warm-up ends is not known here, so nothing is cut. "
+        "The requests are those that finished in its measured part, as in the figures above. "
+        if is_cut
+        else "Where the measured part lies is not known here, so nothing is cut. "
     )
+    side = "One launch of each" if len(kept) > 1 else f"One launch of the {next(iter(kept))}"
+    dotted = "A dotted line marks where measuring began. " if is_cut else ""
     without = f" Without an answer, and not drawn: {errors}." if errors else ""
     short = any(len(phase.measured_ms) < LEAST_FOR_P99 for phase in kept.values())
     refused = (
@@ -84,9 +100,9 @@ def _round_trips(study: StudyRecord) -> Markup:
                 name="distribution",
                 title="How long requests took",
                 caption=(
-                    "One launch of each. Further left is faster; the upper part shows the slowest "
-                    f"requests. {cut}A round trip counts from the moment the request should have "
-                    f"been sent.{refused}{without}"
+                    f"{side}. Further left is faster; the upper part shows the slowest "
+                    f"requests. {cut}A round trip counts from the first byte sent to the last byte "
+                    f"received.{refused}{without}"
                 ),
             ),
             document.figure(
@@ -95,8 +111,8 @@ def _round_trips(study: StudyRecord) -> Markup:
                 title="Round trips over time",
                 caption=(
                     "Points are single requests, thinned to 1,200 a side with the slowest always "
-                    "kept; lines are medians over short stretches of time. A drift or a step after "
-                    "the warm-up would cast doubt on the measurement."
+                    f"kept; lines are medians over short stretches of time. {dotted}A drift or a "
+                    "step after the warm-up would cast doubt on the measurement."
                 ),
             ),
         )
@@ -107,6 +123,8 @@ def _knobs(study: StudyRecord) -> Markup:
     varied = reading.varied_knobs(study)
     if not varied:
         return element("p", "No knob was varied: there is nothing to compare yet.")
+    if not reading.succeeded(study.trials):
+        return element("p", "No trial gave a figure: there is nothing to compare the knobs by.")
     fixed = [knob.name for knob in study.knobs if knob not in varied]
     axis = objectives.named(study.objective).axis
     slices = [

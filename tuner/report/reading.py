@@ -6,13 +6,13 @@ same.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Literal
 
-import numpy as np
-
+from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
 from tuner.advice import advised, export_of_best
@@ -30,6 +30,13 @@ from tuner.values import (
 
 Role = Literal["default", "best"]
 ROLES: tuple[Role, Role] = ("default", "best")
+PLAIN = (
+    "answers checked",
+    "the budget of",
+    "ended early after",
+    "accelerator.clock_mhz left out",
+)
+"""How notes begin that are for information."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,23 +148,17 @@ def has_two_sides(study: StudyRecord) -> bool:
     return study.best is not None and (study.best != study.default or study.verdict is not None)
 
 
-def duration_s(study: StudyRecord) -> float:
-    """Seconds of launching, loading and measuring over all trials, without what lies between."""
-    return math.fsum(
-        trial.launch_s
-        + trial.overhead_s
-        + (trial.measurement.warmup_s + trial.measurement.seconds if trial.measurement else 0.0)
-        for trial in study.trials
-    )
-
-
 def headline(study: StudyRecord) -> str:
     """The answer in one sentence: what fresh starts showed, or why they show nothing."""
+    if not study.is_finished:
+        return f"The study is not finished: {_so_far(study)}."
     found = advices.standing(study)
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
-        return f"No configuration worked: {_failures(failed(study.trials))}."
+        kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
+        way = " Give a limit that can be kept." if kept else ""
+        return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
     default, best = advices.tallies(study)
@@ -166,7 +167,7 @@ def headline(study: StudyRecord) -> str:
     if best.launched:
         again = f"worked on {best.launched - best.failed} of {best.launched} fresh starts"
     return {
-        "same": "The default configuration is the best that was found; nothing to change.",
+        "same": _same(study),
         "nothing works": f"The default does not work here ({trouble}), and the best that was found "
         f"{advices.failed(best)}.",
         "default lost": f"The default does not work here ({trouble}); the best {again}.",
@@ -182,6 +183,8 @@ def headline(study: StudyRecord) -> str:
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     """Whether the best was shown to be better or worse than the default, by its figures or by failures."""
+    if not study.is_finished:
+        return None
     found = advices.standing(study)
     if found in {"better", "default fails"}:
         return "better"
@@ -189,21 +192,69 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:
-    """What to run and why, and how to have what was found all the same; nothing where that was said."""
-    found = advised(study)
-    if found is None or study.best == study.default:
-        return ()
-    command = export_of_best(study)
-    if command is None:
-        return (found.reason,)
-    return (found.reason, f"The best that was found, to try all the same: {command}")
+    """What to run and why; nothing where that was said, or where the study has no answer yet."""
+    found = advised(study) if study.is_finished else None
+    return () if found is None or study.best == study.default else (found.reason,)
+
+
+def to_try(study: StudyRecord) -> str | None:
+    """The command that exports the best that was found, where something else is advised."""
+    return export_of_best(study) if study.is_finished and study.best != study.default else None
+
+
+TO_TRY = "The best that was found, to try all the same:"
+"""What introduces `to_try`."""
+
+
+def is_plain(note: str) -> bool:
+    """Whether a note of a study is for information: nothing in it speaks against the result."""
+    return note.lower().startswith(PLAIN)
+
+
+def warnings(study: StudyRecord) -> tuple[str, ...]:
+    """What to know before believing the result."""
+    return (*(note for note in study.notes if not is_plain(note)), *cautions(study))
+
+
+def remarks(study: StudyRecord) -> tuple[str, ...]:
+    """What else there is to know."""
+    meant = meaning_of_default(study)
+    return (*filter(is_plain, study.notes), *(() if meant is None else (meant,)))
+
+
+def meaning_of_default(study: StudyRecord) -> str | None:
+    """Limits of the space's default that the untuned server does not have; None where there are none."""
+    limits = [
+        f"{knob.name} = {wording.knob_value(value)}"
+        for knob in study.knobs
+        if knob.name in KNOBS
+        and KNOBS[knob.name].default is None
+        and (value := study.default.get(knob.name)) is not None
+    ]
+    if not limits:
+        return None
+    return (
+        f"Default means that of the search space, with {' and '.join(limits)}; the untuned server "
+        "sets no such limit."
+    )
+
+
+def is_luckier_than_best(study: StudyRecord) -> Trial | None:
+    """The trial with the best measurement, where the best configuration is another."""
+    objective = objectives.named(study.objective)
+    measured = [(trial, value) for trial in study.trials if (value := objective.of(trial))]
+    if not measured or study.best is None or not study.is_finished:
+        return None
+    sign = 1 if objective.is_minimised else -1
+    first, _ = min(measured, key=lambda pair: sign * pair[1])
+    return None if first.configuration == study.best else first
 
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
     """What the launches themselves say against the result, beside the study's own notes."""
     found = list(advices.failures(study))
     broken = failed(study.trials)
-    if broken:
+    if broken and succeeded(study.trials):
         whole = wording.plural(len(study.trials), "trial")
         found.append(f"{len(broken)} of {whole} gave no figure: {_failures(broken)}.")
     off = [
@@ -231,9 +282,51 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _so_far(study: StudyRecord) -> str:
+    """What an unfinished study has, as the end of a sentence."""
+    if not study.trials:
+        return "nothing was measured yet"
+    tried = wording.plural(len(study.trials), "trial")
+    if study.best is None:
+        return f"of {tried} so far none worked: {_reasons(study.trials)}"
+    if study.fresh_starts:
+        return f"the search ended after {tried}, and its best is being measured again"
+    if study.best == study.default:
+        return f"of {tried} so far the default has the best figure"
+    return f"of {tried} so far one has a better figure than the default, not measured again yet"
+
+
+def _same(study: StudyRecord) -> str:
+    """That the default is the best, and of how many."""
+    others = {trial.configuration for trial in study.trials} - {study.default}
+    if not others:
+        return (
+            "Nothing was searched: only the default configuration was launched. Give the study "
+            "more time (--max-time) or trials."
+        )
+    tried = wording.plural(len(others) + 1, "configuration")
+    if not any(trial.configuration in others for trial in succeeded(study.trials)):
+        return f"The default configuration is the only one of {tried} that worked."
+    return (
+        f"The default configuration is the best of {tried} that were launched; nothing to change."
+    )
+
+
+def _reasons(trials: Iterable[Trial]) -> str:
+    """Causes with their counts, and one trial of the most frequent in its own words."""
+    broken = failed(trials)
+    (most, _), *_ = _counted(broken)
+    first = next(trial for trial in broken if most in (trial.outcome.cause, trial.outcome.status))
+    return (
+        f"{_failures(broken)}; for example trial {first.number}: {first.outcome.reason.rstrip('.')}"
+    )
+
+
 def _failures(trials: Iterable[Trial]) -> str:
     """Causes with their counts, the most frequent first: "oom 9, timeout 3"."""
-    causes = [trial.outcome.cause or trial.outcome.status for trial in trials]
-    names, counts = np.unique(causes, return_counts=True)
-    order = sorted(zip(counts.tolist(), names.tolist(), strict=True), key=lambda x: (-x[0], x[1]))
-    return ", ".join(f"{name} {count}" for count, name in order)
+    return ", ".join(f"{cause} {count}" for cause, count in _counted(trials))
+
+
+def _counted(trials: Iterable[Trial]) -> list[tuple[str, int]]:
+    counts = collections.Counter(trial.outcome.cause or trial.outcome.status for trial in trials)
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -7,6 +7,8 @@ the number of requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
@@ -19,13 +21,16 @@ from tuner.values import LEAST_FOR_P99, StudyRecord
 MARKED = (0.5, 0.95, 0.99)
 TICKS = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
 
+LABEL_SHARE = 0.12
+"""Room for a label right of the curves, as a share of the axis."""
+
 Array = NDArray[np.float64]
 
 
 def phases(study: StudyRecord) -> dict[reading.Role, Phase]:
     """The kept phases by role; best is left out where it is the default."""
     found: dict[reading.Role, Phase] = {}
-    for role in reading.ROLES:
+    for role in reading.ROLES if reading.has_two_sides(study) else reading.ROLES[:1]:
         kept = phase(study, role)
         if kept is not None and len(kept.measured_ms) > 0:
             found[role] = kept
@@ -39,12 +44,15 @@ def distribution(study: StudyRecord) -> go.Figure | None:
         return None
     drawn = theme.figure(height=420)
     for role, each in kept.items():
-        _add_curve(drawn, role, each.measured_ms)
+        others = [other.measured_ms for name, other in kept.items() if name != role]
+        _add_curve(drawn, role, each.measured_ms, others)
     most = max(len(each.measured_ms) for each in kept.values())
     ticks = [share for share in TICKS if share <= 1 - 1 / most]
     values = np.concatenate([each.measured_ms for each in kept.values()])
+    axis = log_axis([float(values.min()), float(values.max())], "round trip (ms)")
+    axis["range"][1] += LABEL_SHARE * (axis["range"][1] - axis["range"][0])
     drawn.update_layout(
-        xaxis=log_axis([float(values.min()), float(values.max())], "round trip (ms)"),
+        xaxis=axis,
         yaxis={
             "title": {"text": "percentile of requests (tail stretched)"},
             "tickvals": [_stretched(share) for share in ticks],
@@ -102,7 +110,15 @@ def _stretched(share: float) -> float:
     return float(-np.log10(1 - share))
 
 
-def _add_curve(drawn: go.Figure, role: reading.Role, values: Array) -> None:
+def _add_curve(
+    drawn: go.Figure, role: reading.Role, values: Array, others: Sequence[Array]
+) -> None:
+    """One curve with its percentiles.
+
+    Curves rise to the right. So what is above and to the left of the leftmost mark of a percentile
+    is free of curves, and so is what is below and to the right of the rightmost: labels stand
+    there.
+    """
     colour = theme.mark(role).colour
     times, shares = quantile_curve(values)
     drawn.add_trace(
@@ -117,17 +133,21 @@ def _add_curve(drawn: go.Figure, role: reading.Role, values: Array) -> None:
         )
     )
     enough = [s for s in MARKED if s < 0.99 or len(values) >= LEAST_FOR_P99]
-    marks = [float(np.quantile(values, share)) for share in enough]
+    marks = [_percentile(values, share) for share in enough]
+    is_left = [
+        all(mark <= _percentile(other, share) for other in others)
+        for share, mark in zip(enough, marks, strict=True)
+    ]
     drawn.add_trace(
         go.Scatter(
             x=marks,
             y=[_stretched(share) for share in enough],
             text=[
-                f"p{100 * share:g} {wording.number(value)} ms"
+                f"p{100 * share:g} {wording.number(value)}"
                 for share, value in zip(enough, marks, strict=True)
             ],
             mode="markers+text",
-            textposition="bottom right" if role == "default" else "top left",
+            textposition=["top left" if left else "bottom right" for left in is_left],
             textfont={"color": colour, "size": 12},
             cliponaxis=False,
             marker={"size": 9, "color": colour, "symbol": theme.mark(role).symbol},
@@ -137,23 +157,16 @@ def _add_curve(drawn: go.Figure, role: reading.Role, values: Array) -> None:
     )
 
 
+def _percentile(values: Array, share: float) -> float:
+    """The smallest value with that share at or below it, as in the tables."""
+    return float(np.quantile(values, share, method="inverted_cdf"))
+
+
 def _add_warmup(drawn: go.Figure, role: reading.Role, each: Phase) -> None:
-    """A dotted line where the warm-up of a role ends; labels at two heights: ends may be close."""
-    if each.warmup_s is None:
-        return
-    colour = theme.mark(role).colour
-    drawn.add_vline(x=each.warmup_s, line={"width": 1.5, "dash": "dot", "color": colour})
-    drawn.add_annotation(
-        x=each.warmup_s,
-        y=1.0 if role == "default" else 0.93,
-        yref="paper",
-        xanchor="left",
-        yanchor="top",
-        xshift=3,
-        text=f"{role}: measured from here",
-        showarrow=False,
-        font={"color": colour, "size": 12},
-    )
+    """A dotted line where the warm-up of a role ends; the caption says so, as text would lie on points."""
+    if each.warmup_s is not None:
+        line = {"width": 1.5, "dash": "dot", "color": theme.mark(role).colour}
+        drawn.add_vline(x=each.warmup_s, line=line)
 
 
 def _rounded(values: Array) -> list[float]:

@@ -1,9 +1,10 @@
-"""Raw request records as a report needs them: round trips without the warm-up, thinned.
+"""Raw request records as a report needs them: the measured round trips, thinned.
 
-A round trip counts from the intended start, so that a client that falls behind cannot hide it. The
-records of a phase hold its warm-up; where it ends is found from the measurement of the same phase
-(the one whose number of requests fits). Thinning keeps the tail: quantiles are taken densely near
-1, and the slowest requests are all kept.
+The requests are those of the figures beside them: answered, and finished in the measured part of
+the phase (docs/measurement.md). The records hold the warm-up and what was in flight at the end as
+well; where the measured part lies is found from the measurement of the same phase (the one whose
+number of requests fits). Thinning keeps the tail: quantiles are taken densely near 1, and the
+slowest requests are all kept.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from tuner.values import Measurement, StudyRecord
 
 Array = NDArray[np.float64]
 
+ROUNDING_S = 1e-9
+"""The last request of a counted phase finishes exactly at its end."""
 FIT = 0.02
 """Largest difference, as a share, between the counts of a measurement and of its records."""
 
@@ -29,33 +32,41 @@ class Phase:
     finished_s: Array  # (n,) since the start of the phase, ascending
     round_trip_ms: Array  # (n,)
     errors: int
+    """Requests without an answer 2xx, of those that were measured."""
     warmup_s: float | None
-    """End of the warm-up; None where it is not known, and then nothing is cut."""
+    """End of the warm-up, where measuring began; None where it is not known, and then nothing is
+    cut."""
 
     @property
     def measured_ms(self) -> Array:
         """Round trips after the warm-up, (m,)."""
         if self.warmup_s is None:
             return self.round_trip_ms
-        return self.round_trip_ms[self.finished_s >= self.warmup_s]
+        return self.round_trip_ms[self.finished_s > self.warmup_s]
 
 
 def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
-    """The phase that was kept for a role; None if none was, or if no request in it was answered."""
+    """The phase that was kept for a role, up to the end of its measured part.
+
+    None if none was kept, or if no request in it was answered.
+    """
     records = study.records.get(role)
     if records is None:
         return None
-    is_answered = (records.status >= 200) & (records.status < 300)
+    order = np.argsort(records.finished_s, kind="stable")
+    finished_s, status = records.finished_s[order], records.status[order]
+    round_trip_ms = (finished_s - records.started_s[order]) * 1000
+    is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None
-    order = np.argsort(records.finished_s[is_answered], kind="stable")
-    finished_s = records.finished_s[is_answered][order]
-    round_trip_ms = (finished_s - records.intended_s[is_answered][order]) * 1000
+    part = _measured_part(finished_s[is_answered], _candidates(study, role))
+    start_s, end_s = (-np.inf, np.inf) if part is None else part
+    is_shown = is_answered & (finished_s <= end_s)
     return Phase(
-        finished_s=finished_s,
-        round_trip_ms=round_trip_ms,
-        errors=int((~is_answered).sum()),
-        warmup_s=_warmup_s(finished_s, _candidates(study, role)),
+        finished_s=finished_s[is_shown],
+        round_trip_ms=round_trip_ms[is_shown],
+        errors=int((~is_answered & (finished_s > start_s) & (finished_s <= end_s)).sum()),
+        warmup_s=None if part is None else start_s,
     )
 
 
@@ -104,12 +115,16 @@ def _candidates(study: StudyRecord, role: reading.Role) -> tuple[Measurement, ..
     return reading.launches(study, role).measurements + from_trials
 
 
-def _warmup_s(finished_s: Array, candidates: tuple[Measurement, ...]) -> float | None:
-    best: tuple[float, float] | None = None
+def _measured_part(
+    finished_s: Array, candidates: tuple[Measurement, ...]
+) -> tuple[float, float] | None:
+    """Begin and end of the measured part; None where no measurement fits the requests."""
+    best: tuple[float, tuple[float, float]] | None = None
     for measurement in candidates:
-        start, end = measurement.warmup_s, measurement.warmup_s + measurement.seconds
-        inside = int(np.searchsorted(finished_s, end) - np.searchsorted(finished_s, start))
+        start = measurement.warmup_s
+        end = start + measurement.seconds + ROUNDING_S
+        inside = np.diff(np.searchsorted(finished_s, (start, end), side="right")).item()
         misfit = abs(inside - measurement.requests) / max(1, measurement.requests)
         if misfit <= FIT and (best is None or misfit < best[0]):
-            best = (misfit, start)
+            best = (misfit, (start, end))
     return None if best is None else best[1]

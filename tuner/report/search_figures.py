@@ -95,13 +95,13 @@ def importance(found: Importance) -> go.Figure:
                 "color": theme.mark("default").colour,
                 "line": {"width": 2.5},
             },
-            name="reached by chance alone in 5 % of shuffles",
+            name="by chance in 5 % of shuffles",
             hovertemplate="by chance: up to %{x:.0f} %<extra></extra>",
         )
     )
     drawn.update_layout(
         xaxis={
-            "title": {"text": "share of the variance of the log objective (%)"},
+            "title": {"text": "share of the log variance (%)"},
             "range": [0, 105],
             "ticksuffix": " %",
         },

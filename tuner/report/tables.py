@@ -7,10 +7,11 @@ value.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tuner.report import reading, theme, wording
+from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
 
@@ -76,11 +77,11 @@ def trials(study: StudyRecord) -> Markup:
         "origin",
         "outcome",
         "mean (ms)",
-        "95 % interval of the mean (ms)",
+        "95 % interval",
         "p50 (ms)",
         "p95 (ms)",
         "p99 (ms)",
-        "throughput (requests/s)",
+        "requests/s",
         "requests",
         "errors",
         *names,
@@ -93,12 +94,11 @@ def trials(study: StudyRecord) -> Markup:
 
 
 def sorter(label: str) -> Markup:
-    """A heading that sorts by its column; a dotted name may break after its dots."""
-    parts = label.split(".")
-    broken: list[Child] = [parts[0]]
-    for part in parts[1:]:
-        broken += [".", Markup("<wbr>"), part]
-    return element("button", *broken, type="button")
+    """A heading that sorts by its column; a knob's name may break after its dots and underscores."""
+    parts: list[Child] = []
+    for part in re.split(r"(?<=[._])", label):
+        parts += [part, Markup("<wbr>")]
+    return element("button", *parts[:-1], type="button")
 
 
 def facts(data: Mapping[str, Any]) -> Markup | None:
@@ -118,7 +118,6 @@ def cell(value: float | None, *, text: str | None = None) -> Markup:
 
 def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup:
     outcome = trial.outcome.status + (f": {trial.outcome.cause}" if trial.outcome.cause else "")
-    label = theme.mark(trial.origin).label
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
     reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
     class_ = "broken" if trial.measurement is None else None
@@ -129,15 +128,20 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     return element(
         "tr",
         element("td", trial.number, class_="number", data_value=trial.number),
-        element("td", label, data_value=label),
-        element("td", outcome, reason, class_="text", data_value=outcome),
+        element("td", trial.origin, data_value=trial.origin),
+        element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *_figures(trial.measurement),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
         ),
         cell(trial.launch_s),
-        element("td", f"{started:%Y-%m-%d %H:%M:%S}", data_value=trial.started_at),
+        element(
+            "td",
+            f"{started:%H:%M:%S}",
+            title=f"{started:%Y-%m-%d %H:%M:%S}",
+            data_value=trial.started_at,
+        ),
         class_=class_,
     )
 

@@ -15,6 +15,7 @@ import rich.table
 import rich.text
 
 from tuner.report import reading, wording
+from tuner.settings import serve_command
 from tuner.values import Interval, StudyRecord
 
 WIDTH = 100
@@ -33,10 +34,15 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         parts.append(_table(study))
     parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
     parts += [rich.text.Text(line) for line in reading.advice(study)]
-    notes = (*study.notes, *reading.cautions(study))
-    parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
-    width = max((len(name) for name in files), default=0)
-    parts += [rich.text.Text(f"{name:{width}}  {path}") for name, path in files.items()]
+    if (command := reading.to_try(study)) is not None:
+        parts.append(rich.text.Text(f"{reading.TO_TRY} {command}"))
+    parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
+    parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
+    told = {name: str(path) for name, path in files.items()}
+    if "settings" in files:
+        told["use"] = serve_command(study.target, files["settings"])
+    width = max(map(len, told), default=0)
+    parts += [rich.text.Text(f"{name:{width}}  {text}") for name, text in told.items()]
     return rich.console.Group(*parts)
 
 

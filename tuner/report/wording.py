@@ -42,8 +42,8 @@ def interval(ends: Interval) -> str:
 
 
 def ratio(value: float, ends: Interval) -> str:
-    """A ratio with its 95 % interval."""
-    return f"× {number(value)} ({interval(ends)})"
+    """A ratio with its 95 % interval, or that there are too few pairs for one that tells anything."""
+    return f"× {number(value)} ({'too few pairs to tell' if ends.is_vague else interval(ends)})"
 
 
 def percent(share: float) -> str:

@@ -75,13 +75,20 @@ def text(probe: ProbeResult) -> str:
         "The probe was short: look the ranges over. How to write such a file: "
         "docs/search-spaces.md."
     )
+    if probe.fixed_items is not None:
+        comments["head"] += (
+            "\nbatching.max_size and batching.timeout_us are left out: the model fixes the first "
+            f"dimension of its inputs ({probe.fixed_items}) and takes one request at a time."
+        )
     comments["constraints"] = "Limits are promises: all replicas may use theirs at once."
     comments["equivalence"] = _rules(probe)[1]
     return files.dump(derive(probe), comments)
 
 
 def _knobs(probe: ProbeResult) -> list[_Derived]:
-    makers = (_count, _cpu, _memory, _threads, _size, _timeout)
+    makers = [_count, _cpu, _memory, _threads]
+    if probe.fixed_items is None:
+        makers += [_size, _timeout]
     derived = [make(probe) for make in makers]
     if len(set(probe.machine.gpu_clocks_mhz)) > 1:
         reason = "Clocks that the GPU can be locked to; its highest is the default."
@@ -221,7 +228,12 @@ def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
             f"cpu-over-threads is left out: with one thread the model used "
             f"{probe.cpu_cores_used:.2g} cores, so it starts threads of its own."
         )
-    rules = tuple(rule for rule in equivalence.RULES if rule not in left_out)
+    rules = tuple(
+        rule
+        for rule in equivalence.RULES
+        if rule not in left_out
+        and not (probe.fixed_items is not None and rule.startswith("batch-"))
+    )
     reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
     return rules, "\n".join(reasons)
 

@@ -121,10 +121,19 @@ def read(text: str, file: str) -> Document:
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidSpace(file, "", f"not YAML: {' '.join(str(error).split())}") from error
+        raise InvalidSpace(file, "", f"not YAML: {_problem(error)}") from error
     except RecursionError:
         raise InvalidSpace(file, "", "not a search space: it is nested too deeply") from None
     return Document(file=file, value=value, lines=reader.lines)
+
+
+def _problem(error: Exception) -> str:
+    """What YAML says, on one line, with its place said once."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark = error.problem_mark
+    parts = [part for part in (error.context, error.problem) if part]
+    return f"{', '.join(parts)} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _shown(given: object) -> str:

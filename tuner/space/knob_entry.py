@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from serving.errors import InvalidSettings
 from serving.settings import KNOBS
+from serving.settings import Knob as Setting
 from tuner.space.document import Document, Path
 from tuner.space.knobs import (
     ChoiceKnob,
@@ -24,6 +25,7 @@ from tuner.space.knobs import (
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
+from tuner.values import Value
 
 KNOB_NAMES = (*KNOBS, CLOCK)
 """Every name that a file may search."""
@@ -51,7 +53,7 @@ def read(content: Document, name: str, given: object) -> Knob:
     path: Path = ("knobs", name)
     content.known(name, KNOB_NAMES, path, "knob")
     if name.startswith("server."):
-        raise content.error(path, "is fixed while the server runs: it cannot be searched")
+        raise content.error(path, "it is fixed while the server runs, so it cannot be searched")
     fields = content.mapping(given, path)
     kind = _type(content, name, fields)
     try:
@@ -156,9 +158,19 @@ def _check_settings(content: Document, knob: SearchedKnob, key: str) -> None:
     if knob.name == CLOCK:
         return
     setting = KNOBS[knob.name]
-    for value in knob.values():
+    values: tuple[Value, ...] = knob.values()
+    # Of a range its ends are told, as they stand in the file.
+    for value in (values[0], values[-1]) if key == "range" else values:
         try:
             setting.checked(value, content.file)
         except InvalidSettings:
-            text = f"the engine refuses {value!r}, expected {setting.allowed()}"
+            text = f"the engine does not take {value!r}, expected {_allowed(setting)}"
             raise content.error(("knobs", knob.name, key), text) from None
+
+
+def _allowed(setting: Setting) -> str:
+    """What the setting may be, with whole numbers written out."""
+    low, high = setting.limits.low, setting.limits.high
+    if low is None or high is None:
+        return setting.allowed()
+    return setting.allowed().replace(f"{low:g} to {high:g}", f"{low:.12g} to {high:.12g}")

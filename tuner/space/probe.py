@@ -29,6 +29,9 @@ class ProbeResult:
     """Cores that it used while it was busy."""
     service_time_s: Mapping[int, float]
     """Batch size -> seconds that the replica took for a batch; 1 is among the sizes."""
+    fixed_items: int | None = None
+    """Length of the inputs' first dimension where the model fixes it: then there is nothing to
+    batch."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

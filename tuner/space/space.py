@@ -243,10 +243,13 @@ class SearchSpace:
         if blamed:
             key = f"constraints[{self.constraints.index(blamed[0].text)}]"
             where = "".join(f", {name} = {value}" for name, value in symbols.items())
-            if len(blamed) == 1:
-                raise self._error(key, f"{blamed[0].text!r} rules out every configuration{where}")
             texts = " and ".join(repr(constraint.text) for constraint in blamed)
-            raise self._error(key, f"{texts} together rule out every configuration{where}")
+            rules = "rules out" if len(blamed) == 1 else "together rule out"
+            named = frozenset().union(*(constraint.names for constraint in blamed))
+            knobs = ", ".join(name for name in self.names if name in named)
+            way = f": relax {'it' if len(blamed) == 1 else 'one'}"
+            way += f", or give other values to {knobs}" if knobs else ""
+            raise self._error(key, f"{texts} {rules} every configuration{where}{way}")
 
     def _is_decidable(self, constraint: Expression) -> bool:
         undecided = {knob.name for knob in self.knobs} - set(self.names)

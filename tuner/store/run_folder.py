@@ -52,8 +52,12 @@ FILES = frozenset(
 
 
 @contextlib.contextmanager
-def storage_errors(what: str) -> Iterator[None]:
+def storage_errors(what: str, *, option: str = "--runs-dir") -> Iterator[None]:
     """Turn an operating-system error (full disk, no rights) into one line.
+
+    Args:
+        what: cannot be written.
+        option: that names another place.
 
     Raises:
         StorageFailed: instead of any OSError inside the block.
@@ -63,7 +67,7 @@ def storage_errors(what: str) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StorageFailed(
-            f"{what} cannot be written: {reason}; free space or choose another --runs-dir"
+            f"{what} cannot be written: {reason}; free space or choose another {option}"
         ) from error
 
 

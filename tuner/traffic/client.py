@@ -56,6 +56,8 @@ class Client:
         self.phase = Phase(plan)
         self.cpu_s = 0.0
         """CPU time of this process, user and kernel, in the measured part."""
+        self.first_error = b""
+        """Beginning of the body of the first answer that is no 2xx and has one."""
         self.pool = Pool(plan.host, plan.port, plan.arrivals.connections)
         self._requests = requests
         self._on_tick = on_tick
@@ -268,6 +270,7 @@ class Client:
                 self._lose(connection, "the server closed the connection without a complete answer")
             return
         connection.reader = None
+        self.first_error = self.first_error or reader.told
         if answer.keeps_alive and connection.unsent is None:
             if reader.plain is not None:
                 self._remember(reader.head, reader.plain)

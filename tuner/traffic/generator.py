@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from tuner.errors import LoadFailed
+from tuner.errors import ClientLost, LoadFailed
 from tuner.traffic import wire
 from tuner.traffic.columns import COLUMNS
 from tuner.traffic.payloads import Payloads
@@ -34,6 +34,8 @@ SILENCE_TIMEOUT_S = 30.0
 """Longest silence of a client that reports each second; a machine that swaps or sleeps for a moment
 stays under it."""
 END_TIMEOUT_S = 2.0
+MOST_TOLD = 200
+"""Characters of a server's own words that go into a reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -53,11 +55,20 @@ class LoadResult:
     lost."""
     last_loss: str
     """Why the last lost request was lost; empty if none was."""
+    first_error: str
+    """What the first answer that is no 2xx said: one line, at most `MOST_TOLD` characters."""
 
     @property
     def measured_s(self) -> float:
         """Length of the measured part."""
         return self.measured_end_s - self.warmup_end_s
+
+    @property
+    def why_failed(self) -> str:
+        """What the server, or the connection, said of a request that failed; empty if nothing."""
+        if self.first_error:
+            return f"the first of them: {self.first_error}"
+        return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
 class Generator:
@@ -95,7 +106,8 @@ class Generator:
         """Drive one phase and wait for its end.
 
         Raises:
-            LoadFailed: the server cannot be reached or is gone, or the client process died.
+            LoadFailed: the server cannot be reached or is gone.
+            ClientLost: the client process died or stands still; the next phase has another one.
         """
         if self._payloads is None:
             raise LoadFailed("there is nothing to send: call set_payloads before run")
@@ -107,10 +119,10 @@ class Generator:
             self._send({"do": "run", "plan": plan.as_json()})
             report, blob = self._await("done", "failed")
         except wire.Closed as error:
-            raise LoadFailed(f"the load generator's process ended{self._last_words()}") from error
+            raise ClientLost(f"the load generator's process ended{self._last_words()}") from error
         except TimeoutError as error:
             self.close()
-            raise LoadFailed(
+            raise ClientLost(
                 f"the load generator's process gives no sign of life: {error}"
             ) from error
         except BaseException:
@@ -220,4 +232,12 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
+        first_error=one_line(report["first_error"]),
     )
+
+
+def one_line(text: str) -> str:
+    """Printable words of a text from outside on one line, at most `MOST_TOLD` characters."""
+    printable = "".join(c if c.isprintable() or c.isspace() else "?" for c in text)
+    line = " ".join(printable.split())
+    return line if len(line) <= MOST_TOLD else f"{line[: MOST_TOLD - 4]} ..."

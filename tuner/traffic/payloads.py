@@ -112,7 +112,7 @@ def synthetic(
     """Random inputs that fit a signature.
 
     Args:
-        signature: inputs of the model; the first dimension is the batch, which is 1.
+        signature: inputs of the model; the first dimension is the batch, which is 1 where it is free.
         n: how many different requests.
         rng: source of the values: floats standard normal, integers 0 to 9, BYTES eight letters.
         model: its name, for the path.
@@ -132,7 +132,8 @@ def synthetic(
 def _random_input(
     spec: TensorSpec, rng: np.random.Generator, free_dimension: int
 ) -> oip_body.Input:
-    shape = (1, *(free_dimension if length < 0 else length for length in spec.shape[1:]))
+    items = max(1, spec.shape[0]) if spec.shape else 1  # a batch that is fixed is sent whole
+    shape = (items, *(free_dimension if length < 0 else length for length in spec.shape[1:]))
     if spec.datatype == "BYTES":
         words = ["".join(rng.choice(_LETTERS, 8)) for _ in range(int(np.prod(shape)))]
         return oip_body.Input(spec=spec, array=np.array(words, dtype=object).reshape(shape))

@@ -18,6 +18,8 @@ from typing import NamedTuple
 import httptools
 
 LONGEST_HEAD_BYTES = 65_536
+MOST_TOLD_BYTES = 512
+"""Of the body of an answer that is no 2xx: its beginning tells why."""
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([2-9]\d\d)(?: [^\r\n]*)?")
 _NUMBER = re.compile(rb"\d{1,18}")
 
@@ -74,7 +76,7 @@ def read_head(head: bytes) -> Head | None:
 class ResponseReader:
     """Reads one response of one connection; make a new one for the next."""
 
-    __slots__ = ("_begun", "_missing_bytes", "_parser", "head", "plain")
+    __slots__ = ("_begun", "_missing_bytes", "_parser", "_told", "head", "plain")
 
     def __init__(self) -> None:
         self.plain: Head | None = None
@@ -84,6 +86,12 @@ class ResponseReader:
         self._begun = bytearray()
         self._missing_bytes = 0
         self._parser: _FullParser | None = None
+        self._told = bytearray()
+
+    @property
+    def told(self) -> bytes:
+        """The beginning of the body of an answer that is no 2xx; empty for any other."""
+        return bytes(self._told if self._parser is None else self._parser.told)
 
     def feed(self, data: bytes) -> Answer | None:
         """Take what arrived; the answer once it is complete.
@@ -94,7 +102,7 @@ class ResponseReader:
         if self._parser is not None:
             return self._parser.feed(data)
         if self.plain is not None:
-            return self._count(len(data))
+            return self._count(data)
         self._begun += data
         end = self._begun.find(b"\r\n\r\n")
         if end < 0:
@@ -106,15 +114,18 @@ class ResponseReader:
             self._parser = _FullParser()
             return self._parser.feed(bytes(self._begun))
         self._missing_bytes = self.plain.body_bytes
-        return self._count(len(self._begun) - end - 4)
+        return self._count(self._begun[end + 4 :])
 
     def end(self) -> Answer | None:
         """The peer closed the connection: the answer if its body ends so, None if it is cut off."""
         return None if self._parser is None else self._parser.end()
 
-    def _count(self, count: int) -> Answer | None:
+    def _count(self, data: bytes | bytearray) -> Answer | None:
         assert self.plain is not None
-        self._missing_bytes -= count
+        if not 200 <= self.plain.status < 300:
+            wanted = min(MOST_TOLD_BYTES - len(self._told), self._missing_bytes)
+            self._told += data[: max(0, wanted)]
+        self._missing_bytes -= len(data)
         if self._missing_bytes > 0:
             return None
         return Answer(self.plain.status, self.plain.keeps_alive and self._missing_bytes == 0)
@@ -133,6 +144,7 @@ class _FullParser:
     """llhttp around one response; methods named on_* are its callbacks."""
 
     def __init__(self) -> None:
+        self.told = bytearray()
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
         self._ends_with_close = True
@@ -166,6 +178,10 @@ class _FullParser:
 
     def on_headers_complete(self) -> None:
         self._has_head = self._parser.get_status_code() >= 200
+
+    def on_body(self, data: bytes) -> None:
+        if not 200 <= self._parser.get_status_code() < 300 and self._answer is None:
+            self.told += data[: MOST_TOLD_BYTES - len(self.told)]
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

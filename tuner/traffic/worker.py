@@ -87,6 +87,7 @@ class Worker:
             "client_cpu_s": client.cpu_s,
             "reconnects": client.pool.reconnects,
             "last_loss": client.pool.last_loss,
+            "first_error": client.first_error.decode(errors="replace"),
             "wall_s": time.monotonic() - begun_s,
         }
         self._report(summary, client.columns.as_bytes())

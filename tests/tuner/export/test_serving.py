@@ -1,4 +1,5 @@
 import dataclasses
+import pathlib
 
 import pytest
 import yaml
@@ -76,6 +77,16 @@ def test_the_head_says_where_the_settings_come_from():
     assert text.count("requests/s (5 launches)") == 2
 
 
+def test_the_command_in_the_head_works_from_any_folder():
+    """It names the model as it was given, and the file by where it is, quoted for a shell."""
+    settings = {"target": {"model": "/my models/mlp.onnx"}}
+    own = dataclasses.replace(STUDY, settings=settings, folder="/runs/own")
+    use = "# Use: python -m serving --model '/my models/mlp.onnx' --settings "
+    assert f"{use}/runs/own/best.yaml\n" in text_of(own)
+    out = pathlib.PurePath("/else where")
+    assert f"{use}'/else where/best.yaml'\n" in export.export(own, "serving", out=out)["best.yaml"]
+
+
 def test_without_a_verdict_the_head_says_so():
     """Figures of the search are given as what they are."""
     study = studies.study(trials=12, has_verdict=False)
@@ -116,7 +127,9 @@ def test_an_unknown_target_names_the_nearest():
 def test_a_trial_is_exported_on_request():
     """Its configuration and its figures, whatever the study advises."""
     trial = next(t for t in STUDY.trials if t.measurement and t.configuration != STUDY.best)
-    text = export.export(STUDY, "serving", trial=trial.number)["best.yaml"]
+    ((name, text),) = export.export(STUDY, "serving", trial=trial.number).items()
+    assert name == f"trial-{trial.number}.yaml", "it is not the best"
+    assert f"--settings trial-{trial.number}.yaml" in text
     assert f"# Trial {trial.number}, as it was asked for." in text
     expected = ServingSettings().changed(trial.configuration)
     assert ServingSettings().changed(yaml.safe_load(text)) == expected

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.errors import WrongUse
+from tuner.measurement import comparison
 from tuner.measurement.comparison import compare, ratio_interval
 from tuner.values import Verdict
 
@@ -26,7 +27,7 @@ def test_a_clear_gain_is_better(measured):
     assert found.p99_ratio == pytest.approx(found.ratio)
     assert found.text.startswith(
         "The best configuration is better than the default: mean round trip 4.976 ms against "
-        "9.967 ms of the default, 50.1 % less (95 % interval: "
+        "9.967 ms of the default, 50 % less (95 % interval: "
     )
     assert "3 pairs of fresh launches" in found.text
     assert Verdict.from_json(found.as_json()) == found
@@ -59,6 +60,36 @@ def test_noise_shows_no_difference_and_says_what_could_be_seen(measured):
     assert found.outcome == "no difference shown"
     assert found.text.startswith("No difference shown: median round trip")
     assert "cannot be seen" in found.text
+
+
+def test_an_interval_that_tells_nothing_is_not_written_out(measured):
+    """Two pairs that disagree give an interval of several powers of ten."""
+    found = compare(
+        default=[measured(10.0), measured(12.0)],
+        best=[measured(11.0), measured(5.0)],
+        objective="mean",
+    )
+    assert found.interval.is_vague
+    assert found.text.endswith(
+        "of the default; 2 pairs of fresh launches, as far apart as these, are too few to tell "
+        "(--pairs)."
+    )
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        (0.979, "2.1 % less"),
+        (0.64, "36 % less"),
+        (0.9996, "0.0 % less"),
+        (1.004, "0.4 % more"),
+        (1.9637, "96 % more"),
+        (53.7, "53.7 times as much"),
+    ],
+)
+def test_changes_are_rounded_to_what_they_tell(ratio, said):
+    """Percent up to a few times, then times."""
+    assert comparison._change(ratio) == said
 
 
 def test_equal_measurements_show_no_difference(measured):

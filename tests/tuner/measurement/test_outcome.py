@@ -26,12 +26,15 @@ def test_more_than_one_request_in_a_hundred_makes_a_failed_trial(
         warmup_s=0.0,
         seconds=2.005,
         noise=HostNoise(),
+        why_failed="the first of them: busy",
     )
     assert MOST_ERROR_SHARE == 0.01
     assert outcome.status == status
     assert (measurement is None) == (status == "failed")
     if status == "failed":
-        assert "3 of 200 requests (1.5 %) failed" in outcome.reason
+        assert outcome.reason == (
+            "3 of 200 requests (1.5 %) failed: 3 x status 503; the first of them: busy"
+        )
 
 
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
@@ -40,4 +43,4 @@ def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     assert limit_outcome(measured(10.0), 20.0) == OK
     outcome = limit_outcome(measured(10.0), 19.9)
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
-    assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms"
+    assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"

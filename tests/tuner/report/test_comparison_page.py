@@ -4,7 +4,7 @@ import json
 import pytest
 
 from tests.fakes import studies
-from tuner.report import comparison_page
+from tuner.report import comparison_figures, comparison_page
 from tuner.values import ComparisonRecord
 
 RECORD = studies.comparison()
@@ -96,3 +96,23 @@ def test_few_repeats_are_a_caution():
 def test_a_comparison_survives_its_json():
     """A record read back from JSON equals the one written."""
     assert ComparisonRecord.from_json(json.loads(json.dumps(RECORD.as_json()))) == RECORD
+
+
+def test_trials_are_counted_in_whole_numbers():
+    """A short budget has a tick at each trial, and no two at one label."""
+    drawn = comparison_figures.best_so_far(studies.comparison(repeats=2, trials=3))
+    assert drawn.layout.xaxis.dtick == 1
+
+
+@pytest.mark.parametrize(
+    ("counts", "runs", "said"),
+    [
+        ([3, 5, 9], 3, "5 (3 of 3 runs got there)"),
+        ([3, 5], 3, "5 (2 of 3 runs got there)"),
+        ([3], 2, "1 of 2 runs got there"),
+        ([], 2, "no run got there"),
+    ],
+)
+def test_how_soon_runs_are_good_is_said_in_words(counts, runs, said):
+    """The median where most got there, else how many did."""
+    assert comparison_page._reached(counts, runs) == said

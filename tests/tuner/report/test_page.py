@@ -147,5 +147,27 @@ def test_failures_are_told_by_cause(read_page):
         study, trials=(dataclasses.replace(study.trials[0], outcome=broken), *study.trials[1:])
     )
     text = read_page(page.render(mixed)).text
-    assert "No configuration worked: oom 3, crash 1." in text
+    assert "No configuration worked: oom 3, crash 1; for example trial 1: " in text
     assert broken.reason in text
+    assert "No trial gave a figure, so there is nothing to draw" in text
+    assert not read_page(page.render(mixed)).figures
+
+
+def test_commands_stand_in_blocks_of_code(read_page):
+    """They are to be copied; an unfinished study has none, because it recommends nothing yet."""
+    study = studies.study(seed=3, has_verdict=False)
+    text = page.render(study)
+    for command in (
+        "python -m serving --model resnet --settings /srv/runs/resnet-20/best.yaml",
+        "tune export /srv/runs/resnet-20 --trial ",
+    ):
+        assert f"<pre><code>{command}" in text
+    running = page.render(dataclasses.replace(study, is_finished=False))
+    assert "<pre>" not in running
+    assert "The study is not finished: " in read_page(running).text
+
+
+def test_the_time_of_the_whole_study_is_told(read_page):
+    """Not only of launches that worked."""
+    text = read_page(page.render(dataclasses.replace(STUDY, used_s=222.0))).text
+    assert "51 trials, 3 min 42 s in all." in text

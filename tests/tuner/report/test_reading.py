@@ -3,7 +3,9 @@ import dataclasses
 import pytest
 
 from tests.fakes import studies
+from tuner.budget import Budget
 from tuner.report import reading
+from tuner.values import Outcome
 
 
 def test_the_best_so_far_never_worsens():
@@ -48,3 +50,90 @@ def test_cautions_name_what_went_wrong():
 def test_every_awkward_study_has_a_headline(edge_study):
     """The answer is one sentence, whatever happened."""
     assert reading.headline(edge_study).endswith(".")
+
+
+def same(**changes):
+    """A study whose best is its default."""
+    whole = studies.study(trials=12)
+    return dataclasses.replace(whole, best=whole.default, verdict=None, fresh_starts={}, **changes)
+
+
+def test_a_default_that_is_best_says_of_how_many():
+    """It is another answer where nothing else was launched, or where nothing else worked."""
+    study = same()
+    count = len({trial.configuration for trial in study.trials})
+    assert f"the best of {count} configurations that were launched" in reading.headline(study)
+    alone = dataclasses.replace(study, trials=study.trials[:1])
+    assert reading.headline(alone).startswith("Nothing was searched: only the default")
+    broken = tuple(
+        trial
+        if trial.configuration == study.default
+        else dataclasses.replace(
+            trial, measurement=None, outcome=studies.all_failed().trials[0].outcome
+        )
+        for trial in study.trials
+    )
+    only = dataclasses.replace(study, trials=broken)
+    assert f"the only one of {count} configurations that worked" in reading.headline(only)
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        (same(), "of 12 trials so far the default has the best figure"),
+        (studies.study(has_verdict=False, trials=12), "one has a better figure than the default"),
+        (studies.study(trials=12), "its best is being measured again"),
+        (dataclasses.replace(same(), trials=(), best=None), "nothing was measured yet"),
+        (
+            studies.all_failed(),
+            "of 8 trials so far none worked: oom 8; for example trial 0: replica",
+        ),
+    ],
+)
+def test_an_unfinished_study_has_no_answer(study, said):
+    """Neither a headline nor a recommendation, nor a colour."""
+    running = dataclasses.replace(study, is_finished=False)
+    assert reading.headline(running).startswith("The study is not finished: ")
+    assert said in reading.headline(running)
+    assert reading.advice(running) == ()
+    assert reading.to_try(running) is None
+    assert reading.tone(running) is None
+
+
+def test_a_study_in_which_nothing_worked_gives_its_reasons():
+    """The most frequent cause first, and one trial in its own words."""
+    study = studies.all_failed(trials=4)
+    crash = Outcome(status="failed", cause="crash", reason="replica 0 ended with signal 11")
+    first = dataclasses.replace(study.trials[0], outcome=crash)
+    mixed = dataclasses.replace(study, trials=(first, *study.trials[1:]))
+    assert reading.headline(mixed) == (
+        "No configuration worked: oom 3, crash 1; for example trial 1: "
+        f"{study.trials[1].outcome.reason}."
+    )
+    assert not any("gave no figure" in text for text in reading.cautions(mixed)), "it is said above"
+
+
+def test_notes_for_information_are_no_warnings():
+    """A budget that is used up speaks against nothing."""
+    budget = Budget(trials=12, initial=6, max_time_s=600, load_s=2.5, pairs=10)
+    used_up = budget.stop_reason(12, 0.0, [])
+    checked = "answers checked: 59 of 64 labelled items right (92%)"
+    early = budget.stop_reason(3, 599.0, [3.0])
+    study = dataclasses.replace(studies.study(), notes=(used_up, checked, early, "limits: none"))
+    assert reading.warnings(study)[:2] == (early, "limits: none")
+    assert reading.remarks(study)[:2] == (used_up, checked)
+
+
+def test_limits_that_the_default_has_and_the_server_has_not_are_said():
+    """Else `default` is taken for the server as it comes."""
+    text = reading.meaning_of_default(studies.study())
+    assert "with replica.cpu = 1 and replica.memory_mb = 1024" in text
+    assert reading.meaning_of_default(dataclasses.replace(studies.study(), knobs=())) is None
+
+
+def test_a_luckier_trial_than_the_best_is_found():
+    """The best by all measurements need not have the best one."""
+    study = studies.study(trials=12)
+    assert reading.is_luckier_than_best(study) is None
+    lowest = min(reading.succeeded(study.trials), key=lambda trial: trial.objective)
+    assert reading.is_luckier_than_best(dataclasses.replace(study, best=study.default)) == lowest

@@ -1,3 +1,4 @@
+import dataclasses
 import pathlib
 
 from tests.fakes import studies
@@ -21,6 +22,14 @@ def test_the_summary_has_answer_table_and_files():
     for path in FILES.values():
         assert str(path) in text
     assert any("replica.count" in line and line.endswith("changed") for line in lines)
+
+
+def test_the_command_that_serves_is_named_with_the_model_as_it_was_given():
+    """A model of one's own is known to the server by its path alone."""
+    study = dataclasses.replace(studies.study(), settings={"target": {"model": "/m/mlp.onnx"}})
+    use = "python -m serving --model /m/mlp.onnx --settings runs/resnet-20/best.yaml"
+    assert any(line.endswith(use) for line in terminal.lines(study, FILES))
+    assert not any("serving" in line for line in terminal.lines(study, {}))
 
 
 def test_lines_fit_a_narrow_terminal():

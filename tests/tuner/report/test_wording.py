@@ -85,3 +85,17 @@ def test_wrapped_lines_fit_and_lose_nothing(text, width):
     lines = wording.wrapped(text, width)
     assert all(0 < len(line) <= width for line in lines)
     assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.9, 1.1, "× 0.802 (0.900 to 1.10)"),
+        (0.000389, 1653.0, "× 0.802 (too few pairs to tell)"),
+        (1.2, 9.0, "× 0.802 (1.20 to 9.00)"),
+        (0.3, None, "× 0.802 (from 0.300, no upper end)"),
+    ],
+)
+def test_ratios_with_an_interval_that_tells_nothing_say_so(low, high, text):
+    """One that leaves out 1 tells something, however wide it is."""
+    assert wording.ratio(0.802, Interval(low=low, high=high)) == text

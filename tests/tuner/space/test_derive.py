@@ -72,6 +72,25 @@ def test_memory_stays_within_the_machine_and_the_engine():
     assert values_of(tiny, "replica.memory_mb") == (8,)
 
 
+def test_a_model_of_a_fixed_batch_has_no_batching_to_search():
+    """Its knobs would change nothing; the file says why they are not there, and can be read."""
+    fixed = dataclasses.replace(
+        PROBE, fixed_items=1, peak_memory_mb={1: 40.0}, service_time_s={1: 0.001}
+    )
+    names = {knob.name for knob in derive(fixed).knobs}
+    made = text(fixed)
+
+    assert names == {"replica.count", "replica.cpu", "replica.memory_mb", "replica.threads"}
+    assert "the model fixes the first dimension of its inputs (1)" in " ".join(
+        made.replace("#", " ").split()
+    )
+    assert files.parse(made, file="fixed.yaml").equivalence == (
+        "cpu-over-machine",
+        "cpu-over-threads",
+    )
+    assert "batching.max_size" in {knob.name for knob in derive(PROBE).knobs}
+
+
 def test_a_model_that_does_not_fit_is_refused():
     """Where one replica does not fit there is nothing to search."""
     with pytest.raises(InvalidSpace, match="used 40 MiB in the probe, but the machine has 35"):

@@ -19,7 +19,7 @@ import pytest
 
 from tuner.errors import LoadFailed
 from tuner.traffic import payloads
-from tuner.traffic.generator import Generator
+from tuner.traffic.generator import MOST_TOLD, Generator
 from tuner.traffic.plan import LoadPlan, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -194,6 +194,20 @@ def test_errors_of_the_server_are_answers(generator, serve):
     assert set(result.records.status.tolist()) == {404, 500}
 
 
+def test_what_the_first_error_said_is_kept_on_one_line(generator, serve):
+    """A status alone tells little; a long or binary body stays one short, printable line."""
+    body = b"first\n line \x00 " + b"x" * 1000
+
+    def habit(peer):
+        peer.answer_all(b"HTTP/1.1 400 No\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    result = load(generator, serve(habit))
+    assert result.first_error.startswith("first line ? xxx")
+    assert result.first_error.endswith("x ...")
+    assert len(result.first_error) == MOST_TOLD
+    assert result.why_failed == f"the first of them: {result.first_error}"
+
+
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
@@ -232,6 +246,8 @@ def test_a_lost_request_is_status_zero_and_the_connection_is_replaced(
     assert len(status) == 24
     assert np.count_nonzero(status == 0) == 8
     assert reason in result.last_loss
+    assert reason in result.why_failed
+    assert result.first_error == ""
     assert result.reconnects == 8
 
 

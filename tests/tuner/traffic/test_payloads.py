@@ -54,7 +54,7 @@ specs = st.lists(
 
 @given(inputs=specs, seed=st.integers(0, 2**32), free=st.integers(1, 3))
 def test_synthetic_requests_fit_any_signature(inputs, seed, free):
-    """Names, datatypes and shapes are the model's, the batch is 1, free dimensions are as given."""
+    """Names, datatypes and shapes are the model's, a free batch is 1, free dimensions are as given."""
     signature = Signature(inputs=tuple(inputs), outputs=())
     made = payloads.synthetic(
         signature, 3, np.random.default_rng(seed), model="a model", free_dimension=free
@@ -67,7 +67,10 @@ def test_synthetic_requests_fit_any_signature(inputs, seed, free):
         assert list(item) == [spec.name for spec in inputs]
         for spec in inputs:
             datatype, array = item[spec.name]
-            expected = (1, *(free if length == -1 else length for length in spec.shape[1:]))
+            expected = (
+                max(1, spec.shape[0]),
+                *(free if length == -1 else length for length in spec.shape[1:]),
+            )
             assert (datatype, array.shape) == (spec.datatype, expected)
 
 

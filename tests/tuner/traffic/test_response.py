@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tuner.traffic.response import (
     LONGEST_HEAD_BYTES,
+    MOST_TOLD_BYTES,
     Answer,
     BadResponse,
     Head,
@@ -94,6 +95,30 @@ def test_a_body_may_end_with_the_connection():
     assert reader.feed(b"HTTP/1.1 200 OK\r\nServer: x\r\n\r\nsome") is None
     assert reader.feed(b"thing") is None
     assert reader.end() == Answer(200, keeps_alive=False)
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        (b"HTTP/1.1 400 No\r\nContent-Length: 4\r\n\r\nwhy?surplus", b"why?"),
+        (
+            b"HTTP/1.1 503 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\npe\r\n0\r\n\r\n",
+            b"nope",
+        ),
+        (b"HTTP/1.1 500 No\r\nContent-Length: 600\r\n\r\n" + b"x" * 600, b"x" * MOST_TOLD_BYTES),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b""),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n", b""),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_the_beginning_of_an_errors_body_is_kept(raw, told, size):
+    """It tells why; the body of an answer that is well is only counted."""
+    reader = ResponseReader()
+    answer = None
+    for start in range(0, len(raw), size):
+        answer = answer or reader.feed(raw[start : start + size])
+    assert answer is not None
+    assert reader.told == told
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@
     if (narrow.matches && !plot.classList.contains("wide")) {
       layout.margin = Object.assign({}, layout.margin, { l: 48, r: 8 });
       layout.font = { size: 11 };
+      layout.legend = Object.assign({}, layout.legend, { font: { size: 10 } });
       layout.hoverlabel = { font: { size: 10 } };
     }
     const isPlain = touch.matches || narrow.matches || plot.closest(".slices");

@@ -1,0 +1,83 @@
+"""`tune load` against a server of this process: what it prints, and its exit code."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tuner import cli
+
+EVERY = 20
+"""One request in so many fails at /rare."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    """Answers by path: /rare and /often fail now and then, /never always."""
+
+    protocol_version = "HTTP/1.1"
+    turn = 0
+
+    def do_GET(self) -> None:
+        """One answer."""
+        Handler.turn += 1
+        often = {"/rare": 500, "/often": EVERY, "/never": 1}[self.path]
+        is_bad = Handler.turn % often == 0
+        body = b'{"error":\n "expected 1 item"}' if is_bad else b"ok"
+        self.send_response(400 if is_bad else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_arguments: object) -> None:
+        """Nothing on standard error."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def load(url: str, *more: str) -> int:
+    return cli.main(
+        ["load", url, "--concurrency", "1", "--requests", "600", "--warmup", "0", *more]
+    )
+
+
+def test_few_errors_are_said_with_their_statuses(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under one request in a hundred the figures stand, and what failed is told with its reason."""
+    assert load(f"{url}/rare") == 0
+    out = capsys.readouterr().out
+    assert "1 of 600 requests failed (0.2 %): 1 x status 400" in out
+    assert 'the first of them: {"error": "expected 1 item"}' in out
+
+
+def test_more_errors_than_a_study_takes_are_exit_code_one(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The figures are printed all the same, with the reason to doubt them."""
+    assert load(f"{url}/often", "--json") == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["exit_code"] == 1
+    assert data["errors"] == 600 // EVERY
+    assert any("30 x status 400; the first of them:" in note for note in data["notes"])
+    assert any("more than 1.0 % of the requests failed" in note for note in data["notes"])
+
+
+def test_nothing_but_errors_says_what_the_server_said(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No figure, exit code 1, and the body of the first answer."""
+    assert load(f"{url}/never") == 1
+    assert 'status 400; the first of them: {"error": "expected 1 item"}' in capsys.readouterr().err

@@ -1,0 +1,42 @@
+"""What readers are told before the first launch."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from serving.values import Signature, TensorSpec
+from tests.fakes import benches
+from tuner.bench import Served
+from tuner.preparation import notes_of
+from tuner.traffic import payloads
+
+FREE = Served(
+    model="toy",
+    version="1",
+    kind="onnx",
+    signature=Signature(
+        inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 64)),), outputs=()
+    ),
+    limits="enforced",
+)
+FIXED = dataclasses.replace(
+    FREE,
+    signature=Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(1, 64)),), outputs=()),
+)
+RAW = payloads.raw([b"x"], path="/x", method="POST", headers={}, description="one")
+
+
+def test_batching_knobs_of_a_model_with_a_fixed_batch_are_noted_once() -> None:
+    """A user's own space may hold them; they change nothing, and only those that are there."""
+    (note,) = notes_of(benches.arena(), RAW, FIXED)
+    assert "the model fixes the first dimension of its inputs (1)" in note
+    assert note.endswith("batching.max_size change nothing")
+    assert list(notes_of(benches.arena(), RAW, FREE)) == []
+
+
+def test_limits_that_are_not_enforced_are_noted() -> None:
+    """With the engine's own reason."""
+    served = dataclasses.replace(FREE, limits="not enforced: no control groups")
+    assert list(notes_of(benches.arena(), RAW, served)) == [
+        "limits: not enforced: no control groups"
+    ]
