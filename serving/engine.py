@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from serving.catalogue import Catalogue, Entry
+from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import InvalidRequest, NotReady, ServingError
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
@@ -213,6 +213,13 @@ class Engine:
             UnknownModel: no such name.
         """
         return tuple(self._catalogue.entry(name).versions)
+
+    def resolve_label(self, name: str, label: str) -> str | None:
+        """The version that a label of a model means; None: the model or the label is unknown."""
+        entry = self._catalogue.entries.get(name)
+        if entry is None:
+            return None
+        return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
         """State of every version that is known, and why, where it failed."""
