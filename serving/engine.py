@@ -305,9 +305,24 @@ class Engine:
         async with self._changing:
             served = self._catalogue.remove(name, version)
             self._resolved.clear()
-            if not await served.drained(within_s):
-                log.warning("not drained in time", extra={"model": name, "version": version})
-            await served.close()
+            await self._ended(served, within_s)
+
+    async def retire_model(self, name: str, *, within_s: float) -> None:
+        """Take all versions of a model out of service, as `retire` does with one.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        async with self._changing:
+            all_served = self._catalogue.remove_all(name)
+            self._resolved.clear()
+            await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
+
+    async def _ended(self, served: Served, within_s: float) -> None:
+        if not await served.drained(within_s):
+            name, version = served.id
+            log.warning("not drained in time", extra={"model": name, "version": version})
+        await served.close()
 
     def set_version(self, name: str, version: str) -> None:
         """Let requests that name no version get this one, from the next one on.

@@ -24,15 +24,22 @@ from typing import Protocol
 
 from aiohttp import web
 
+from serving import zoo
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.homes import Homes
+from serving.hub import Hub
 from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
-from serving.protocol.http import Listener
+from serving.protocol.grpc_tfs import routes as grpc_tfs
+from serving.protocol.grpc_tfs.routes import TfsGrpcRoutes
+from serving.protocol.http import Listener, Routes
+from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
+from serving.protocol.tfs_routes import TfsRoutes
+from serving.protocol.triton_routes import TritonRoutes
 from serving.repository import Repository
 from serving.settings import ServingSettings
 from serving.values import ModelCard
@@ -182,11 +189,25 @@ class Server:
         grpc: socket.socket | None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        ports = self._query_ports(engine, query, grpc)
-        listeners = [listener for listener, _ in ports]
+        listeners: list[QueryListener] = []
         exposition = Exposition(
             lambda: engine.metrics(sum([len(listener.connections) for listener in listeners]))
         )
+        hub = Hub(
+            engine,
+            repository,
+            cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
+            is_controlled=self._settings.server.model_control == "explicit",
+        )
+        triton = TritonRoutes(hub)
+        calls = GrpcRoutes(
+            engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
+        )
+        routes = PortRoutes(
+            oip=OipRoutes(engine, triton), tfs=TfsRoutes(engine, metrics=exposition.text)
+        )
+        ports = self._query_ports(routes, query, calls, grpc)
+        listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
         )
@@ -215,28 +236,33 @@ class Server:
                 server.close()
             for listener in listeners:
                 listener.close()
+            await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
 
     def _query_ports(
-        self, engine: Engine, query: socket.socket, grpc: socket.socket | None
+        self,
+        routes: Routes,
+        query: socket.socket,
+        calls: GrpcRoutes,
+        grpc: socket.socket | None,
     ) -> list[tuple[QueryListener, socket.socket]]:
         """The listeners of queries, each with its socket."""
         max_body_bytes = self._settings.server.max_body_bytes
         rest = Listener(
-            OipRoutes(engine),
+            routes,
             max_body_bytes=max_body_bytes,
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
         )
         ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
-            calls = GrpcListener(
-                GrpcRoutes(engine),
+            grpc_listener = GrpcListener(
+                calls,
                 max_body_bytes=max_body_bytes,
                 idle_s=_IDLE_S,
                 request_s=_REQUEST_S,
             )
-            ports.append((calls, grpc))
+            ports.append((grpc_listener, grpc))
         return ports
 
     async def _drained(self, engine: Engine, listeners: Sequence[QueryListener]) -> None:

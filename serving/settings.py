@@ -173,6 +173,12 @@ class ServerSettings:
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    model_control: Literal["none", "explicit"] = _knob("none", live=False)
+    """Whether clients of the query port and of the gRPC port may load and unload models.
+
+    `none`: they may not. `explicit`: they may, through Triton's repository calls, by name.
+    Default none: who may ask a model is not who may take it away.
+    """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
 

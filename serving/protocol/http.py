@@ -218,7 +218,7 @@ class Connection(asyncio.Protocol):
         self._connection_field = head.connection_field
         self._without_body = head.method == "HEAD"
         try:
-            outcome = self._listener.routes.handle(head, body, self)
+            outcome = (head.handle or self._listener.routes.handle)(head, body, self)
         except ServingError as error:
             outcome = error_response(error)
         except Exception:

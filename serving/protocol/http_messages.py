@@ -6,6 +6,7 @@ In: facts of a head that was read. Out: bytes of a response. Pure; knows neither
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from serving.errors import ServingError
@@ -16,14 +17,20 @@ JSON_TYPE = b"Content-Type: application/json\r\n"
 
 REASONS = {
     200: "OK",
+    204: "No Content",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    409: "Conflict",
     413: "Content Too Large",
+    415: "Unsupported Media Type",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
@@ -36,6 +43,7 @@ class Head:
         "connection_field",
         "content_encoding",
         "content_length",
+        "handle",
         "inference_header_bytes",
         "keep_alive",
         "meaning",
@@ -64,6 +72,8 @@ class Head:
         """What the answer says of the connection: nothing, where HTTP/1.1 implies it."""
         self.meaning: Any = None
         """Room for the routes to keep what the head means to them."""
+        self.handle: Callable[..., Any] | None = None
+        """What takes requests with this head, where the port's routes have decided it once for all."""
 
 
 class Response(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
-from serving.protocol import oip
+from serving.protocol import oip, triton_extensions
 from serving.protocol.http import Connection, Exchange
 from serving.protocol.http_messages import (
     JSON_TYPE,
@@ -24,6 +24,7 @@ from serving.protocol.http_messages import (
 )
 from serving.protocol.inference import Inference, Target
 from serving.protocol.oip_answers import Answers, Form, Wanted
+from serving.protocol.triton_routes import TritonRoutes
 from serving.waiter import Ticket
 
 _CODEC = "open inference"
@@ -86,13 +87,25 @@ class _InFlight:
 class OipRoutes:
     """Open Inference Protocol v2 over one engine."""
 
-    def __init__(self, engine: Inference) -> None:
+    def __init__(self, engine: Inference, triton: TritonRoutes | None = None) -> None:
+        """Keep what is given.
+
+        Args:
+            engine: what serves the models.
+            triton: Triton's extensions, where they are offered.
+        """
         self._engine = engine
+        self._triton = triton
+        self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
 
     def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
-        if asked is None:
+        if asked is None:  # the first request with this head
+            if self._triton is not None:
+                answered = self._triton.handle(head, body, connection)
+                if answered is not None:
+                    return answered
             found = _asked(head.method, head.path)
             if isinstance(found, Response):
                 return found
@@ -135,7 +148,7 @@ class OipRoutes:
                 data = {
                     "name": "luthier",
                     "version": __version__,
-                    "extensions": list(oip.EXTENSIONS),
+                    "extensions": self._extensions,
                 }
                 return json_response(200, data)
             case "model ready":

@@ -325,3 +325,22 @@ def test_a_taken_port_is_one_clear_line():
     assert done.returncode == 1
     assert f"port {port}" in done.stderr
     assert "--port" in done.stderr
+
+
+def test_every_protocol_on_the_query_port():
+    """Open Inference, its extensions and TensorFlow Serving answer beside one another."""
+    with server("--model", "echo", "--set", "server.model_control=explicit") as running:
+        tensor = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}
+        status, answer = running.json("POST", "/v2/models/echo/infer", {"inputs": [tensor]})
+        assert (status, answer["outputs"][0]["data"]) == (200, [7])
+        asked = running.json("POST", "/v1/models/echo:predict", {"instances": [[7], [8]]})
+        assert asked == (200, {"predictions": [[7], [8]]})
+        (found,) = running.json("GET", "/v2/models/echo/stats")[1]["model_stats"]
+        assert (found["inference_count"], found["inference_stats"]["success"]["count"]) == (3, 2)
+        page = running.request("GET", "/monitoring/prometheus/metrics")[1]
+        assert b'model="echo"' in page
+        assert running.request("POST", "/v2/repository/models/linear/load")[0] == 200
+        assert running.json("GET", "/v2/models/linear")[0] == 200
+        assert running.request("POST", "/v2/repository/models/echo/unload")[0] == 200
+        assert running.json("GET", "/v1/models/echo")[0] == 404
+        assert running.json("GET", "/elsewhere")[0] == 404

@@ -12,12 +12,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from serving.errors import BodyTooLarge, DeadlineExceeded, ServingError
 from serving.protocol.grpc_oip import calls
 from serving.protocol.grpc_oip.calls import Call, Code, Refused
-from serving.protocol.grpc_oip.routes import Exchange, Reply
+from serving.protocol.grpc_oip.routes import Exchange, Routes
 from serving.protocol.http2.session import Gone, Request, Session
 from serving.values import Buffer
 
@@ -25,14 +25,6 @@ log = logging.getLogger(__name__)
 
 _JOINED_BYTES = 64 * 1024
 """Up to here one copy costs less than many small pieces."""
-
-
-class Routes(Protocol):
-    """What stands behind the listener."""
-
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
-        """See `serving.protocol.grpc_oip.routes.GrpcRoutes.handle`."""
-        ...
 
 
 class Listener:

@@ -62,7 +62,7 @@ class Query(NamedTuple):
     """Wanted by name; empty: all."""
 
 
-def predict_request(data: bytes) -> Request:
+def predict_request(data: Buffer) -> Request:
     """A PredictRequest."""
     spec, inputs, wanted = Spec(), {}, []
     for number, kind, _, content in fields.read(memoryview(data)):
@@ -78,7 +78,7 @@ def predict_request(data: bytes) -> Request:
     return Request(spec, inputs, tuple(wanted), ())
 
 
-def example_request(data: bytes) -> Request:
+def example_request(data: Buffer) -> Request:
     """A ClassificationRequest or a RegressionRequest."""
     spec, examples = Spec(), list[Example]()
     for number, kind, _, content in fields.read(memoryview(data)):
@@ -91,7 +91,7 @@ def example_request(data: bytes) -> Request:
     return Request(spec, {}, (), examples)
 
 
-def spec_request(data: bytes) -> Request:
+def spec_request(data: Buffer) -> Request:
     """A GetModelMetadataRequest or a GetModelStatusRequest."""
     spec, wanted = Spec(), []
     for number, kind, _, content in fields.read(memoryview(data)):

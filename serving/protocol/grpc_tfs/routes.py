@@ -111,7 +111,7 @@ class TfsGrpcRoutes:
     def __init__(self, engine: Inference) -> None:
         self._engine = engine
 
-    def handle(self, call: Call, data: bytes, reply: Reply) -> InFlight | bytes:
+    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight | bytes:
         """Answer at once, or return what will call `reply` later.
 
         Raises:
@@ -128,7 +128,7 @@ class TfsGrpcRoutes:
         raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
     def _infer(
-        self, method: tfs.Method, data: bytes, timeout_s: float | None, reply: Reply
+        self, method: tfs.Method, data: Buffer, timeout_s: float | None, reply: Reply
     ) -> InFlight:
         started_s = time.monotonic()
         try:
