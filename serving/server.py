@@ -24,13 +24,16 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import zoo
+from serving import credentials, zoo
+from serving.credentials import Tls
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.homes import Homes
 from serving.hub import Hub
 from serving.metrics.exposition import Exposition
+from serving.protocol.access import Access, Token
 from serving.protocol.admin import AdminRoutes
+from serving.protocol.gate import Gate
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
 from serving.protocol.grpc_tfs import routes as grpc_tfs
@@ -122,6 +125,8 @@ class Server:
         self._settings = settings
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._token: Token | None = None
+        self._tls: Tls | None = None
 
     def stop(self) -> None:
         """Drain and end; called again: end now."""
@@ -136,6 +141,8 @@ class Server:
             ServingError: it could not start.
         """
         settings = self._settings.server
+        self._token = credentials.token(settings, os.environ)
+        self._tls = credentials.tls(settings)
         with contextlib.ExitStack() as sockets, self._signals():
             query = sockets.enter_context(
                 contextlib.closing(bind(settings.host, settings.port, "port"))
@@ -203,10 +210,12 @@ class Server:
         calls = GrpcRoutes(
             engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
         )
-        routes = PortRoutes(
-            oip=OipRoutes(engine, triton), tfs=TfsRoutes(engine, metrics=exposition.text)
+        gate = self._gate(
+            PortRoutes(
+                oip=OipRoutes(engine, triton), tfs=TfsRoutes(engine, metrics=exposition.text)
+            )
         )
-        ports = self._query_ports(routes, query, calls, grpc)
+        ports = self._query_ports(gate, query, calls, grpc)
         listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
@@ -214,7 +223,12 @@ class Server:
         await runner.setup()
         await web.SockSite(runner, admin).start()
         servers = [
-            await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
+            await loop.create_server(
+                listener.protocol,
+                sock=sock,
+                backlog=_BACKLOG,
+                ssl=self._tls and self._tls.context("http/1.1" if sock is query else "h2"),
+            )
             for listener, sock in ports
         ]
         chores = [asyncio.create_task(_sweep(listeners), name="sweep connections")]
@@ -236,8 +250,20 @@ class Server:
                 server.close()
             for listener in listeners:
                 listener.close()
+            gate.close()
             await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
+
+    def _gate(self, routes: Routes) -> Gate:
+        """What stands before the protocols of the query port."""
+        settings = self._settings.server
+        origins = [origin.strip() for origin in (settings.cors or "").split(",")]
+        return Gate(
+            routes,
+            Access(token=self._token, origins=[origin for origin in origins if origin]),
+            max_body_bytes=settings.max_body_bytes,
+            gzip_min_bytes=settings.gzip_min_bytes,
+        )
 
     def _query_ports(
         self,
@@ -261,6 +287,7 @@ class Server:
                 max_body_bytes=max_body_bytes,
                 idle_s=_IDLE_S,
                 request_s=_REQUEST_S,
+                token=self._token,
             )
             ports.append((grpc_listener, grpc))
         return ports

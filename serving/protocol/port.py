@@ -10,14 +10,14 @@ on kept-alive connections repeat their heads, and `Head.handle` remembers who ta
 
 from __future__ import annotations
 
-from serving.protocol.http import Connection, Exchange, Routes
+from serving.protocol.http import Channel, Exchange, Routes
 from serving.protocol.http_messages import Head, Response, json_response
 
 
 class _Nothing:
     """Answers what no protocol knows."""
 
-    def handle(self, head: Head, _body: bytes, _connection: Connection) -> Response:
+    def handle(self, head: Head, _body: bytes, _connection: Channel) -> Response:
         """404."""
         path = head.path.partition("?")[0]
         text = f"no route {path!r}; routes begin with /v2 (Open Inference) or /v1/models (TensorFlow Serving)"
@@ -38,7 +38,7 @@ class PortRoutes:
         self._of_first = {"v2": oip, "v1": tfs, "monitoring": tfs}
         self._otherwise = otherwise or _Nothing()
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         first = head.path.partition("?")[0].split("/", 2)[1:2]
         routes = self._of_first.get("".join(first).lower(), self._otherwise)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol import oip, triton_extensions
-from serving.protocol.http import Connection, Exchange
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import (
     JSON_TYPE,
     Head,
@@ -55,7 +55,7 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         answers: Answers,
         wanted: Wanted,
         started_s: float,
@@ -98,7 +98,7 @@ class OipRoutes:
         self._triton = triton
         self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
         if asked is None:  # the first request with this head
@@ -114,7 +114,7 @@ class OipRoutes:
             return self._infer(asked, head, body, connection)
         return self._ask(asked)
 
-    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Connection) -> Exchange:
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
         started_s = time.monotonic()
         try:
             target = self._engine.resolve(asked.name, asked.version)
@@ -125,7 +125,7 @@ class OipRoutes:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send the body as it is"
+                    f"send gzip, deflate, or the body as it is"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)

@@ -19,7 +19,7 @@ from typing import cast
 
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs
-from serving.protocol.http import Connection, Exchange
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, error_response, json_response
 from serving.protocol.inference import Inference, Target
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
@@ -74,7 +74,7 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         codec: tfs.Codec,
         form: tfs.Form,
         started_s: float,
@@ -113,7 +113,7 @@ class TfsRoutes:
         self._engine = engine
         self._metrics = metrics
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
         if asked is None:
@@ -128,7 +128,7 @@ class TfsRoutes:
             return Response(200, _METRICS_TYPE, self._metrics())
         return self._ask(asked)
 
-    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Connection) -> Exchange:
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
         started_s = time.monotonic()
         try:
             target = self._resolved(asked, body)
@@ -139,7 +139,7 @@ class TfsRoutes:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send the body as it is"
+                    f"send gzip, deflate, or the body as it is"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = _query(codec, asked, body)
