@@ -51,7 +51,7 @@ from serving.scheduling.seam import (
 )
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
-from serving.waiter import Waiter, answer
+from serving.waiter import Batch, Waiter, answer
 
 log = logging.getLogger(__name__)
 
@@ -197,6 +197,8 @@ class Dispatcher:
         self._jobs: dict[int, _Job] = {}
         self._workers: dict[int, _Worker] = {}
         self._last_id = 0
+        self.answering: Batch | None = None
+        """The batch whose requests are being answered."""
         self._pumping = False
 
     # Requests
@@ -421,6 +423,7 @@ class Dispatcher:
             return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
+        self.answering = Batch(sent_s, times)
         jobs = self._jobs
         items = parts = 0
         waited_s = 0.0

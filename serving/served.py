@@ -23,7 +23,7 @@ from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, Signature
-from serving.waiter import Ticket, Waiter
+from serving.waiter import Batch, Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
@@ -70,6 +70,10 @@ class _Sent:
     def cancel(self) -> None:
         """Nobody waits for it any more."""
         self._dispatcher.cancel(self._id)
+
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return self._dispatcher.answering
 
 
 class Served:

@@ -263,6 +263,7 @@ class Server:
             Access(token=self._token, origins=[origin for origin in origins if origin]),
             max_body_bytes=settings.max_body_bytes,
             gzip_min_bytes=settings.gzip_min_bytes,
+            is_timed=settings.timing == "header",
         )
 
     def _query_ports(

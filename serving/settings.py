@@ -196,6 +196,11 @@ class ServerSettings:
 
     Null: never. Default 64 KiB: shorter ones are sent sooner than compressed.
     """
+    timing: Literal["none", "header"] = _knob("none", live=False)
+    """Whether answers of the query port say in a field `Server-Timing` how long their stages took.
+
+    Default none: strangers learn from it what others do to the server.
+    """
     model_control: Literal["none", "explicit"] = _knob("none", live=False)
     """Whether clients of the query port and of the gRPC port may load and unload models.
 

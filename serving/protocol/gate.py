@@ -1,8 +1,9 @@
-"""What stands before the protocols of the query port: access, and compressed bodies.
+"""What stands before the protocols of the query port: access, compressed bodies, timing.
 
-In: a request; out: a refusal, or what the protocols' routes say. What is found out about a head is found out
-once: a head that is let in and needs nothing more is handed to its routes from then on, past this file.
-Bodies are compressed and decompressed in threads, outside the interpreter's lock.
+In: a request; out: a refusal, or what the protocols' routes say, with how long it took where that is
+wanted. What is found out about a head is found out once: a head that is let in and needs nothing more is
+handed to its routes from then on, past this file. Bodies are compressed and decompressed in threads,
+outside the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import concurrent.futures
 import logging
 import re
+import time
 from collections.abc import Callable
 
 from serving.errors import ServingError
@@ -26,6 +28,7 @@ from serving.protocol.http_messages import (
     json_response,
 )
 from serving.values import Buffer
+from serving.waiter import Timed
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +39,13 @@ class Gate:
     """Stands before the routes of a port."""
 
     def __init__(
-        self, routes: Routes, access: Access, *, max_body_bytes: int, gzip_min_bytes: int | None
+        self,
+        routes: Routes,
+        access: Access,
+        *,
+        max_body_bytes: int,
+        gzip_min_bytes: int | None,
+        is_timed: bool = False,
     ) -> None:
         """Nothing is started yet.
 
@@ -45,11 +54,13 @@ class Gate:
             access: who may ask.
             max_body_bytes: the longest that a compressed body may become.
             gzip_min_bytes: answers from this length on are compressed where the client asks for it; None: none.
+            is_timed: whether answers say how long their stages took.
         """
         self._routes = routes
         self._access = access
         self.max_body_bytes = max_body_bytes
         self.gzip_min_bytes = gzip_min_bytes
+        self.is_timed = is_timed
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
@@ -63,7 +74,7 @@ class Gate:
             head.others.get(b"accept-encoding", b"")
         )
         head.handle = self._routes.handle
-        if decodes or encodes:
+        if decodes or encodes or self.is_timed:
             encoding = head.content_encoding if decodes else None
             inner = head.copied(content_encoding="" if decodes else head.content_encoding)
             inner.handle = self._routes.handle
@@ -99,13 +110,14 @@ class _Coder:
 class _Coded:
     """One request: the connection of the protocol's exchange, and the exchange of the connection."""
 
-    __slots__ = ("_coder", "_connection", "_inner", "_is_gone")
+    __slots__ = ("_coder", "_connection", "_inner", "_is_gone", "_started_s")
 
     def __init__(self, coder: _Coder, connection: Channel) -> None:
         self._coder = coder
         self._connection = connection
         self._inner: Exchange | None = None
         self._is_gone = False
+        self._started_s = 0.0
 
     def begin(self, body: bytes) -> Exchange | Response:
         coder = self._coder
@@ -117,12 +129,13 @@ class _Coded:
         return self
 
     def _handled(self, body: bytes) -> Exchange | Response:
+        self._started_s = time.monotonic()
         head = self._coder.head
         assert head.handle is not None
         outcome: Exchange | Response = head.handle(head, body, self)
         if isinstance(outcome, Response):
             if not self._is_long(len(outcome.body)):
-                return outcome
+                return outcome._replace(fields=outcome.fields + self._timing())
             self.respond(outcome)
         else:
             self._inner = outcome
@@ -145,10 +158,11 @@ class _Coded:
 
     def respond(self, response: Response) -> None:
         """See `Channel`."""
-        self._inner = None
         status, fields, body = response
         if not self._is_long(len(body)):
-            self._connection.respond(response)
+            fields += self._timing()
+            self._inner = None
+            self._connection.respond(Response(status, fields, body))
             return
         reason = REASONS.get(status, "Unknown").encode()
         self.respond_with(
@@ -157,6 +171,9 @@ class _Coded:
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
         """See `Channel`."""
+        timing = self._timing()
+        if timing:
+            head = head.replace(b"\r\n", b"\r\n" + timing, 1)
         self._inner = None
         start = head.index(b"\r\n\r\n") + 4
         if not self._is_long(len(head) - start + len(body)):
@@ -165,6 +182,24 @@ class _Coded:
         fields = head[:start]
         work = self._coder.gate.work(compression.compressed, b"".join((head[start:], body)))
         work.add_done_callback(lambda done: self._encoded(fields, done))
+
+    def _timing(self) -> bytes:
+        """The field Server-Timing, in milliseconds; without the stages where there was no batch."""
+        if not self._coder.gate.is_timed:
+            return b""
+        stages = {"total": time.monotonic() - self._started_s}
+        inner: object = self._inner
+        batch = inner.batch() if isinstance(inner, Timed) else None
+        if batch is not None:
+            times = batch.times
+            stages |= {
+                "queue": batch.sent_s - self._started_s + times.queue_s,
+                "input": times.input_s,
+                "exec": times.exec_s,
+                "output": times.output_s,
+            }
+        text = ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in stages.items())
+        return b"Server-Timing: %b\r\n" % text.encode()
 
     def _is_long(self, body_bytes: int) -> bool:
         least = self._coder.gate.gzip_min_bytes

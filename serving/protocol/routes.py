@@ -25,7 +25,7 @@ from serving.protocol.http_messages import (
 from serving.protocol.inference import Inference, Target
 from serving.protocol.oip_answers import Answers, Form, Wanted
 from serving.protocol.triton_routes import TritonRoutes
-from serving.waiter import Ticket
+from serving.waiter import Batch, Ticket, Timed
 
 _CODEC = "open inference"
 """Where a model version keeps this protocol's codec."""
@@ -82,6 +82,9 @@ class _InFlight:
     def cancel(self) -> None:
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
+
+    def batch(self) -> Batch | None:
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
 class OipRoutes:

@@ -23,7 +23,7 @@ from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, error_response, json_response
 from serving.protocol.inference import Inference, Target
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
-from serving.waiter import Ticket
+from serving.waiter import Batch, Ticket, Timed
 
 _MODEL = r"(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(
@@ -98,6 +98,9 @@ class _InFlight:
     def cancel(self) -> None:
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
+
+    def batch(self) -> Batch | None:
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
 class TfsRoutes:

@@ -102,10 +102,10 @@ class FakeReplica:
             return
         if home.hold.is_set():
             home.release.wait(10)
+        started_ns = time.monotonic_ns()
         if home.exec_s:
             time.sleep(home.exec_s)
-        now_ns = time.monotonic_ns()
-        times = wire.ReplicaTimes(now_ns, 0, int(home.exec_s * 1e9), 0)
+        times = wire.ReplicaTimes(started_ns, 0, int(home.exec_s * 1e9), 0)
         frames = [home.answer(self.model, frame) for *_, frame in message.entries]
         entries = [(len(frame), home.entry_status) for frame in frames]
         head = wire.result_head(message.action_id, 0, times, entries)

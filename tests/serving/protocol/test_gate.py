@@ -28,14 +28,20 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @contextlib.contextmanager
-def gated(access=None, home=None, gzip_min_bytes=1000):
-    with gateway({"server.max_body_bytes": LIMIT}, home) as running:
+def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, is_timed=False):
+    with gateway({"server.max_body_bytes": LIMIT} | (values or {}), home) as running:
         routes = PortRoutes(
             oip=OipRoutes(running.engine),
             tfs=TfsRoutes(running.engine, metrics=lambda: b"a_metric 1\n" * 1000),
             otherwise=Faulty(),
         )
-        gate = Gate(routes, access or Access(), max_body_bytes=LIMIT, gzip_min_bytes=gzip_min_bytes)
+        gate = Gate(
+            routes,
+            access or Access(),
+            max_body_bytes=LIMIT,
+            gzip_min_bytes=gzip_min_bytes,
+            is_timed=is_timed,
+        )
         running.listener.routes = gate
         yield running
         running.do(gate.close)
@@ -233,3 +239,40 @@ def test_heads_with_a_trace_are_not_remembered(running):
         trace = TRACE.replace("b7ad", f"000{number}")
         running.request("POST", INFER, body(), {"traceparent": trace})
     assert len(running.listener.heads) == before
+
+
+def timing(head):
+    """Stages of a field Server-Timing, in seconds."""
+    pairs = [part.split(";dur=") for part in head["Server-Timing"].split(", ")]
+    return {name: float(text) / 1e3 for name, text in pairs}
+
+
+@pytest.mark.parametrize("capacity_mb", [0, 1])
+def test_timing(capacity_mb):
+    """Stages and their total, for every protocol and every form of answer; a kept answer has no stages."""
+    home = FakeHome()
+    home.exec_s = 0.02
+    values = {"cache.capacity_mb": capacity_mb, "batching.timeout_us": 10_000}
+    with gated(home=home, values=values, is_timed=True) as running:
+        gzipped = {"Accept-Encoding": "gzip"}
+        rows = b'{"instances": [[9]]}'
+        for path, data, headers in (
+            (INFER, body(), {}),
+            (INFER, body(5000), gzipped),
+            ("/v1/models/echo:predict", rows, {}),
+        ):
+            status, head, _ = running.request("POST", path, data, headers)
+            assert status == 200
+            found = timing(head)
+            assert list(found) == ["total", "queue", "input", "exec", "output"]
+            assert found["exec"] == pytest.approx(0.02)
+            assert found["queue"] >= 0.009
+            assert found["queue"] + found["exec"] <= found["total"] < 5
+        status, head, _ = running.request("POST", INFER, body())
+        assert ("exec" in timing(head)) is (capacity_mb == 0)
+        assert list(timing(running.request("GET", "/v2")[1])) == ["total"]
+
+
+def test_no_timing_unless_it_is_wanted(running):
+    """What others do to the server is nobody's business."""
+    assert "Server-Timing" not in running.request("POST", INFER, body())[1]
