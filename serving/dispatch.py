@@ -441,6 +441,7 @@ class Dispatcher:
                 answer(job.waiter, frame)
             else:
                 self._join(id_, job, start, stop, frame)
+        self.answering = None
         self._on_batch(BatchDone(worker, items, times, parts, waited_s))
 
     def _join(self, id_: int, job: _Job, start: int, stop: int, frame: memoryview) -> None:

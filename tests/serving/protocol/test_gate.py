@@ -273,6 +273,18 @@ def test_timing(capacity_mb):
         assert list(timing(running.request("GET", "/v2")[1])) == ["total"]
 
 
+def test_timing_of_a_refusal():
+    """What was in no batch has no stages, whatever was answered before it."""
+    home = FakeHome()
+    with gated(home=home, values={"scheduling.default_deadline_s": 0.05}, is_timed=True) as running:
+        assert running.request("POST", INFER, body())[0] == 200
+        home.hold.set()
+        status, head, _ = running.request("POST", INFER, body())
+        home.release.set()
+        assert status == 504
+        assert list(timing(head)) == ["total"]
+
+
 def test_no_timing_unless_it_is_wanted(running):
     """What others do to the server is nobody's business."""
     assert "Server-Timing" not in running.request("POST", INFER, body())[1]
