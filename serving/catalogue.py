@@ -164,6 +164,16 @@ class Catalogue(Generic[Version]):
             del self.entries[name]
         return what
 
+    def remove_all(self, name: str) -> tuple[Version, ...]:
+        """Take a model out with all its versions. Returns what was registered.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        entry = self.entry(name)
+        del self.entries[name]
+        return tuple(entry.versions.values())
+
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Let a label mean a version; None takes the label away.
 

@@ -20,7 +20,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from serving.alarm import Alarm
 from serving.errors import (
@@ -51,7 +51,7 @@ from serving.scheduling.seam import (
 )
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
-from serving.waiter import Waiter, answer
+from serving.waiter import Batch, Waiter, answer
 
 log = logging.getLogger(__name__)
 
@@ -91,13 +91,26 @@ class Request(Protocol):
 class _Job:
     """One request on its way, and who waits for the answer."""
 
-    __slots__ = ("answers", "request", "waiter")
+    __slots__ = ("answers", "arrived_s", "request", "waiter")
 
-    def __init__(self, request: Request, waiter: Waiter) -> None:
+    def __init__(self, request: Request, waiter: Waiter, arrived_s: float) -> None:
         self.request = request
         self.waiter = waiter
+        self.arrived_s = arrived_s
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
+
+
+class BatchDone(NamedTuple):
+    """What is known of a batch that came back."""
+
+    worker: int
+    items: int
+    times: StageTimes
+    parts: int
+    """Requests in it, whole or in part, whose clients still wait."""
+    waited_s: float
+    """Of these together, from their arrival until the batch was sent."""
 
 
 class Connection(asyncio.Protocol):
@@ -172,7 +185,7 @@ class Dispatcher:
         scheduler: Scheduler,
         card: ModelCard,
         *,
-        on_batch: Callable[[int, int, StageTimes], None],
+        on_batch: Callable[[BatchDone], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
@@ -184,6 +197,8 @@ class Dispatcher:
         self._jobs: dict[int, _Job] = {}
         self._workers: dict[int, _Worker] = {}
         self._last_id = 0
+        self.answering: Batch | None = None
+        """The batch whose requests are being answered."""
         self._pumping = False
 
     # Requests
@@ -203,7 +218,7 @@ class Dispatcher:
     ) -> int:
         """Take a request; its waiter will be called once, not before this returns."""
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = _Job(request, waiter)
+        self._jobs[id_] = _Job(request, waiter, now_s)
         self._scheduler.on(Submitted(id_, model, request.items, deadline_s), now_s)
         if not self._pumping:
             self._pumping = True
@@ -408,12 +423,17 @@ class Dispatcher:
             return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
-        self._on_batch(worker, sum([part.stop - part.start for part in action.parts]), times)
+        self.answering = Batch(sent_s, times)
         jobs = self._jobs
+        items = parts = 0
+        waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
+            items += stop - start
             job = jobs.get(id_)
             if job is None:
                 continue
+            parts += 1
+            waited_s += sent_s - job.arrived_s
             if status:
                 self._fail(id_, status, frame)
             elif stop - start == job.request.items:
@@ -421,6 +441,8 @@ class Dispatcher:
                 answer(job.waiter, frame)
             else:
                 self._join(id_, job, start, stop, frame)
+        self.answering = None
+        self._on_batch(BatchDone(worker, items, times, parts, waited_s))
 
     def _join(self, id_: int, job: _Job, start: int, stop: int, frame: memoryview) -> None:
         if job.answers is None:

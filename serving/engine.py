@@ -20,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from serving.catalogue import Catalogue, Entry
+from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import InvalidRequest, NotReady, ServingError
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
@@ -214,6 +214,13 @@ class Engine:
         """
         return tuple(self._catalogue.entry(name).versions)
 
+    def resolve_label(self, name: str, label: str) -> str | None:
+        """The version that a label of a model means; None: the model or the label is unknown."""
+        entry = self._catalogue.entries.get(name)
+        if entry is None:
+            return None
+        return entry.labels.get(label, entry.current if label == STABLE else None)
+
     def states(self) -> dict[ModelId, tuple[str, str]]:
         """State of every version that is known, and why, where it failed."""
         states = {
@@ -298,9 +305,24 @@ class Engine:
         async with self._changing:
             served = self._catalogue.remove(name, version)
             self._resolved.clear()
-            if not await served.drained(within_s):
-                log.warning("not drained in time", extra={"model": name, "version": version})
-            await served.close()
+            await self._ended(served, within_s)
+
+    async def retire_model(self, name: str, *, within_s: float) -> None:
+        """Take all versions of a model out of service, as `retire` does with one.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        async with self._changing:
+            all_served = self._catalogue.remove_all(name)
+            self._resolved.clear()
+            await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
+
+    async def _ended(self, served: Served, within_s: float) -> None:
+        if not await served.drained(within_s):
+            name, version = served.id
+            log.warning("not drained in time", extra={"model": name, "version": version})
+        await served.close()
 
     def set_version(self, name: str, version: str) -> None:
         """Let requests that name no version get this one, from the next one on.

@@ -217,9 +217,41 @@ class Repository:
                     raise
                 await self._load(ModelId(name, version), current=True)
 
+    async def load(self, name: str) -> bool:
+        """Serve the newest version of a model as it is in the folder now; False where there is none of it.
+
+        Raises:
+            ServingError: it cannot be loaded; what was served before still is.
+        """
+        async with self._changing:
+            self._found |= await asyncio.to_thread(scan, self.root)
+            numbers = [id_.version for id_ in self._found if id_.name == name]
+            if not numbers:
+                return False
+            id_ = ModelId(name, newest(numbers, 1)[0])
+            stamp = self._found[id_].stamp
+            if self._state(id_) != "ready" or self._tried.get(id_) != stamp:
+                self._tried[id_] = stamp
+                await self._load(id_, current=True)
+                await self._retire_old(name)
+            return True
+
+    async def unload(self, name: str) -> None:
+        """Take all versions of a model out of service; they come back when asked for, or as newer files.
+
+        Raises:
+            UnknownModel: no such model is served.
+        """
+        async with self._changing:
+            await self._engine.retire_model(name, within_s=RETIRE_S)
+
     def listed(self) -> dict[ModelId, pathlib.Path]:
         """Every version in the folder, loaded or not."""
         return {id_: what.path for id_, what in self._found.items()}
+
+    def _state(self, id_: ModelId) -> str:
+        state, _ = self._engine.states().get(id_, ("", ""))
+        return state
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
         try:

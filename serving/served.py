@@ -16,15 +16,17 @@ from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight
-from serving.dispatch import Dispatcher
+from serving.dispatch import BatchDone, Dispatcher
 from serving.metrics.counters import Counters
+from serving.metrics.statistics import ModelStatistics, StatisticsOf
 from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
-from serving.values import Buffer, ModelCard, Signature, StageTimes
-from serving.waiter import Ticket, Waiter
+from serving.values import Buffer, ModelCard, Signature
+from serving.waiter import Batch, Ticket, Waiter
 
 _RETRY_S = 0.005
+_OK = 200
 
 
 class Query(Protocol):
@@ -69,6 +71,10 @@ class _Sent:
         """Nobody waits for it any more."""
         self._dispatcher.cancel(self._id)
 
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return self._dispatcher.answering
+
 
 class Served:
     """One version of one model."""
@@ -88,6 +94,7 @@ class Served:
         self.id = card.id
         self.settings = settings
         self.counters = Counters()
+        self._statistics = StatisticsOf(card.id)
         self.codecs: dict[str, Any] = {}
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
         scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
@@ -124,16 +131,36 @@ class Served:
             id_ = dispatcher.submit(query, inner, self.id, inner_deadline_s, time.monotonic())
             return _Sent(dispatcher, id_)
 
-        return self.cache.submit(key, waiter, deadline_s, send)
+        hits = self.cache.cache.hits
+        ticket = self.cache.submit(key, waiter, deadline_s, send)
+        is_hit = self.cache.cache.hits != hits
+        self._statistics.looked_up(time.monotonic() - now_s, is_hit=is_hit)
+        return ticket
 
     def done(self, status: int, seconds: float) -> None:
         """Count an answered request: HTTP status, and seconds from its last byte to its answer."""
         self.counters.done(status, seconds)
+        if status != _OK:
+            self._statistics.failed(seconds)
 
-    def _batch_done(self, worker: int, items: int, times: StageTimes) -> None:
-        self.pool.served(worker)
-        self.counters.batch_items.observe(items)
-        self.counters.exec_s.observe(times.exec_s)
+    def statistics(self) -> ModelStatistics:
+        """Counts and durations since it was loaded."""
+        counters = self.counters
+        return self._statistics.snapshot(
+            successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
+        )
+
+    def _batch_done(self, done: BatchDone) -> None:
+        self.pool.served(done.worker)
+        self.counters.batch_items.observe(done.items)
+        self.counters.exec_s.observe(done.times.exec_s)
+        self._statistics.batch(
+            done.times,
+            items=done.items,
+            parts=done.parts,
+            waited_s=done.waited_s,
+            wall_s=time.time(),
+        )
 
     # Life
 

@@ -24,15 +24,25 @@ from typing import Protocol
 
 from aiohttp import web
 
+from serving import credentials, zoo
+from serving.credentials import Tls
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.homes import Homes
+from serving.hub import Hub
 from serving.metrics.exposition import Exposition
+from serving.protocol.access import Access, Token
 from serving.protocol.admin import AdminRoutes
+from serving.protocol.gate import Gate
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
-from serving.protocol.http import Listener
+from serving.protocol.grpc_tfs import routes as grpc_tfs
+from serving.protocol.grpc_tfs.routes import TfsGrpcRoutes
+from serving.protocol.http import Listener, Routes
+from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
+from serving.protocol.tfs_routes import TfsRoutes
+from serving.protocol.triton_routes import TritonRoutes
 from serving.repository import Repository
 from serving.settings import ServingSettings
 from serving.values import ModelCard
@@ -115,6 +125,8 @@ class Server:
         self._settings = settings
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
+        self._token: Token | None = None
+        self._tls: Tls | None = None
 
     def stop(self) -> None:
         """Drain and end; called again: end now."""
@@ -129,6 +141,8 @@ class Server:
             ServingError: it could not start.
         """
         settings = self._settings.server
+        self._token = credentials.token(settings, os.environ)
+        self._tls = credentials.tls(settings)
         with contextlib.ExitStack() as sockets, self._signals():
             query = sockets.enter_context(
                 contextlib.closing(bind(settings.host, settings.port, "port"))
@@ -182,18 +196,39 @@ class Server:
         grpc: socket.socket | None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        ports = self._query_ports(engine, query, grpc)
-        listeners = [listener for listener, _ in ports]
+        listeners: list[QueryListener] = []
         exposition = Exposition(
             lambda: engine.metrics(sum([len(listener.connections) for listener in listeners]))
         )
+        hub = Hub(
+            engine,
+            repository,
+            cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
+            is_controlled=self._settings.server.model_control == "explicit",
+        )
+        triton = TritonRoutes(hub)
+        calls = GrpcRoutes(
+            engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
+        )
+        gate = self._gate(
+            PortRoutes(
+                oip=OipRoutes(engine, triton), tfs=TfsRoutes(engine, metrics=exposition.text)
+            )
+        )
+        ports = self._query_ports(gate, query, calls, grpc)
+        listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
         )
         await runner.setup()
         await web.SockSite(runner, admin).start()
         servers = [
-            await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
+            await loop.create_server(
+                listener.protocol,
+                sock=sock,
+                backlog=_BACKLOG,
+                ssl=self._tls and self._tls.context("http/1.1" if sock is query else "h2"),
+            )
             for listener, sock in ports
         ]
         chores = [asyncio.create_task(_sweep(listeners), name="sweep connections")]
@@ -215,28 +250,47 @@ class Server:
                 server.close()
             for listener in listeners:
                 listener.close()
+            gate.close()
+            await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
 
+    def _gate(self, routes: Routes) -> Gate:
+        """What stands before the protocols of the query port."""
+        settings = self._settings.server
+        origins = [origin.strip() for origin in (settings.cors or "").split(",")]
+        return Gate(
+            routes,
+            Access(token=self._token, origins=[origin for origin in origins if origin]),
+            max_body_bytes=settings.max_body_bytes,
+            gzip_min_bytes=settings.gzip_min_bytes,
+            is_timed=settings.timing == "header",
+        )
+
     def _query_ports(
-        self, engine: Engine, query: socket.socket, grpc: socket.socket | None
+        self,
+        routes: Routes,
+        query: socket.socket,
+        calls: GrpcRoutes,
+        grpc: socket.socket | None,
     ) -> list[tuple[QueryListener, socket.socket]]:
         """The listeners of queries, each with its socket."""
         max_body_bytes = self._settings.server.max_body_bytes
         rest = Listener(
-            OipRoutes(engine),
+            routes,
             max_body_bytes=max_body_bytes,
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
         )
         ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
-            calls = GrpcListener(
-                GrpcRoutes(engine),
+            grpc_listener = GrpcListener(
+                calls,
                 max_body_bytes=max_body_bytes,
                 idle_s=_IDLE_S,
                 request_s=_REQUEST_S,
+                token=self._token,
             )
-            ports.append((calls, grpc))
+            ports.append((grpc_listener, grpc))
         return ports
 
     async def _drained(self, engine: Engine, listeners: Sequence[QueryListener]) -> None:

@@ -173,6 +173,40 @@ class ServerSettings:
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    token_file: str | None = _knob(None, live=False)
+    """File with a token that requests on the query port and the gRPC port must bring.
+
+    They send it as `Authorization: Bearer TOKEN`; without it they are answered 401. The environment variable
+    LUTHIER_TOKEN may hold the token itself instead. Default none: anybody who reaches the port may ask.
+    """
+    tls_certificate: str | None = _knob(None, live=False)
+    """File with the certificate chain (PEM) with which the query port and the gRPC port speak TLS.
+
+    Default none: they speak without. Needs `tls_key`.
+    """
+    tls_key: str | None = _knob(None, live=False)
+    """File with the private key (PEM) of `tls_certificate`."""
+    cors: str | None = _knob(None, live=False)
+    """Origins of pages whose scripts may ask the query port, as `https://a.example,https://b.example`, or `*`.
+
+    Default none: browsers keep them off.
+    """
+    gzip_min_bytes: int | None = _knob(65_536, "bytes", 0, 2**31 - 1, live=False)
+    """Answers from this length on are compressed where the client asks for it (`Accept-Encoding: gzip`).
+
+    Null: never. Default 64 KiB: shorter ones are sent sooner than compressed.
+    """
+    timing: Literal["none", "header"] = _knob("none", live=False)
+    """Whether answers of the query port say in a field `Server-Timing` how long their stages took.
+
+    Default none: strangers learn from it what others do to the server.
+    """
+    model_control: Literal["none", "explicit"] = _knob("none", live=False)
+    """Whether clients of the query port and of the gRPC port may load and unload models.
+
+    `none`: they may not. `explicit`: they may, through Triton's repository calls, by name.
+    Default none: who may ask a model is not who may take it away.
+    """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
 

@@ -6,9 +6,10 @@ Shared by the protocols, the cache and the dispatcher; all calls are made in the
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from serving.errors import PredictionFailed, ServingError
+from serving.values import StageTimes
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,24 @@ class Ticket(Protocol):
 
     def cancel(self) -> None:
         """Nobody waits for it any more: the waiter will not be called."""
+        ...
+
+
+class Batch(NamedTuple):
+    """The batch that a request was answered with."""
+
+    sent_s: float
+    """When it was sent to its replica, on the monotonic clock."""
+    times: StageTimes
+    """In the replica."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """A ticket, or what holds one, that knows the batch of its request."""
+
+    def batch(self) -> Batch | None:
+        """The batch; to be asked while the waiter is answered. None: there was none, as for a kept answer."""
         ...
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
-from serving.waiter import Ticket, Waiter, answer
+from serving.waiter import Batch, Ticket, Timed, Waiter, answer
 
 Send = Callable[[Waiter, float], Ticket]
 """Send the request on, for this waiter, with this deadline."""
@@ -35,6 +35,10 @@ class _Place:
         """This waiter goes."""
         if self.flight is not None:
             self.flight.leave(self)
+
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return None if self.flight is None else self.flight.batch()
 
 
 class _Hit:
@@ -74,6 +78,9 @@ class _Flight:
             if not self._places:
                 self._owner.landed(self._key, self)
                 self._ticket.cancel()
+
+    def batch(self) -> Batch | None:
+        return self._ticket.batch() if isinstance(self._ticket, Timed) else None
 
     def answer(self, frame: memoryview) -> None:
         kept = bytes(frame)

@@ -2,12 +2,13 @@
 
 In: one call per batch, failed request or cache look-up, with durations in seconds; out: a snapshot
 with nanoseconds. Pure: the time of day is an argument. Nothing here is called once per request that
-succeeds: what a batch completes is summed by whoever completes it.
+succeeds: what waited for a batch is summed by whoever completes it, and the counters know how many
+requests were answered.
 
 Meaning, as in that extension: an inference is one item; an execution is one batch. The stages of
 `inference` sum over requests (a request is counted with the whole duration of its batch), those of
 `batches` over executions. A request that was split counts once in `success` and in the stages with
-every part.
+every part; one that was answered from the cache, or with an equal one, is in `success` alone.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class ModelStatistics(NamedTuple):
     cache_hit: Total
     """Look-ups that found an answer."""
     cache_miss: Total
-    """Look-ups that found none, with what it took to put the answer in."""
+    """Look-ups that found none, with what it took to send the request on."""
     batches: tuple[BatchTotals, ...]
     """By size."""
 
@@ -92,7 +93,6 @@ class StatisticsOf:
         self._model = model
         self._last_inference_s = 0.0
         self._items = 0
-        self._success = _Sum()
         self._fail = _Sum()
         self._queue_s = 0.0
         self._parts = 0
@@ -108,8 +108,6 @@ class StatisticsOf:
         items: int,
         parts: int,
         waited_s: float,
-        finished: int,
-        finished_s: float,
         wall_s: float,
     ) -> None:
         """One batch came back.
@@ -119,8 +117,6 @@ class StatisticsOf:
             items: in it.
             parts: requests in it, whole or in part.
             waited_s: of these requests together, from their arrival until the batch was sent.
-            finished: requests that were answered with it.
-            finished_s: of these together, from their arrival to their answer.
             wall_s: the time of day, in seconds since 1970.
         """
         self._last_inference_s = wall_s
@@ -130,7 +126,6 @@ class StatisticsOf:
         self._input_s += parts * times.input_s
         self._exec_s += parts * times.exec_s
         self._output_s += parts * times.output_s
-        self._success.add(finished, finished_s)
         batches = self._batches.get(items)
         if batches is None:
             batches = self._batches[items] = _Batches()
@@ -143,24 +138,24 @@ class StatisticsOf:
         """One request was refused or failed, so long after its arrival."""
         self._fail.add(1, seconds)
 
-    def cache_hit(self, seconds: float) -> None:
-        """One request was answered from the cache. It counts as a success, not as an inference."""
-        self._cache_hit.add(1, seconds)
-        self._success.add(1, seconds)
+    def looked_up(self, seconds: float, *, is_hit: bool) -> None:
+        """One request was looked for in the cache."""
+        (self._cache_hit if is_hit else self._cache_miss).add(1, seconds)
 
-    def cache_miss(self, seconds: float) -> None:
-        """One look-up found nothing."""
-        self._cache_miss.add(1, seconds)
+    def snapshot(self, *, successes: int, answered_s: float) -> ModelStatistics:
+        """What was collected until now.
 
-    def snapshot(self) -> ModelStatistics:
-        """What was collected until now."""
+        Args:
+            successes: requests that were answered without an error.
+            answered_s: of all requests together, failed ones included, from their arrival to their answer.
+        """
         parts = self._parts
         return ModelStatistics(
             model=self._model,
             last_inference_ms=round(self._last_inference_s * 1e3),
             inference_count=self._items,
             execution_count=sum([batches.count for batches in self._batches.values()]),
-            success=self._success.total,
+            success=_total(successes, max(0.0, answered_s - self._fail.seconds)),
             fail=self._fail.total,
             queue=_total(parts, self._queue_s),
             compute_input=_total(parts, self._input_s),

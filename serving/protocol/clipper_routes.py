@@ -23,7 +23,7 @@ from serving.errors import InvalidRequest, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
 from serving.protocol.clipper_inputs import Input
-from serving.protocol.http import Connection, Exchange
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
 from serving.waiter import Ticket
 
@@ -140,7 +140,7 @@ class _Batch:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         queries: int,
         default_output: str,
         metrics: _AppMetrics,
@@ -206,7 +206,7 @@ class ClipperRoutes:
         self._registry = metrics
         self._on_done = on_done
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         target: _Target | None = head.meaning
         if target is None:
@@ -238,7 +238,7 @@ class ClipperRoutes:
         name: str,
         application: Application,
         body: bytes,
-        connection: Connection,
+        connection: Channel,
         started_s: float,
     ) -> Exchange | Response:
         try:

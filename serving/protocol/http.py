@@ -19,6 +19,7 @@ from typing import Protocol, cast
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol.http_messages import (
     CLOSE,
+    KEEP_ALIVE,
     REASONS,
     Head,
     Response,
@@ -35,6 +36,35 @@ _PIPELINED = 64
 """Requests that may wait on one connection before reading from it stops."""
 
 
+_UNREADABLE = Head(
+    method="",
+    path="",
+    content_length=None,
+    inference_header_bytes=None,
+    content_encoding="",
+    keep_alive=False,
+    http_1_0=False,
+)
+"""Stands for the head of what cannot be read: the answer closes the connection."""
+
+
+class Channel(Protocol):
+    """Where a request is answered: one of the two is called, once."""
+
+    def respond(self, response: Response) -> None:
+        """Send an answer."""
+        ...
+
+    def respond_with(self, head: bytes, body: Buffer) -> None:
+        """Send an answer whose head is complete but for what the connection adds to it.
+
+        Args:
+            head: from the status line on; it may hold the beginning of the body.
+            body: the rest of the body, borrowed for the call.
+        """
+        ...
+
+
 class Exchange(Protocol):
     """A request that is being worked on; it answers through the connection that it was given."""
 
@@ -46,7 +76,7 @@ class Exchange(Protocol):
 class Routes(Protocol):
     """What stands behind a listener."""
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """Answer at once, or return what will call `connection.respond` later, exactly once.
 
         Raises:
@@ -96,8 +126,8 @@ class Connection(asyncio.Protocol):
     """One client connection: the order of its answers, and flow control."""
 
     __slots__ = (
+        "_asked",
         "_blocked",
-        "_connection_field",
         "_exchange",
         "_failed",
         "_listener",
@@ -108,7 +138,6 @@ class Connection(asyncio.Protocol):
         "_taking_up",
         "_transport",
         "_waiting",
-        "_without_body",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -117,7 +146,8 @@ class Connection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._waiting = False
         """A request is being answered."""
-        self._connection_field = b""
+        self._asked = _UNREADABLE
+        """Head of that request."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._since_s = time.monotonic()
         """When the last answer was written, or the connection began, or failed."""
@@ -125,8 +155,6 @@ class Connection(asyncio.Protocol):
         """For requests that are not recognised; None until the first of them."""
         self._overfull = False
         """More is pipelined than may wait."""
-        self._without_body = False
-        """The request in flight is a HEAD."""
         self._taking_up = False
         self._blocked = False
         """More answers wait for the client than it reads."""
@@ -215,10 +243,9 @@ class Connection(asyncio.Protocol):
 
     def _handle(self, head: Head, body: bytes) -> None:
         self._waiting = True
-        self._connection_field = head.connection_field
-        self._without_body = head.method == "HEAD"
+        self._asked = head
         try:
-            outcome = self._listener.routes.handle(head, body, self)
+            outcome = (head.handle or self._listener.routes.handle)(head, body, self)
         except ServingError as error:
             outcome = error_response(error)
         except Exception:
@@ -239,25 +266,23 @@ class Connection(asyncio.Protocol):
         self.respond_with(head, body)
 
     def respond_with(self, head: bytes, body: Buffer) -> None:
-        """As `respond`, with a head that is complete but for its Connection field.
-
-        Args:
-            head: from the status line on; it may hold the beginning of the body.
-            body: the rest of the body.
-        """
+        """As `respond`; see `Channel.respond_with`."""
         self._exchange = None
         self._waiting = False
         transport = self._transport
         if transport is None:
             return
-        field = CLOSE if self._listener.draining else self._connection_field
-        if field:
-            head = head.replace(b"\r\n", b"\r\n" + field, 1)
-        if self._without_body:
+        asked = self._asked
+        inserted, closes = asked.inserted, not asked.keep_alive
+        if self._listener.draining and not closes:
+            inserted, closes = CLOSE + inserted.removeprefix(KEEP_ALIVE), True
+        if inserted:
+            head = head.replace(b"\r\n", b"\r\n" + inserted, 1)
+        if asked.method == "HEAD":
             head, body = head[: head.index(b"\r\n\r\n") + 4], b""
         transport.write(b"".join((head, body)))
         self._since_s = time.monotonic()
-        if field is CLOSE:
+        if closes:
             self._pipelined.clear()
             transport.close()
         elif self._pipelined:
@@ -277,7 +302,7 @@ class Connection(asyncio.Protocol):
                 if not self._failed and not self._blocked:
                     self._transport.resume_reading()
             if isinstance(following, Response):
-                self._connection_field = CLOSE
+                self._asked = _UNREADABLE
                 self.respond(following)
             else:
                 self._handle(*following)

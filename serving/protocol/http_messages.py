@@ -6,6 +6,7 @@ In: facts of a head that was read. Out: bytes of a response. Pure; knows neither
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from serving.errors import ServingError
@@ -14,16 +15,32 @@ CLOSE = b"Connection: close\r\n"
 KEEP_ALIVE = b"Connection: keep-alive\r\n"
 JSON_TYPE = b"Content-Type: application/json\r\n"
 
+OTHERS = frozenset(
+    {
+        b"accept-encoding",
+        b"access-control-request-method",
+        b"authorization",
+        b"origin",
+        b"traceparent",
+    }
+)
+"""Fields of a request that are kept as they are, for what stands before the protocols."""
+
 REASONS = {
     200: "OK",
     400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     408: "Request Timeout",
+    409: "Conflict",
     413: "Content Too Large",
+    415: "Unsupported Media Type",
     429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
+    501: "Not Implemented",
     503: "Service Unavailable",
     504: "Gateway Timeout",
 }
@@ -33,13 +50,15 @@ class Head:
     """What a request's head says. Equal heads of kept-alive connections share one."""
 
     __slots__ = (
-        "connection_field",
         "content_encoding",
         "content_length",
+        "handle",
         "inference_header_bytes",
+        "inserted",
         "keep_alive",
         "meaning",
         "method",
+        "others",
         "path",
     )
 
@@ -53,6 +72,7 @@ class Head:
         content_encoding: str,
         keep_alive: bool,
         http_1_0: bool,
+        others: Mapping[bytes, bytes] | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -60,10 +80,31 @@ class Head:
         self.inference_header_bytes = inference_header_bytes
         self.content_encoding = content_encoding
         self.keep_alive = keep_alive
-        self.connection_field = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
-        """What the answer says of the connection: nothing, where HTTP/1.1 implies it."""
+        self.others = others or {}
+        """Those of `OTHERS` that are there."""
+        self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
+        """Fields of every answer: what it says of the connection (nothing, where HTTP/1.1 implies it), and `add`."""
         self.meaning: Any = None
         """Room for the routes to keep what the head means to them."""
+        self.handle: Callable[..., Any] | None = None
+        """What takes requests with this head, where the port's routes have decided it once for all."""
+
+    def add(self, fields: bytes) -> None:
+        """Let every answer to this head have these fields, too."""
+        self.inserted += fields
+
+    def copied(self, *, content_encoding: str) -> Head:
+        """The same for a body in another encoding; what it means and who takes it is open."""
+        return Head(
+            method=self.method,
+            path=self.path,
+            content_length=self.content_length,
+            inference_header_bytes=self.inference_header_bytes,
+            content_encoding=content_encoding,
+            keep_alive=self.keep_alive,
+            http_1_0=False,
+            others=self.others,
+        )
 
 
 class Response(NamedTuple):

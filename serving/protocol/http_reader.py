@@ -15,7 +15,7 @@ from collections.abc import Callable
 import httptools
 
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError
-from serving.protocol.http_messages import Head
+from serving.protocol.http_messages import OTHERS, Head
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request head; more is answered 431."""
@@ -41,6 +41,7 @@ class RequestReader:
         "_max_body_bytes",
         "_on_continue",
         "_on_request",
+        "_others",
         "_parser",
         "_raw_head",
         "_url",
@@ -132,6 +133,7 @@ class RequestReader:
         self._length: int | None = None
         self._inference_header: int | None = None
         self._encoding = ""
+        self._others: dict[bytes, bytes] = {}
         self._expect = False
         self.is_between_requests = False
         self.began_s = time.monotonic()
@@ -158,6 +160,10 @@ class RequestReader:
             self._raw_head = None
         elif key in {b"transfer-encoding", b"upgrade"}:
             self._raw_head = None
+        elif key in OTHERS:
+            self._others[key] = value
+            if key == b"traceparent":  # no two requests have the same
+                self._raw_head = None
 
     def on_headers_complete(self) -> None:
         """Parser: the head is complete."""
@@ -183,6 +189,7 @@ class RequestReader:
             content_encoding=self._encoding,
             keep_alive=parser.should_keep_alive(),
             http_1_0=parser.get_http_version() == "1.0",
+            others=self._others,
         )
         if self._raw_head is not None and self._body_bytes == (self._length or 0):
             if len(self._heads) >= _REMEMBERED_HEADS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from serving.served import Query
@@ -30,6 +31,14 @@ class Inference(Protocol):
 
     def versions(self, name: str) -> tuple[str, ...]:
         """All versions of a model; raises UnknownModel."""
+        ...
+
+    def resolve_label(self, name: str, label: str) -> str | None:
+        """The version that a label of a model means; None: the model or the label is unknown."""
+        ...
+
+    def states(self) -> Mapping[ModelId, tuple[str, str]]:
+        """Every version that is known: `ready`, `unavailable`, `loading` or `failed`, and why it failed."""
         ...
 
     def unresolved(self, status: int) -> None:

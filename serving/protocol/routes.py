@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
-from serving.protocol import oip
-from serving.protocol.http import Connection, Exchange
+from serving.protocol import oip, triton_extensions
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import (
     JSON_TYPE,
     Head,
@@ -24,7 +24,8 @@ from serving.protocol.http_messages import (
 )
 from serving.protocol.inference import Inference, Target
 from serving.protocol.oip_answers import Answers, Form, Wanted
-from serving.waiter import Ticket
+from serving.protocol.triton_routes import TritonRoutes
+from serving.waiter import Batch, Ticket, Timed
 
 _CODEC = "open inference"
 """Where a model version keeps this protocol's codec."""
@@ -54,7 +55,7 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         answers: Answers,
         wanted: Wanted,
         started_s: float,
@@ -82,17 +83,32 @@ class _InFlight:
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
 
+    def batch(self) -> Batch | None:
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+
 
 class OipRoutes:
     """Open Inference Protocol v2 over one engine."""
 
-    def __init__(self, engine: Inference) -> None:
-        self._engine = engine
+    def __init__(self, engine: Inference, triton: TritonRoutes | None = None) -> None:
+        """Keep what is given.
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+        Args:
+            engine: what serves the models.
+            triton: Triton's extensions, where they are offered.
+        """
+        self._engine = engine
+        self._triton = triton
+        self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
         asked: _Asked | None = head.meaning
-        if asked is None:
+        if asked is None:  # the first request with this head
+            if self._triton is not None:
+                answered = self._triton.handle(head, body, connection)
+                if answered is not None:
+                    return answered
             found = _asked(head.method, head.path)
             if isinstance(found, Response):
                 return found
@@ -101,7 +117,7 @@ class OipRoutes:
             return self._infer(asked, head, body, connection)
         return self._ask(asked)
 
-    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Connection) -> Exchange:
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
         started_s = time.monotonic()
         try:
             target = self._engine.resolve(asked.name, asked.version)
@@ -112,7 +128,7 @@ class OipRoutes:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send the body as it is"
+                    f"send gzip, deflate, or the body as it is"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)
@@ -135,7 +151,7 @@ class OipRoutes:
                 data = {
                     "name": "luthier",
                     "version": __version__,
-                    "extensions": list(oip.EXTENSIONS),
+                    "extensions": self._extensions,
                 }
                 return json_response(200, data)
             case "model ready":

@@ -27,8 +27,18 @@ Form = Literal["row", "columnar", "classify", "regress"]
 """What the answer looks like."""
 
 SIGNATURE_NAME = "serving_default"
-STATES = ("START", "LOADING", "AVAILABLE", "UNLOADING", "END")
-"""Of a model's version, as the status says them."""
+State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
+"""Of a model's version, as the status says it."""
+
+
+class VersionState(NamedTuple):
+    """One version of a model, in the words of its status."""
+
+    version: str
+    state: State
+    error: str = ""
+    """Why it could not be loaded."""
+
 
 _DATA_TYPES: dict[str, str] = {
     **{name: f"DT_{text.upper()}" for name, text in tfs_tensors.TYPE_NAMES.items()},
@@ -350,20 +360,16 @@ class Codec:
         }
 
 
-def status(versions: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """The answer to a question for a model's status.
-
-    Args:
-        versions: each with one of `STATES`.
-    """
+def status(versions: Sequence[VersionState]) -> dict[str, Any]:
+    """The answer to a question for a model's status."""
     return {
         "model_version_status": [
             {
                 "version": version,
                 "state": state,
-                "status": {"error_code": "OK", "error_message": ""},
+                "status": {"error_code": "UNKNOWN" if error else "OK", "error_message": error},
             }
-            for version, state in versions
+            for version, state, error in versions
         ]
     }
 

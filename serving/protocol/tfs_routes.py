@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import cast
 
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs
-from serving.protocol.http import Connection, Exchange
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, error_response, json_response
+from serving.protocol.inference import Inference, Target
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
-from serving.values import ModelId, Signature
-from serving.waiter import Ticket, Waiter
+from serving.waiter import Batch, Ticket, Timed
 
 _MODEL = r"(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(
@@ -37,31 +37,19 @@ _METRICS_TYPE = b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
 _LARGEST_VERSION = 2**63 - 1
 
 
-class Names(Protocol):
-    """How an engine knows models, versions and labels."""
+_CODEC = "tensorflow serving"
+"""Where a model version keeps this protocol's codec."""
 
-    def resolve(self, name: str, version: str | None) -> tuple[ModelId, Signature]:
-        """The model meant; without a version the newest that serves. Raises UnknownModel or NotReady."""
-        ...
-
-    def resolve_label(self, name: str, label: str) -> str | None:
-        """The version that a label of a model means; None: the model or the label is unknown."""
-        ...
-
-    def versions(self, name: str) -> Sequence[tuple[str, str]]:
-        """Versions of a model, each with one of `tfs.STATES`; empty where the model is unknown."""
-        ...
+_STATES: Mapping[str, tfs.State] = {
+    "ready": "AVAILABLE",
+    "unavailable": "LOADING",
+    "loading": "LOADING",
+    "failed": "END",
+}
+"""State of a version in the engine -> the same here. Without a replica it is being loaded again."""
 
 
-class Servables(Names, Protocol):
-    """What the routes need of an engine."""
-
-    def submit(self, model: ModelId, query: tfs.Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called later, never before this returns."""
-        ...
-
-
-class _Target:
+class _Asked:
     """What a method and a path ask for."""
 
     __slots__ = ("kind", "label", "name", "version")
@@ -73,7 +61,9 @@ class _Target:
         self.label = label
 
 
-class _NotFound(InvalidRequest):
+class NotFound(InvalidRequest):
+    """No such model or version, in the words of TensorFlow Serving."""
+
     status = 404
 
 
@@ -84,7 +74,7 @@ class _InFlight:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: Channel,
         codec: tfs.Codec,
         form: tfs.Form,
         started_s: float,
@@ -109,98 +99,88 @@ class _InFlight:
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
 
+    def batch(self) -> Batch | None:
+        return self.ticket.batch() if isinstance(self.ticket, Timed) else None
+
 
 class TfsRoutes:
     """TensorFlow Serving's REST protocol over one engine."""
 
-    def __init__(
-        self,
-        engine: Servables,
-        *,
-        on_done: Callable[[int, float], None],
-        metrics: Callable[[], bytes] | None = None,
-    ) -> None:
-        self._engine = engine
-        self._on_done = on_done
-        self._metrics = metrics
-        self._codecs: dict[ModelId, tuple[Signature, tfs.Codec]] = {}
+    def __init__(self, engine: Inference, *, metrics: Callable[[], bytes] | None = None) -> None:
+        """Keep what is given.
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response:
+        Args:
+            engine: what serves the models.
+            metrics: the page of metrics; None: there is none on this port.
+        """
+        self._engine = engine
+        self._metrics = metrics
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
-        target: _Target | None = head.meaning
-        if target is None:
-            found = self._target(head.method, head.path)
+        asked: _Asked | None = head.meaning
+        if asked is None:
+            found = self._asked(head.method, head.path)
             if isinstance(found, Response):
                 return found
-            head.meaning = target = found
-        if target.kind in {"predict", "classify", "regress"}:
-            return self._infer(target, head, body, connection)
-        if target.kind == "metrics":
+            head.meaning = asked = found
+        if asked.kind in {"predict", "classify", "regress"}:
+            return self._infer(asked, head, body, connection)
+        if asked.kind == "metrics":
             assert self._metrics is not None
             return Response(200, _METRICS_TYPE, self._metrics())
-        return self._ask(target)
+        return self._ask(asked)
 
-    def _infer(self, target: _Target, head: Head, body: bytes, connection: Connection) -> Exchange:
+    def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
         started_s = time.monotonic()
+        try:
+            target = self._resolved(asked, body)
+        except ServingError as error:
+            self._engine.unresolved(error.status)
+            raise
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
-                    f"send the body as it is"
+                    f"send gzip, deflate, or the body as it is"
                 )
-            model, codec, query = self._query(target, body)
-            flight = _InFlight(connection, codec, query.form, started_s, self._on_done)
-            flight.ticket = self._engine.submit(model, query, flight)
+            codec = target.codecs.get(_CODEC) or _codec(target)
+            query = _query(codec, asked, body)
+            flight = _InFlight(connection, codec, query.form, started_s, target.done)
+            flight.ticket = target.submit(query, flight)
         except ServingError as error:
-            self._on_done(error.status, time.monotonic() - started_s)
+            target.done(error.status, time.monotonic() - started_s)
             raise
         return flight
 
-    def _query(self, target: _Target, body: bytes) -> tuple[ModelId, tfs.Codec, tfs.Query]:
-        if target.kind == "predict" and len(body) > LARGE_JSON_BYTES:
-            model, codec = self._codec(target)
-            query = codec.large_query(body)
-            if query is not None:
-                return model, codec, query
-        request = tfs.request(body)
-        model, codec = self._codec(target)
-        return model, codec, codec.query(request, cast("tfs.Method", target.kind))
+    def _resolved(self, asked: _Asked, body: bytes | None = None) -> Target:
+        """The model meant.
 
-    def _codec(self, target: _Target) -> tuple[ModelId, tfs.Codec]:
-        version = self._version(target)
+        Args:
+            asked: how it is named.
+            body: of a request; a malformed one is told before an unknown model is, as by
+                TensorFlow Serving.
+        """
+        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
-            model, signature = self._engine.resolve(target.name, version)
+            return self._engine.resolve(asked.name, version)
         except UnknownModel:
-            raise _NotFound(not_found(target.name, version)) from None
-        known = self._codecs.get(model)
-        if known is None or known[0] is not signature:
-            known = signature, tfs.Codec(model.name, model.version, signature)
-            self._codecs[model] = known
-        return model, known[1]
+            if body is not None:
+                tfs.request(body)
+            raise NotFound(not_found(asked.name, version)) from None
 
-    def _version(self, target: _Target) -> str | None:
-        if target.label is None:
-            return target.version
-        version = self._engine.resolve_label(target.name, target.label)
-        if version is None:
-            raise InvalidRequest(f"Unrecognized servable version label: {target.label}")
-        return version
+    def _ask(self, asked: _Asked) -> Response:
+        if asked.kind == "metadata":
+            return json_response(200, _codec(self._resolved(asked)).metadata())
+        version = resolved_version(self._engine, asked.name, asked.version, asked.label)
+        return json_response(200, tfs.status(states(self._engine, asked.name, version)))
 
-    def _ask(self, target: _Target) -> Response:
-        if target.kind == "metadata":
-            return json_response(200, self._codec(target)[1].metadata())
-        version = self._version(target)
-        versions = newest_first(self._engine.versions(target.name), version)
-        if not versions:
-            raise _NotFound(no_versions(target.name, version))
-        return json_response(200, tfs.status(versions))
-
-    def _target(self, method: str, path: str) -> _Target | Response:
+    def _asked(self, method: str, path: str) -> _Asked | Response:
         """What a method and path mean, or the error that answers them."""
         path = path.partition("?")[0]
         malformed = json_response(400, {"error": f"Malformed request: {method} {path}"})
         if path == _METRICS_PATH and self._metrics is not None:
-            return _Target("metrics", "", None, None) if method == "GET" else malformed
+            return _Asked("metrics", "", None, None) if method == "GET" else malformed
         if path[:4].lower() != "/v1/":
             return json_response(
                 404, {"error": f"no route {path!r}; the protocol's routes begin with /v1/models"}
@@ -220,7 +200,7 @@ class TfsRoutes:
                 return json_response(
                     400, {"error": f"Failed to convert version: {version} to numeric."}
                 )
-        return _Target(kind, match["name"], version, match["label"])
+        return _Asked(kind, match["name"], version, match["label"])
 
 
 def not_found(name: str, version: str | None) -> str:
@@ -229,21 +209,59 @@ def not_found(name: str, version: str | None) -> str:
     return f"Servable not found for request: {meant}"
 
 
-def no_versions(name: str, version: str | None) -> str:
-    """Its words where the status of such a one is asked for."""
-    missing = "any versions" if version is None else f"version {version}"
-    return f"Could not find {missing} of model {name}"
+def resolved_version(
+    engine: Inference, name: str, version: str | None, label: str | None
+) -> str | None:
+    """The version that a request names, by itself or by a label; None: it names none.
+
+    Raises:
+        InvalidRequest: the label is unknown, or the model of a label.
+    """
+    if label is None:
+        return version
+    found = engine.resolve_label(name, label)
+    if found is None:
+        raise InvalidRequest(f"Unrecognized servable version label: {label}")
+    return found
 
 
-def newest_first(versions: Sequence[tuple[str, str]], only: str | None) -> list[tuple[str, str]]:
-    """Versions with their states in the order of a status; one alone where it is asked for."""
-    ordered = sorted(versions, key=_age, reverse=True)
-    return [pair for pair in ordered if only in {None, pair[0]}]
+def states(engine: Inference, name: str, version: str | None) -> list[tfs.VersionState]:
+    """The versions of a model with their states, the newest first; one alone where it is asked for.
+
+    Raises:
+        NotFound: there is none.
+    """
+    found = [
+        tfs.VersionState(id_.version, _STATES[state], why)
+        for id_, (state, why) in engine.states().items()
+        if id_.name == name and version in {None, id_.version}
+    ]
+    if not found:
+        missing = "any versions" if version is None else f"version {version}"
+        raise NotFound(f"Could not find {missing} of model {name}")
+    return sorted(found, key=_age, reverse=True)
 
 
-def _age(version: tuple[str, str]) -> tuple[int, int, str]:
+def _codec(target: Target) -> tfs.Codec:
+    codec: tfs.Codec | None = target.codecs.get(_CODEC)
+    if codec is None:
+        codec = target.codecs[_CODEC] = tfs.Codec(
+            target.id.name, target.id.version, target.signature
+        )
+    return codec
+
+
+def _query(codec: tfs.Codec, asked: _Asked, body: bytes) -> tfs.Query:
+    if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
+        query = codec.large_query(body)
+        if query is not None:
+            return query
+    return codec.query(tfs.request(body), cast("tfs.Method", asked.kind))
+
+
+def _age(version: tfs.VersionState) -> tuple[int, int, str]:
     """Order of versions: numbers by their value, behind them whatever else there is."""
-    text = version[0]
+    text = version.version
     if text.isascii() and text.isdecimal() and len(text) <= 19:
         return 1, int(text), ""
     return 0, 0, text

@@ -12,7 +12,7 @@ import logging
 
 from serving.errors import ServingError
 from serving.protocol import triton_extensions as extensions
-from serving.protocol.http import Connection, Exchange
+from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import Head, Response, error_response, json_response
 from serving.protocol.triton_extensions import Ask, ModelHub
 
@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 class _Control:
     """A load or unload that is under way."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Connection | None = connection
+    def __init__(self, connection: Channel) -> None:
+        self._connection: Channel | None = connection
 
     def cancel(self) -> None:
         """The client went away: nobody hears of the end."""
@@ -52,7 +52,7 @@ class TritonRoutes:
         self._hub = hub
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def handle(self, head: Head, body: bytes, connection: Connection) -> Exchange | Response | None:
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response | None:
         """Answer at once, later through the connection, or not at all: None.
 
         Raises:
@@ -67,7 +67,7 @@ class TritonRoutes:
             return response._replace(fields=response.fields + f"Allow: {ask.method}\r\n".encode())
         return self._answer(ask, body, connection)
 
-    def _answer(self, ask: Ask, body: bytes, connection: Connection) -> Exchange | Response:
+    def _answer(self, ask: Ask, body: bytes, connection: Channel) -> Exchange | Response:
         hub, name = self._hub, ask.name or ""
         match ask.kind:
             case "stats":

@@ -77,8 +77,6 @@ class FakeHub:
             items=5,
             parts=2,
             waited_s=0.5,
-            finished=2,
-            finished_s=0.6,
             wall_s=1_700_000_000.25,
         )
         collected.failed(0.25)
@@ -87,7 +85,7 @@ class FakeHub:
     def statistics(self, name, version):
         if name not in {None, "echo"} or version not in {None, "1"}:
             raise UnknownModel(name, ("echo",), version)
-        return [self.collected.snapshot()]
+        return [self.collected.snapshot(successes=2, answered_s=0.85)]
 
     def configured(self, name, version):
         if name != "echo":

@@ -13,7 +13,7 @@ import time
 
 from serving.errors import LimitsUnavailable
 from serving.replica import wire
-from serving.values import Signature, TensorSpec
+from serving.values import ModelId, Signature, TensorSpec
 
 SIGNATURE = Signature(
     inputs=(TensorSpec(name="data", datatype="UINT8", shape=(-1, -1)),),
@@ -48,6 +48,7 @@ class FakeReplica:
         self._loop = asyncio.get_running_loop()
         self.ended = self._loop.create_future()
         self.limits = None
+        self.model = None
         self.batches = []
         self._parser = wire.Parser()
         threading.Thread(target=self._run, daemon=True).start()
@@ -82,12 +83,14 @@ class FakeReplica:
     def _act(self, kind, body):
         home = self.home
         if kind is wire.MessageType.LOAD:
-            action = wire.parse_load(body).action_id
+            message = wire.parse_load(body)
+            self.model = ModelId(message.name, message.version)
             if home.load_error:
                 detail, status = {"error": home.load_error}, wire.ActionStatus.LOAD_FAILED
             else:
-                detail, status = {"signature": home.signature.as_json(), "load_s": 0.0}, 0
-            self._peer.sendall(wire.encode_loaded(action, status, detail))
+                signature = home.signature_of(self.model)
+                detail, status = {"signature": signature.as_json(), "load_s": 0.0}, 0
+            self._peer.sendall(wire.encode_loaded(message.action_id, status, detail))
             return
         message = wire.parse_infer(body)
         self.batches.append(len(message.entries))
@@ -99,13 +102,14 @@ class FakeReplica:
             return
         if home.hold.is_set():
             home.release.wait(10)
+        started_ns = time.monotonic_ns()
         if home.exec_s:
             time.sleep(home.exec_s)
-        now_ns = time.monotonic_ns()
-        times = wire.ReplicaTimes(now_ns, 0, int(home.exec_s * 1e9), 0)
-        entries = [(len(frame), home.entry_status) for *_, frame in message.entries]
+        times = wire.ReplicaTimes(started_ns, 0, int(home.exec_s * 1e9), 0)
+        frames = [home.answer(self.model, frame) for *_, frame in message.entries]
+        entries = [(len(frame), home.entry_status) for frame in frames]
         head = wire.result_head(message.action_id, 0, times, entries)
-        self._peer.sendall(b"".join([head, *(frame for *_, frame in message.entries)]))
+        self._peer.sendall(b"".join([head, *frames]))
 
 
 class FakeHome:
@@ -125,6 +129,14 @@ class FakeHome:
         self.refuse_limits = set()
         self.hold = threading.Event()
         self.release = threading.Event()
+
+    def signature_of(self, model):
+        """What a model of this home takes and gives."""
+        return self.signature
+
+    def answer(self, model, frame):
+        """The frame of a model's answer: the same one."""
+        return frame
 
     async def open(self, kind, program=None):
         pass

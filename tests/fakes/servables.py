@@ -1,4 +1,4 @@
-"""An engine of functions on arrays: many models, versions and labels, answers in the next turn of the loop."""
+"""Models that are functions on arrays, in replicas of a running gateway."""
 
 import asyncio
 import math
@@ -6,11 +6,10 @@ import struct
 
 import numpy as np
 
-from serving import waiter as waiters
-from serving.errors import UnknownModel
 from serving.json_tensors import NUMPY
 from serving.replica import wire
-from serving.values import ModelId, Signature, Tensor, TensorSpec
+from serving.values import ModelCard, ModelId, Signature, Tensor, TensorSpec
+from tests.fakes.replicas import FakeHome
 
 
 def signature(inputs, outputs):
@@ -59,57 +58,67 @@ def frame_of(arrays, specs):
     return b"".join([wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors)])
 
 
-class FakeTicket:
-    def __init__(self):
-        self.cancelled = False
-
-    def cancel(self):
-        self.cancelled = True
-
-
-class FakeServables:
-    """Implements `serving.protocol.tfs_routes.Servables`."""
+class FunctionHome(FakeHome):
+    """A home whose replicas run functions on arrays; a model without one gives back what it gets."""
 
     def __init__(self):
+        super().__init__()
         self._models = {}
-        self.labels = {}
-        self.states = {}
-        self.fail_with = None
-        self.hold = False
-        self.tickets = []
 
-    def add(self, name, version, signature, function, state="AVAILABLE"):
+    def signature_of(self, model):
+        signature, _ = self._models.get(model, (self.signature, None))
+        return signature
+
+    def answer(self, model, frame):
+        signature, function = self._models.get(model, (None, None))
+        if function is None:
+            return frame
+        return frame_of(function(arrays_of([frame])), signature.outputs)
+
+    def deploy(self, running, name, version, signature, function):
+        """Serve a function under a name and a version, in a running gateway."""
         self._models[ModelId(name, version)] = (signature, function)
-        self.states[name, version] = state
+        card = ModelCard(name=name, version=version, kind="echo", path=None)
+        running.call(running.engine.deploy(card))
+
+
+class _Refusing:
+    """A target that refuses every request."""
+
+    def __init__(self, target, error):
+        self._target = target
+        self._error = error
+
+    def __getattr__(self, name):
+        return getattr(self._target, name)
+
+    def submit(self, query, waiter):
+        asyncio.get_running_loop().call_soon(waiter.refuse, self._error)
+
+
+class Altered:
+    """A running engine, with what a test wants to see of it."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.more_states = {}
+        self.fail_with = None
+
+    def __getattr__(self, name):
+        return getattr(self.engine, name)
 
     def resolve(self, name, version):
-        found = [int(model.version) for model in self._models if model.name == name]
-        model = ModelId(name, version or str(max(found, default="")))
-        if model not in self._models:
-            raise UnknownModel(name, tuple(sorted({one.name for one in self._models})), version)
-        return model, self._models[model][0]
+        target = self.engine.resolve(name, version)
+        return target if self.fail_with is None else _Refusing(target, self.fail_with)
 
-    def resolve_label(self, name, label):
-        return self.labels.get((name, label))
+    def states(self):
+        return self.engine.states() | self.more_states
 
-    def versions(self, name):
-        return [(one, state) for (model, one), state in self.states.items() if model == name]
 
-    def submit(self, model, query, waiter):
-        ticket = FakeTicket()
-        self.tickets.append(ticket)
-        if not self.hold:
-            asyncio.get_running_loop().call_soon(self._run, model, query, waiter, ticket)
-        return ticket
-
-    def _run(self, model, query, waiter, ticket):
-        if ticket.cancelled:
-            return
-        if self.fail_with is not None:
-            waiter.refuse(self.fail_with)
-            return
-        signature, function = self._models[model]
-        arrays = arrays_of(query.frame)
-        assert query.frame_bytes == sum(map(len, query.frame))
-        frame = frame_of(function(arrays), signature.outputs)
-        waiters.answer(waiter, memoryview(frame))
+def counted(engine):
+    """Inferences by status, over all models and those that meant none."""
+    total = dict(engine.unresolved_responses)
+    for served in engine.served():
+        for status, count in served.counters.responses.items():
+            total[status] = total.get(status, 0) + count
+    return total

@@ -12,6 +12,9 @@ import pytest
 import tritonclient.grpc as triton
 
 from serving import zoo
+from serving.protocol.grpc_tfs.tensor_proto import DTYPES
+from tests.fakes.proto_messages import classes
+from tests.serving.protocol.grpc_tfs.test_tensor_proto import PROTO
 
 
 @contextlib.contextmanager
@@ -103,3 +106,43 @@ def test_a_message_that_is_too_large():
         with pytest.raises(grpc.RpcError) as error:
             call(b"\xff" * 2000)
         assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_tensorflow_servings_services_on_the_same_port():
+    """Predict and GetModelStatus beside the Open Inference service; unknown methods are told."""
+    messages = classes(PROTO)
+    with server("--model", "echo", "--set", "server.grpc_port=0") as (_, facts):
+        address = f"127.0.0.1:{facts['grpc_port']}"
+        with (
+            grpc.insecure_channel(address) as channel,
+            triton.InferenceServerClient(address) as client,
+        ):
+
+            def call(method, request, answer):
+                return channel.unary_unary(
+                    f"/tensorflow.serving.{method}",
+                    request_serializer=lambda message: message.SerializeToString(),
+                    response_deserializer=messages[answer].FromString,
+                )(request)
+
+            spec = {"name": "echo"}
+            request = messages["PredictRequest"](model_spec=spec)
+            given = request.inputs["data"]
+            given.dtype = DTYPES["UINT8"]
+            given.int_val.extend([7, 8])
+            for size in (1, 2):
+                given.tensor_shape.dim.add(size=size)
+            answer = call("PredictionService/Predict", request, "PredictResponse")
+            assert list(answer.outputs["data"].int_val) == [7, 8]
+            request = messages["GetModelStatusRequest"](model_spec=spec)
+            status = call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
+            assert [one.version for one in status.model_version_status] == [1]
+            assert client.get_inference_statistics("echo").model_stats[0].inference_count == 1
+            assert "model_repository" in client.get_server_metadata().extensions
+            with pytest.raises(grpc.RpcError) as refused:
+                call("PredictionService/None", request, "PredictResponse")
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+            request.model_spec.name = "none"
+            with pytest.raises(grpc.RpcError) as refused:
+                call("ModelService/GetModelStatus", request, "GetModelStatusResponse")
+            assert refused.value.code() is grpc.StatusCode.NOT_FOUND

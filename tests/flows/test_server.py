@@ -5,13 +5,16 @@ import http.client
 import json
 import os
 import pathlib
+import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 
@@ -325,3 +328,87 @@ def test_a_taken_port_is_one_clear_line():
     assert done.returncode == 1
     assert f"port {port}" in done.stderr
     assert "--port" in done.stderr
+
+
+def test_every_protocol_on_the_query_port():
+    """Open Inference, its extensions and TensorFlow Serving answer beside one another."""
+    with server("--model", "echo", "--set", "server.model_control=explicit") as running:
+        tensor = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}
+        status, answer = running.json("POST", "/v2/models/echo/infer", {"inputs": [tensor]})
+        assert (status, answer["outputs"][0]["data"]) == (200, [7])
+        asked = running.json("POST", "/v1/models/echo:predict", {"instances": [[7], [8]]})
+        assert asked == (200, {"predictions": [[7], [8]]})
+        (found,) = running.json("GET", "/v2/models/echo/stats")[1]["model_stats"]
+        assert (found["inference_count"], found["inference_stats"]["success"]["count"]) == (3, 2)
+        page = running.request("GET", "/monitoring/prometheus/metrics")[1]
+        assert b'model="echo"' in page
+        assert running.request("POST", "/v2/repository/models/linear/load")[0] == 200
+        assert running.json("GET", "/v2/models/linear")[0] == 200
+        assert running.request("POST", "/v2/repository/models/echo/unload")[0] == 200
+        assert running.json("GET", "/v1/models/echo")[0] == 404
+        assert running.json("GET", "/elsewhere")[0] == 404
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """Paths of a certificate for 127.0.0.1 and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    paths = folder / "certificate.pem", folder / "key.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test",
+         "-addext", "subjectAltName=IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    return paths
+
+
+def test_tls_and_a_token(certificate, tmp_path):
+    """Both ports speak TLS and ask for the token; without either nobody gets an answer."""
+    (tmp_path / "token").write_text("secret\n")
+    arguments = ["--model", "echo", "--set", "server.grpc_port=0"]
+    for name, path in (
+        ("tls_certificate", certificate[0]),
+        ("tls_key", certificate[1]),
+        ("token_file", tmp_path / "token"),
+    ):
+        arguments += ["--set", f"server.{name}={path}"]
+    context = ssl.create_default_context(cafile=certificate[0])
+    tensor = {"name": "data", "shape": [1, 100_000], "datatype": "UINT8", "data": [7] * 100_000}
+    body = json.dumps({"inputs": [tensor]})
+    with server(*arguments) as running:
+        client = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=10, context=context)
+        with contextlib.closing(client):
+            for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
+                for _ in range(2):
+                    client.request("POST", "/v2/models/echo/infer", body, headers)
+                    response = client.getresponse()
+                    data = response.read()
+                    assert response.status == status
+            assert len(json.loads(data)["outputs"][0]["data"]) == 100_000
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            running.request("GET", "/v2")
+        credentials = grpc.ssl_channel_credentials(certificate[0].read_bytes())
+        address = f"127.0.0.1:{running.facts['grpc_port']}"
+        with grpc.secure_channel(address, credentials) as channel:
+            live = channel.unary_unary("/inference.GRPCInferenceService/ServerLive")
+            health = channel.unary_unary("/grpc.health.v1.Health/Check")
+            assert health(b"") == b"\x08\x01"
+            with pytest.raises(grpc.RpcError) as refused:
+                live(b"")
+            assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            assert live(b"", metadata=[("authorization", "Bearer secret")]) == b"\x08\x01"
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
+
+
+def test_wrong_credentials_end_the_server(tmp_path):
+    """One line, before any model is loaded."""
+    done = subprocess.run(
+        command("--model", "echo", "--set", f"server.token_file={tmp_path / 'none'}"),
+        capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "server.token_file" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -12,12 +12,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import cast
 
 from serving.errors import BodyTooLarge, DeadlineExceeded, ServingError
+from serving.protocol.access import REFUSAL, Token
 from serving.protocol.grpc_oip import calls
 from serving.protocol.grpc_oip.calls import Call, Code, Refused
-from serving.protocol.grpc_oip.routes import Exchange, Reply
+from serving.protocol.grpc_oip.routes import HEALTH, Exchange, Routes
 from serving.protocol.http2.session import Gone, Request, Session
 from serving.values import Buffer
 
@@ -27,21 +28,21 @@ _JOINED_BYTES = 64 * 1024
 """Up to here one copy costs less than many small pieces."""
 
 
-class Routes(Protocol):
-    """What stands behind the listener."""
-
-    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
-        """See `serving.protocol.grpc_oip.routes.GrpcRoutes.handle`."""
-        ...
-
-
 class Listener:
     """State that all connections of the port share."""
 
     def __init__(
-        self, routes: Routes, *, max_body_bytes: int, idle_s: float, request_s: float
+        self,
+        routes: Routes,
+        *,
+        max_body_bytes: int,
+        idle_s: float,
+        request_s: float,
+        token: Token | None = None,
     ) -> None:
         self.routes = routes
+        self.token = token
+        """What calls must bring, but for those that ask for health; None: nothing."""
         self.max_body_bytes = max_body_bytes
         """Largest message."""
         self.idle_s = idle_s
@@ -166,7 +167,7 @@ class Connection(asyncio.Protocol):
         stream, fields, body = request
         call: Call | bytes | None = fields.meaning
         if call is None:
-            call = fields.meaning = calls.call_of(fields.pairs)
+            call = fields.meaning = self._call_of(fields.pairs)
         if type(call) is bytes:
             self._session.respond_short(stream, call)
             return
@@ -186,6 +187,15 @@ class Connection(asyncio.Protocol):
                 self._respond(stream, (found,))
             else:
                 self._exchanges[stream] = cast("Exchange", found)
+
+    def _call_of(self, pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
+        call = calls.call_of(pairs)
+        token = self._listener.token
+        if token is None or isinstance(call, bytes) or call.service == HEALTH:
+            return call
+        if token.allows(dict(pairs).get(b"authorization", b"")):
+            return call
+        return calls.refusal(Code.UNAUTHENTICATED, REFUSAL)
 
     def answer(self, stream: int, pieces: Sequence[Buffer]) -> None:
         """The message that answers a call."""

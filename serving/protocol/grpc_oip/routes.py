@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from serving import __version__
@@ -52,6 +52,14 @@ class Exchange(Protocol):
 
     def cancel(self) -> None:
         """The client went away."""
+        ...
+
+
+class Routes(Protocol):
+    """What answers the calls of a service."""
+
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+        """See `GrpcRoutes.handle`."""
         ...
 
 
@@ -120,8 +128,17 @@ class GrpcRoutes:
         inference: Inference,
         *,
         hub: ModelHub | None = None,
+        services: Mapping[str, Routes] | None = None,
     ) -> None:
+        """Keep what is given.
+
+        Args:
+            inference: what serves the models.
+            hub: answers Triton's extensions, where they are offered.
+            services: other services of the port, by their full names.
+        """
         self._inference = inference
+        self._services = services or {}
         self._hub = hub
         self._requests = messages.methods()
         self._repeats = Repeats()
@@ -141,6 +158,9 @@ class GrpcRoutes:
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
             return self._infer(data, call.timeout_s, reply)
+        other = self._services.get(call.service)
+        if other is not None:
+            return other.handle(call, data, reply)
         if call.service == HEALTH:
             return self._health(call.method, data.tobytes())
         if call.service != messages.SERVICE or call.method not in self._requests:

@@ -23,6 +23,8 @@ from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 
 _STATES = {"START": 10, "LOADING": 20, "AVAILABLE": 30, "UNLOADING": 40, "END": 50}
+_UNKNOWN = 2
+"""Of the codes of a status: what failed for a reason that has none of its own."""
 _SIGNATURE_DEF = "signature_def"
 _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
@@ -60,7 +62,7 @@ class Query(NamedTuple):
     """Wanted by name; empty: all."""
 
 
-def predict_request(data: bytes) -> Request:
+def predict_request(data: Buffer) -> Request:
     """A PredictRequest."""
     spec, inputs, wanted = Spec(), {}, []
     for number, kind, _, content in fields.read(memoryview(data)):
@@ -76,7 +78,7 @@ def predict_request(data: bytes) -> Request:
     return Request(spec, inputs, tuple(wanted), ())
 
 
-def example_request(data: bytes) -> Request:
+def example_request(data: Buffer) -> Request:
     """A ClassificationRequest or a RegressionRequest."""
     spec, examples = Spec(), list[Example]()
     for number, kind, _, content in fields.read(memoryview(data)):
@@ -89,7 +91,7 @@ def example_request(data: bytes) -> Request:
     return Request(spec, {}, (), examples)
 
 
-def spec_request(data: bytes) -> Request:
+def spec_request(data: Buffer) -> Request:
     """A GetModelMetadataRequest or a GetModelStatusRequest."""
     spec, wanted = Spec(), []
     for number, kind, _, content in fields.read(memoryview(data)):
@@ -246,16 +248,18 @@ class Codec:
         return fields.content(1, spec) + fields.map_entry(2, _SIGNATURE_DEF, any_)
 
 
-def status(versions: Sequence[tuple[str, str]]) -> bytes:
+def status(versions: Sequence[tfs.VersionState]) -> bytes:
     """A GetModelStatusResponse; versions that are no numbers are told as 0."""
     return b"".join(
         fields.content(
             1,
             fields.number(1, _version_number(version) or 0)
-            + fields.number(2, _STATES.get(state, 0))
-            + fields.content(3, b""),
+            + fields.number(2, _STATES[state])
+            + fields.content(
+                3, fields.number(1, _UNKNOWN) + fields.content(2, error.encode()) if error else b""
+            ),
         )
-        for version, state in versions
+        for version, state, error in versions
     )
 
 

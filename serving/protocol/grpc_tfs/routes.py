@@ -14,26 +14,22 @@ from typing import Protocol
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs, tfs_routes
 from serving.protocol.grpc_tfs import codec
-from serving.values import Buffer, ModelId, Signature
-from serving.waiter import Ticket, Waiter
+from serving.protocol.inference import Inference, Target
+from serving.values import Buffer
+from serving.waiter import Ticket
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
 SERVICES = (PREDICTION_SERVICE, MODEL_SERVICE)
+
+_CODEC = "tensorflow serving grpc"
+"""Where a model version keeps this protocol's codec."""
 
 _METHODS: dict[str, tfs.Method] = {
     "Predict": "predict",
     "Classify": "classify",
     "Regress": "regress",
 }
-
-
-class Servables(tfs_routes.Names, Protocol):
-    """What the routes need of an engine."""
-
-    def submit(self, model: ModelId, query: codec.Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called later, never before this returns."""
-        ...
 
 
 class Call(Protocol):
@@ -71,10 +67,6 @@ class Unimplemented(InvalidRequest):
     """The method is none of these services."""
 
     status = 501
-
-
-class _NotFound(InvalidRequest):
-    status = 404
 
 
 class InFlight:
@@ -116,12 +108,10 @@ class InFlight:
 class TfsGrpcRoutes:
     """Both services over one engine."""
 
-    def __init__(self, engine: Servables, *, on_done: Callable[[int, float], None]) -> None:
+    def __init__(self, engine: Inference) -> None:
         self._engine = engine
-        self._on_done = on_done
-        self._codecs: dict[ModelId, tuple[Signature, codec.Codec]] = {}
 
-    def handle(self, call: Call, data: bytes, reply: Reply) -> InFlight | bytes:
+    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight | bytes:
         """Answer at once, or return what will call `reply` later.
 
         Raises:
@@ -131,13 +121,14 @@ class TfsGrpcRoutes:
             return self._infer(_METHODS[call.method], data, call.timeout_s, reply)
         if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
             request = codec.spec_request(data)
-            return self._codec(request.spec)[1].metadata(request.wanted)
+            return _codec(self._resolved(request.spec)).metadata(request.wanted)
         if (call.service, call.method) == (MODEL_SERVICE, "GetModelStatus"):
-            return self._status(codec.spec_request(data).spec)
+            spec = codec.spec_request(data).spec
+            return codec.status(tfs_routes.states(self._engine, spec.name, self._version(spec)))
         raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
     def _infer(
-        self, method: tfs.Method, data: bytes, timeout_s: float | None, reply: Reply
+        self, method: tfs.Method, data: Buffer, timeout_s: float | None, reply: Reply
     ) -> InFlight:
         started_s = time.monotonic()
         try:
@@ -145,40 +136,37 @@ class TfsGrpcRoutes:
                 raise DeadlineExceeded("call before it arrived")
             read = codec.predict_request if method == "predict" else codec.example_request
             request = read(data)
-            model, model_codec = self._codec(request.spec)
-            query = model_codec.query(request, method, timeout_s)
-            flight = InFlight(reply, model_codec, query, started_s, self._on_done)
-            flight.ticket = self._engine.submit(model, query, flight)
+            target = self._resolved(request.spec)
         except ServingError as error:
-            self._on_done(error.status, time.monotonic() - started_s)
+            self._engine.unresolved(error.status)
+            raise
+        try:
+            model_codec = target.codecs.get(_CODEC) or _codec(target)
+            query = model_codec.query(request, method, timeout_s)
+            flight = InFlight(reply, model_codec, query, started_s, target.done)
+            flight.ticket = target.submit(query, flight)
+        except ServingError as error:
+            target.done(error.status, time.monotonic() - started_s)
             raise
         return flight
 
-    def _codec(self, spec: codec.Spec) -> tuple[ModelId, codec.Codec]:
+    def _resolved(self, spec: codec.Spec) -> Target:
         version = self._version(spec)
         try:
-            model, signature = self._engine.resolve(spec.name, version)
+            return self._engine.resolve(spec.name, version)
         except UnknownModel:
-            raise _NotFound(tfs_routes.not_found(spec.name, version)) from None
-        known = self._codecs.get(model)
-        if known is None or known[0] is not signature:
-            known = signature, codec.Codec(model.name, model.version, signature)
-            self._codecs[model] = known
-        return model, known[1]
+            raise tfs_routes.NotFound(tfs_routes.not_found(spec.name, version)) from None
 
     def _version(self, spec: codec.Spec) -> str | None:
         if not spec.name:
             raise InvalidRequest("Missing ModelSpec, or the name of a model in it")
-        if spec.label is None:
-            return spec.version
-        version = self._engine.resolve_label(spec.name, spec.label)
-        if version is None:
-            raise InvalidRequest(f"Unrecognized servable version label: {spec.label}")
-        return version
+        return tfs_routes.resolved_version(self._engine, spec.name, spec.version, spec.label)
 
-    def _status(self, spec: codec.Spec) -> bytes:
-        version = self._version(spec)
-        versions = tfs_routes.newest_first(self._engine.versions(spec.name), version)
-        if not versions:
-            raise _NotFound(tfs_routes.no_versions(spec.name, version))
-        return codec.status(versions)
+
+def _codec(target: Target) -> codec.Codec:
+    known: codec.Codec | None = target.codecs.get(_CODEC)
+    if known is None:
+        known = target.codecs[_CODEC] = codec.Codec(
+            target.id.name, target.id.version, target.signature
+        )
+    return known

@@ -12,7 +12,7 @@ MODEL = ModelId("m", "1")
 
 def test_nothing_yet():
     """A model that was never asked has zeros and no batches."""
-    found = StatisticsOf(MODEL).snapshot()
+    found = StatisticsOf(MODEL).snapshot(successes=0, answered_s=0.0)
     assert (found.inference_count, found.execution_count, found.last_inference_ms) == (0, 0, 0)
     assert found.success == found.queue == Total(0, 0)
     assert found.batches == ()
@@ -26,11 +26,9 @@ def test_one_batch():
         items=7,
         parts=3,
         waited_s=0.5,
-        finished=2,
-        finished_s=0.9,
         wall_s=12.3456,
     )
-    found = collected.snapshot()
+    found = collected.snapshot(successes=2, answered_s=0.9)
     assert found.model == MODEL
     assert found.last_inference_ms == 12346
     assert (found.inference_count, found.execution_count) == (7, 1)
@@ -45,14 +43,15 @@ def test_one_batch():
 
 
 def test_failures_and_the_cache():
-    """A hit is a success without an inference."""
+    """A hit is no inference; a success is what was answered and did not fail."""
     collected = StatisticsOf(MODEL)
     collected.failed(0.25)
-    collected.cache_hit(0.5)
-    collected.cache_miss(0.125)
-    found = collected.snapshot()
+    collected.looked_up(0.5, is_hit=True)
+    collected.looked_up(0.125, is_hit=False)
+    found = collected.snapshot(successes=2, answered_s=1.0)
     assert found.fail == Total(1, 250_000_000)
-    assert found.cache_hit == found.success == Total(1, 500_000_000)
+    assert found.success == Total(2, 750_000_000)
+    assert found.cache_hit == Total(1, 500_000_000)
     assert found.cache_miss == Total(1, 125_000_000)
     assert found.inference_count == 0
 
@@ -66,10 +65,8 @@ def test_sums(batches):
     collected = StatisticsOf(MODEL)
     for items, parts, seconds in batches:
         times = StageTimes(0.0, 0.0, seconds, 0.0)
-        collected.batch(
-            times, items=items, parts=parts, waited_s=0, finished=parts, finished_s=0, wall_s=1
-        )
-    found = collected.snapshot()
+        collected.batch(times, items=items, parts=parts, waited_s=0, wall_s=1)
+    found = collected.snapshot(successes=0, answered_s=0.0)
     assert found.inference_count == sum(items for items, _, _ in batches)
     assert found.execution_count == len(batches)
     assert [b.batch_size for b in found.batches] == sorted({items for items, _, _ in batches})

@@ -429,7 +429,7 @@ def test_metadata():
 
 def test_status():
     """A state per version, the version as a text."""
-    assert tfs.status([("2", "AVAILABLE")]) == {
+    assert tfs.status([tfs.VersionState("2", "AVAILABLE")]) == {
         "model_version_status": [
             {
                 "version": "2",

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST protocol over real sockets, on an engine of functions."""
+"""TensorFlow Serving's REST protocol over real sockets, on a gateway whose models are functions."""
 
 import json
 import socket
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from serving.errors import DeadlineExceeded, NotReady, Overloaded, PredictionFailed
 from serving.protocol.tfs_routes import TfsRoutes
-from tests.fakes.listening import listening
-from tests.fakes.servables import FakeServables, signature
+from serving.values import ModelId
+from tests.fakes.running import gateway
+from tests.fakes.servables import Altered, FunctionHome, counted, signature
 
 HALF = signature({"x": ("FP32", (-1, -1))}, {"y": ("FP32", (-1, -1))})
 NAMED = signature(
@@ -21,32 +22,24 @@ NAMED = signature(
 )
 
 
-def servables():
-    """half in versions 1 to 3 (halving, thirding, ...), sums in version 7."""
-    engine = FakeServables()
-    for version in (1, 2, 3):
-        engine.add(
-            "half", str(version), HALF, lambda arrays, by=version + 1: {"y": arrays["x"] / by}
-        )
-    engine.states["half", "4"] = "LOADING"
-    engine.add("Sums", "7", NAMED, lambda arrays: {
-        "sum": arrays["a"] + arrays["b"],
-        "scores": np.stack([arrays["a"], arrays["b"]], axis=1) / 4,
-    })  # fmt: skip
-    engine.labels["half", "stable"] = "1"
-    return engine
-
-
 @pytest.fixture(scope="module")
 def served():
-    """(port, engine, the statuses that were counted)."""
-    engine = servables()
-    counted = []
-    routes = TfsRoutes(
-        engine, on_done=lambda status, _: counted.append(status), metrics=lambda: b"a_metric 1\n"
-    )
-    with listening(routes, max_body_bytes=1_000_000) as port:
-        yield port, engine, counted
+    """(port, engine, home): half in versions 1 to 3 (halving, thirding, ...), Sums in version 7."""
+    home = FunctionHome()
+    with gateway({"server.max_body_bytes": 1_000_000}, home) as running:
+        for version in (1, 2, 3):
+            home.deploy(running, "half", str(version), HALF,
+                lambda arrays, by=version + 1: {"y": arrays["x"] / by})  # fmt: skip
+        home.deploy(running, "Sums", "7", NAMED, lambda arrays: {
+            "sum": arrays["a"] + arrays["b"],
+            "scores": np.stack([arrays["a"], arrays["b"]], axis=1) / 4,
+        })  # fmt: skip
+        running.do(running.engine.set_label, "half", "canary", "1")
+        engine = Altered(running.engine)
+        engine.more_states[ModelId("half", "4")] = ("loading", "")
+        engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
+        running.listener.routes = TfsRoutes(engine, metrics=lambda: b"a_metric 1\n")
+        yield running, engine, home
 
 
 @pytest.fixture
@@ -62,7 +55,8 @@ def port(served):
         ("/v1/models/half:predict?x=1", {"inputs": [[4]]}, {"outputs": [[1.0]]}),
         ("/v1/models/half/versions/1:predict", {"inputs": [[4]]}, {"outputs": [[2.0]]}),
         ("/v1/models/half/versions/001:predict", {"inputs": [[4]]}, {"outputs": [[2.0]]}),
-        ("/v1/models/half/labels/stable:predict", {"inputs": [[4]]}, {"outputs": [[2.0]]}),
+        ("/v1/models/half/labels/canary:predict", {"inputs": [[4]]}, {"outputs": [[2.0]]}),
+        ("/v1/models/half/labels/stable:predict", {"inputs": [[4]]}, {"outputs": [[1.0]]}),
         ("/v1/models/Sums/versions/7:predict", {"instances": [{"a": 1, "b": 2}]},
          {"predictions": [{"sum": 3, "scores": [0.25, 0.5]}]}),
         ("/v1/models/Sums:classify", {"examples": [{"a": 1, "b": 2}]},
@@ -99,14 +93,14 @@ def test_inference(port, path, body, expected):
          "Servable not found for request: Latest(HALF)"),
         ("POST", "/v1/models/half/versions/9:predict", {"instances": [1]}, 404,
          "Servable not found for request: Specific(half, 9)"),
-        ("POST", "/v1/models/half/labels/canary:predict", {"instances": [1]}, 400,
-         "Unrecognized servable version label: canary"),
+        ("POST", "/v1/models/half/labels/none:predict", {"instances": [1]}, 400,
+         "Unrecognized servable version label: none"),
         ("GET", "/v1/models/none/metadata", None, 404,
          "Servable not found for request: Latest(none)"),
         ("GET", "/v1/models/none", None, 404, "Could not find any versions of model none"),
         ("GET", "/v1/models/half/versions/9", None, 404, "Could not find version 9 of model half"),
-        ("GET", "/v1/models/half/labels/canary", None, 400,
-         "Unrecognized servable version label: canary"),
+        ("GET", "/v1/models/half/labels/none", None, 400,
+         "Unrecognized servable version label: none"),
         ("POST", "/v1/models/half:predict", b"", 400, "JSON Parse error: The document is empty"),
         ("POST", "/v1/models/none:predict", b"{", 400, "JSON Parse error: "),
         ("POST", "/v1/models/half:predict", b'{"instances": ' + b"[" * 50_000, 400, "nested"),
@@ -118,11 +112,25 @@ def test_inference(port, path, body, expected):
 )  # fmt: skip
 def test_errors(port, method, path, body, status, message):
     """Every row of the table of errors: its status, and an object with a text."""
-    given_status, answer = port.json(method, path, body)
+    data = body if isinstance(body, bytes) or body is None else json.dumps(body)
+    given_status, _, text = port.request(method, path, data)
+    answer = json.loads(text)
     assert given_status == status
     assert answer.keys() == {"error"}
     assert message in answer["error"]
     assert "\n" not in answer["error"]
+
+
+def test_errors_are_counted_where_they_belong(served):
+    """With the model that was asked, and with none where none was meant."""
+    port, engine, _ = served
+    before = dict(engine.unresolved_responses)
+    half = engine.engine.resolve("half", None).counters.responses
+    wrong = half.get(400, 0)
+    port.json("POST", "/v1/models/half:predict", {})
+    assert half[400] == wrong + 1
+    port.json("POST", "/v1/models/none:predict", {"instances": [1]})
+    assert engine.unresolved_responses[404] == before.get(404, 0) + 1
 
 
 @pytest.mark.parametrize(
@@ -136,7 +144,8 @@ def test_errors(port, method, path, body, status, message):
 )
 def test_refusals_of_the_engine(served, error, status):
     """What the engine refuses has the status of TensorFlow's code for it."""
-    port, engine, counted = served
+    port, engine, _ = served
+    before = counted(engine).get(status, 0)
     engine.fail_with = error
     try:
         given_status, head, body = port.request(
@@ -147,12 +156,12 @@ def test_refusals_of_the_engine(served, error, status):
     assert given_status == status
     assert json.loads(body) == {"error": str(error)}
     assert ("Retry-After" in head) == (status == 429)
-    assert counted[-1] == status
+    assert counted(engine)[status] == before + 1
 
 
 def test_body_over_the_limit(port):
     """413 at the head, before the body is read."""
-    with socket.create_connection(("127.0.0.1", port.number), 5) as client:
+    with socket.create_connection(("127.0.0.1", port.port), 5) as client:
         client.sendall(
             b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\nContent-Length: 1000001\r\n\r\n"
         )
@@ -180,14 +189,17 @@ def test_status(port):
         "state": "AVAILABLE",
         "status": {"error_code": "OK", "error_message": ""},
     }
-    for path in ("/v1/models/half/versions/1", "/v1/models/half/labels/stable"):
+    (failed,) = port.json("GET", "/v1/models/broken")[1]["model_version_status"]
+    assert failed["state"] == "END"
+    assert failed["status"] == {"error_code": "UNKNOWN", "error_message": "no such layer"}
+    for path in ("/v1/models/half/versions/1", "/v1/models/half/labels/canary"):
         (only,) = port.json("GET", path)[1]["model_version_status"]
         assert only["version"] == "1"
 
 
 def test_metadata(port):
     """The signature of the model meant."""
-    status, answer = port.json("GET", "/v1/models/half/labels/stable/metadata")
+    status, answer = port.json("GET", "/v1/models/half/labels/canary/metadata")
     assert status == 200
     assert answer["model_spec"] == {"name": "half", "signature_name": "", "version": "1"}
     assert "serving_default" in answer["metadata"]["signature_def"]["signature_def"]
@@ -197,26 +209,29 @@ def test_metrics_where_they_are_switched_on(port):
     """Prometheus' page stands where TensorFlow Serving has it, if it is given one."""
     path = "/monitoring/prometheus/metrics"
     assert port.request("GET", path)[2] == b"a_metric 1\n"
-    with listening(TfsRoutes(servables(), on_done=lambda *_: None)) as other:
+    with gateway() as other:
+        other.listener.routes = TfsRoutes(other.engine)
         assert other.json("GET", path)[0] == 404
 
 
 def test_a_client_that_leaves_takes_its_request_back(served):
-    """The ticket of a request whose connection closes is cancelled."""
-    port, engine, counted = served
-    engine.hold = True
+    """The request of a connection that closes is cancelled."""
+    port, engine, home = served
+    before = counted(engine).get(499, 0)
+    home.hold.set()
     try:
         body = b'{"instances": [[1]]}'
-        with socket.create_connection(("127.0.0.1", port.number), 5) as client:
+        with socket.create_connection(("127.0.0.1", port.port), 5) as client:
             client.sendall(
                 b"POST /v1/models/half:predict HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b"
                 % (len(body), body)
             )
-            _until(lambda: not engine.tickets[-1].cancelled)
-        _until(lambda: engine.tickets[-1].cancelled)
-        _until(lambda: counted[-1] == 499)
+            _until(lambda: port.do(lambda: engine.unfinished) == 1)
+        _until(lambda: counted(engine).get(499) == before + 1)
+        assert port.do(lambda: engine.unfinished) == 0
     finally:
-        engine.hold = False
+        home.hold.clear()
+        home.release.set()
 
 
 def _until(condition):

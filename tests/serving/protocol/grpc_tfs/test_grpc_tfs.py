@@ -1,4 +1,4 @@
-"""TensorFlow Serving's gRPC services, against protobuf's own messages, on an engine of functions."""
+"""TensorFlow Serving's gRPC services, against protobuf's own messages, on a gateway whose models are functions."""
 
 import asyncio
 from typing import NamedTuple
@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from serving.errors import DeadlineExceeded, Overloaded, ServingError
 from serving.protocol.grpc_tfs.routes import MODEL_SERVICE, PREDICTION_SERVICE, TfsGrpcRoutes
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES
+from serving.values import ModelId
 from tests.fakes.proto_messages import classes
-from tests.fakes.servables import FakeServables, signature
+from tests.fakes.running import gateway
+from tests.fakes.servables import Altered, FunctionHome, counted, signature
 from tests.serving.protocol.grpc_tfs.test_tensor_proto import PROTO
 
 messages = classes(PROTO)
@@ -38,32 +40,32 @@ class Reply:
 
 
 class Server:
-    """Routes on an engine; calls are made in a loop of their own."""
+    """Routes on a running engine; calls are made in its loop."""
 
-    def __init__(self):
-        self.engine = FakeServables()
+    def __init__(self, running, home):
+        self.running = running
+        self.home = home
         half = signature(
             {"x": ("FP32", (-1, -1))}, {"y": ("FP32", (-1, -1)), "n": ("INT64", (-1,))}
         )
         for version in (1, 2):
-            self.engine.add("half", str(version), half, lambda arrays, by=version + 1: {
+            home.deploy(running, "half", str(version), half, lambda arrays, by=version + 1: {
                 "y": arrays["x"] / by, "n": np.full(len(arrays["x"]), -1),
             })  # fmt: skip
-        self.engine.states["half", "3"] = "LOADING"
-        self.engine.labels["half", "stable"] = "1"
-        self.engine.add(
-            "text", "7", signature({"t": ("BYTES", (-1,))}, {"u": ("BYTES", (-1,))}),
+        home.deploy(
+            running, "text", "7", signature({"t": ("BYTES", (-1,))}, {"u": ("BYTES", (-1,))}),
             lambda arrays: {"u": arrays["t"]},
         )  # fmt: skip
-        self.engine.add(
-            "scored", "1",
+        home.deploy(
+            running, "scored", "1",
             signature({"a": ("FP32", (-1, 2))}, {"scores": ("FP32", (-1, 2)), "outputs": ("FP32", (-1,))}),
             lambda arrays: {"scores": arrays["a"], "outputs": arrays["a"].sum(axis=1)},
         )  # fmt: skip
-        self.counted = []
-        self.routes = TfsGrpcRoutes(
-            self.engine, on_done=lambda status, _: self.counted.append(status)
-        )
+        running.do(running.engine.set_label, "half", "canary", "1")
+        self.engine = Altered(running.engine)
+        self.engine.more_states[ModelId("half", "3")] = ("loading", "")
+        self.engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
+        self.routes = TfsGrpcRoutes(self.engine)
 
     def call(self, method, request, **more):
         """The bytes of an answer; raises what refused it."""
@@ -71,10 +73,10 @@ class Server:
 
         async def made():
             reply = Reply()
-            outcome = self.routes.handle(Call(method, **more), data, reply)
+            outcome = self.routes.handle(Call(method, **more), memoryview(data), reply)
             return outcome if isinstance(outcome, bytes) else await reply.answered
 
-        return asyncio.run(made())
+        return self.running.call(made())
 
     def predict(self, name, inputs, **more):
         """The PredictResponse for arrays by name."""
@@ -100,7 +102,9 @@ def fill(target, values):
 
 @pytest.fixture(scope="module")
 def server():
-    return Server()
+    home = FunctionHome()
+    with gateway(home=home) as running:
+        yield Server(running, home)
 
 
 def test_predict(server):
@@ -115,7 +119,7 @@ def test_predict(server):
 
 def test_versions_and_labels(server):
     """A model is meant by the newest version, a number, or a label."""
-    for spec in ({"version": {"value": 1}}, {"version_label": "stable"}):
+    for spec in ({"version": {"value": 1}}, {"version_label": "canary"}):
         answer = server.predict("half", {"x": [[3.0]]}, spec=spec)
         assert list(answer.outputs["y"].float_val) == [1.5]
         assert answer.model_spec.version.value == 1
@@ -205,11 +209,17 @@ def test_status(server):
         (3, 20), (2, 30), (1, 30),
     ]  # fmt: skip
     assert all(one.HasField("status") for one in answer.model_version_status)
-    request.model_spec.version_label = "stable"
+    request.model_spec.version_label = "canary"
     answer = messages["GetModelStatusResponse"].FromString(
         server.call("GetModelStatus", request, service=MODEL_SERVICE)
     )
     assert [one.version for one in answer.model_version_status] == [1]
+    request = messages["GetModelStatusRequest"](model_spec={"name": "broken"})
+    answer = messages["GetModelStatusResponse"].FromString(
+        server.call("GetModelStatus", request, service=MODEL_SERVICE)
+    )
+    (failed,) = answer.model_version_status
+    assert (failed.state, failed.status.error_message) == (50, "no such layer")
 
 
 @pytest.mark.parametrize(
@@ -234,11 +244,12 @@ def test_status(server):
 )  # fmt: skip
 def test_errors(server, name, inputs, more, status, phrase):
     """Errors with the status that says the same, counted, in one line."""
+    before = counted(server.engine).get(status, 0)
     with pytest.raises(ServingError) as caught:
         server.predict(name, inputs, **more)
     assert caught.value.status == status
     assert phrase in str(caught.value)
-    assert server.counted[-1] == status
+    assert counted(server.engine)[status] == before + 1
 
 
 @pytest.mark.parametrize(
@@ -267,41 +278,39 @@ def test_methods_and_messages(server, method, service, request_, status, phrase)
 
 def test_refusals_and_cancelled_calls(server):
     """What the engine refuses reaches the reply; a client that leaves takes its request back."""
+    before = counted(server.engine)
     server.engine.fail_with = Overloaded(1, 0.5)
     try:
         with pytest.raises(Overloaded):
             server.predict("half", {"x": [[1.0]]})
     finally:
         server.engine.fail_with = None
-    assert server.counted[-1] == 429
+    assert counted(server.engine)[429] == before.get(429, 0) + 1
 
     async def cancelled():
         request = messages["PredictRequest"](model_spec={"name": "half"})
         fill(request.inputs["x"], [[1.0]])
         reply = Reply()
         server.routes.handle(Call("Predict"), request.SerializeToString(), reply).cancel()
+        assert server.engine.unfinished == 0
         await asyncio.sleep(0.01)
         assert not reply.answered.done()
 
-    asyncio.run(cancelled())
-    assert server.engine.tickets[-1].cancelled
-    assert server.counted[-1] == 499
+    server.running.call(cancelled())
+    assert counted(server.engine)[499] == before.get(499, 0) + 1
 
 
 def test_deadlines_reach_the_engine(server):
     """The client's deadline is the request's time limit."""
-    seen = []
-    submit = server.engine.submit
-    server.engine.submit = lambda model, query, waiter: (
-        seen.append(query.timeout_s), submit(model, query, waiter)
-    )[1]  # fmt: skip
+    server.home.hold.set()
     try:
-        server.predict("half", {"x": [[1.0]]}, timeout_s=2.5)
         with pytest.raises(DeadlineExceeded):
-            server.predict("half", {"x": [[1.0]]}, timeout_s=-1.0)
+            server.predict("half", {"x": [[1.0]]}, timeout_s=0.05)
     finally:
-        del server.engine.submit
-    assert seen == [2.5]
+        server.home.hold.clear()
+        server.home.release.set()
+    with pytest.raises(DeadlineExceeded):
+        server.predict("half", {"x": [[1.0]]}, timeout_s=-1.0)
 
 
 @given(

@@ -1,0 +1,229 @@
+"""What stands before the protocols of the query port: access, compressed bodies, timing.
+
+In: a request; out: a refusal, or what the protocols' routes say, with how long it took where that is
+wanted. What is found out about a head is found out once: a head that is let in and needs nothing more is
+handed to its routes from then on, past this file. Bodies are compressed and decompressed in threads,
+outside the interpreter's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import re
+import time
+from collections.abc import Callable
+
+from serving.errors import ServingError
+from serving.protocol import compression
+from serving.protocol.access import Access
+from serving.protocol.http import Channel, Exchange, Routes
+from serving.protocol.http_messages import (
+    REASONS,
+    Head,
+    Response,
+    ending,
+    error_response,
+    json_response,
+)
+from serving.values import Buffer
+from serving.waiter import Timed
+
+log = logging.getLogger(__name__)
+
+_LENGTH = re.compile(rb"\r\nContent-Length: \d+\r\n")
+
+
+class Gate:
+    """Stands before the routes of a port."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        access: Access,
+        *,
+        max_body_bytes: int,
+        gzip_min_bytes: int | None,
+        is_timed: bool = False,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            routes: the protocols.
+            access: who may ask.
+            max_body_bytes: the longest that a compressed body may become.
+            gzip_min_bytes: answers from this length on are compressed where the client asks for it; None: none.
+            is_timed: whether answers say how long their stages took.
+        """
+        self._routes = routes
+        self._access = access
+        self.max_body_bytes = max_body_bytes
+        self.gzip_min_bytes = gzip_min_bytes
+        self.is_timed = is_timed
+        self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
+
+    def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        """See `serving.protocol.http.Routes`."""
+        refusal = self._access.refusal(head)
+        if refusal is not None:
+            return refusal
+        head.add(self._access.fields(head))
+        decodes = head.content_encoding in compression.ENCODINGS
+        encodes = self.gzip_min_bytes is not None and compression.accepts_gzip(
+            head.others.get(b"accept-encoding", b"")
+        )
+        head.handle = self._routes.handle
+        if decodes or encodes or self.is_timed:
+            encoding = head.content_encoding if decodes else None
+            inner = head.copied(content_encoding="" if decodes else head.content_encoding)
+            inner.handle = self._routes.handle
+            head.handle = _Coder(self, inner, encoding, encodes=encodes).handle
+        return head.handle(head, body, connection)
+
+    def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
+        """Run a function in a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class _Coder:
+    """What is done for all requests with one head."""
+
+    __slots__ = ("encodes", "encoding", "gate", "head")
+
+    def __init__(self, gate: Gate, head: Head, encoding: str | None, *, encodes: bool) -> None:
+        self.gate = gate
+        self.head = head
+        """As the protocols see it."""
+        self.encoding = encoding
+        """Of the bodies; None: they come as they are."""
+        self.encodes = encodes
+
+    def handle(self, _head: Head, body: bytes, connection: Channel) -> Exchange | Response:
+        return _Coded(self, connection).begin(body)
+
+
+class _Coded:
+    """One request: the connection of the protocol's exchange, and the exchange of the connection."""
+
+    __slots__ = ("_coder", "_connection", "_inner", "_is_gone", "_started_s")
+
+    def __init__(self, coder: _Coder, connection: Channel) -> None:
+        self._coder = coder
+        self._connection = connection
+        self._inner: Exchange | None = None
+        self._is_gone = False
+        self._started_s = 0.0
+
+    def begin(self, body: bytes) -> Exchange | Response:
+        coder = self._coder
+        if coder.encoding is None:
+            return self._handled(body)
+        limit_bytes = coder.gate.max_body_bytes
+        work = coder.gate.work(compression.decompressed, coder.encoding, body, limit_bytes)
+        work.add_done_callback(self._decoded)
+        return self
+
+    def _handled(self, body: bytes) -> Exchange | Response:
+        self._started_s = time.monotonic()
+        head = self._coder.head
+        assert head.handle is not None
+        outcome: Exchange | Response = head.handle(head, body, self)
+        if isinstance(outcome, Response):
+            if not self._is_long(len(outcome.body)):
+                return outcome._replace(fields=outcome.fields + self._timing())
+            self.respond(outcome)
+        else:
+            self._inner = outcome
+        return self
+
+    def _decoded(self, work: asyncio.Future[bytes]) -> None:
+        if self._is_gone or work.cancelled():
+            return
+        try:
+            outcome = self._handled(work.result())
+        except ServingError as error:
+            outcome = error_response(error)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            outcome = _fault()
+        if isinstance(outcome, Response):
+            self._connection.respond(outcome)
+
+    # Channel
+
+    def respond(self, response: Response) -> None:
+        """See `Channel`."""
+        status, fields, body = response
+        if not self._is_long(len(body)):
+            fields += self._timing()
+            self._inner = None
+            self._connection.respond(Response(status, fields, body))
+            return
+        reason = REASONS.get(status, "Unknown").encode()
+        self.respond_with(
+            b"HTTP/1.1 %d %b\r\n%b" % (status, reason, ending(fields, len(body))), body
+        )
+
+    def respond_with(self, head: bytes, body: Buffer) -> None:
+        """See `Channel`."""
+        timing = self._timing()
+        if timing:
+            head = head.replace(b"\r\n", b"\r\n" + timing, 1)
+        self._inner = None
+        start = head.index(b"\r\n\r\n") + 4
+        if not self._is_long(len(head) - start + len(body)):
+            self._connection.respond_with(head, body)
+            return
+        fields = head[:start]
+        work = self._coder.gate.work(compression.compressed, b"".join((head[start:], body)))
+        work.add_done_callback(lambda done: self._encoded(fields, done))
+
+    def _timing(self) -> bytes:
+        """The field Server-Timing, in milliseconds; without the stages where there was no batch."""
+        if not self._coder.gate.is_timed:
+            return b""
+        stages = {"total": time.monotonic() - self._started_s}
+        inner: object = self._inner
+        batch = inner.batch() if isinstance(inner, Timed) else None
+        if batch is not None:
+            times = batch.times
+            stages |= {
+                "queue": batch.sent_s - self._started_s + times.queue_s,
+                "input": times.input_s,
+                "exec": times.exec_s,
+                "output": times.output_s,
+            }
+        text = ", ".join(f"{name};dur={seconds * 1e3:.3f}" for name, seconds in stages.items())
+        return b"Server-Timing: %b\r\n" % text.encode()
+
+    def _is_long(self, body_bytes: int) -> bool:
+        least = self._coder.gate.gzip_min_bytes
+        return self._coder.encodes and least is not None and body_bytes >= least
+
+    def _encoded(self, fields: bytes, work: asyncio.Future[bytes]) -> None:
+        if self._is_gone or work.cancelled():
+            return
+        if work.exception() is not None:
+            log.error("an answer cannot be compressed", exc_info=work.exception())
+            self._connection.respond(_fault())
+            return
+        data = work.result()
+        encoded = b"\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\nContent-Length: %d\r\n"
+        self._connection.respond_with(_LENGTH.sub(encoded % len(data), fields, count=1), data)
+
+    # Exchange
+
+    def cancel(self) -> None:
+        """The client went away."""
+        self._is_gone = True
+        if self._inner is not None:
+            self._inner.cancel()
+
+
+def _fault() -> Response:
+    return json_response(500, {"error": "internal error; the server's log has the reason"})

@@ -1,0 +1,83 @@
+"""Compressed bodies: back and forth, and what is refused."""
+
+import gzip
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.errors import BodyTooLarge, InvalidRequest
+from serving.protocol.compression import accepts_gzip, compressed, decompressed
+
+
+def raw(data):
+    stream = zlib.compressobj(wbits=-15)
+    return stream.compress(data) + stream.flush()
+
+
+@given(st.binary(max_size=300))
+def test_round_trips(data):
+    """What was compressed comes back, in each encoding and both meanings of deflate."""
+    assert decompressed("gzip", compressed(data), 300) == data
+    assert decompressed("x-gzip", gzip.compress(data), 300) == data
+    assert decompressed("deflate", zlib.compress(data), 300) == data
+    assert decompressed("deflate", raw(data), 300) == data
+
+
+@given(st.sampled_from(["gzip", "deflate"]), st.binary(max_size=60))
+def test_any_bytes(encoding, data):
+    """Bytes of a stranger are decompressed or refused."""
+    try:
+        decompressed(encoding, data, 100)
+    except InvalidRequest as error:
+        assert error.status in {400, 413}  # noqa: PT017
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress, raw])
+def test_a_bomb_is_not_unpacked(compress):
+    """It is over at the limit, however much there would be."""
+    bomb = compress(bytes(50_000_000))
+    assert len(bomb) < 100_000
+    with pytest.raises(BodyTooLarge):
+        decompressed("gzip" if compress is gzip.compress else "deflate", bomb, 1000)
+    assert decompressed("gzip", gzip.compress(bytes(1000)), 1000) == bytes(1000)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body"),
+    [
+        ("gzip", b""),
+        ("gzip", b"{}"),
+        ("gzip", gzip.compress(b"abc")[:-1]),
+        ("gzip", gzip.compress(b"abc") + b"x"),
+        ("gzip", gzip.compress(b"abc") * 2),
+        ("gzip", zlib.compress(b"abc")),
+        ("deflate", b""),
+        ("deflate", gzip.compress(b"abc")),
+        ("deflate", zlib.compress(b"abc")[:-1]),
+    ],
+)
+def test_what_is_no_whole_stream(encoding, body):
+    """400, with the encoding."""
+    with pytest.raises(InvalidRequest, match=encoding):
+        decompressed(encoding, body, 1000)
+
+
+@pytest.mark.parametrize(
+    ("field", "accepts"),
+    [
+        (b"gzip", True),
+        (b"deflate, GZIP;q=0.5, br", True),
+        (b"gzip;q=1.0", True),
+        (b"gzip; q=0", False),
+        (b"gzip;q=0.000", False),
+        (b"x-gzip", False),
+        (b"identity", False),
+        (b"*", False),
+        (b"", False),
+    ],
+)
+def test_who_asks_for_gzip(field, accepts):
+    """It is named, and not refused by its weight."""
+    assert accepts_gzip(field) is accepts
