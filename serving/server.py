@@ -15,6 +15,7 @@ import json
 import logging
 import os
 import pathlib
+import random
 import signal
 import socket
 import sys
@@ -25,14 +26,18 @@ from typing import Protocol
 from aiohttp import web
 
 from serving import credentials, zoo
+from serving.applications import Applications
+from serving.clipper import ClipperHub
 from serving.credentials import Tls
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
 from serving.homes import Homes
 from serving.hub import Hub
+from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
 from serving.protocol.access import Access, Token
 from serving.protocol.admin import AdminRoutes
+from serving.protocol.clipper_routes import ClipperRoutes
 from serving.protocol.gate import Gate
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
@@ -44,6 +49,8 @@ from serving.protocol.routes import OipRoutes
 from serving.protocol.tfs_routes import TfsRoutes
 from serving.protocol.triton_routes import TritonRoutes
 from serving.repository import Repository
+from serving.selection.sqlite_store import SqliteStore
+from serving.selection.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
 from serving.values import ModelCard
 
@@ -210,15 +217,20 @@ class Server:
         calls = GrpcRoutes(
             engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
         )
+        applications = Applications(engine, self._states())
+        clipper = ClipperHub(engine, applications)
         gate = self._gate(
             PortRoutes(
-                oip=OipRoutes(engine, triton), tfs=TfsRoutes(engine, metrics=exposition.text)
+                oip=OipRoutes(engine, triton),
+                tfs=TfsRoutes(engine, metrics=exposition.text),
+                otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random())),  # noqa: S311 - it samples latencies
             )
         )
         ports = self._query_ports(gate, query, calls, grpc)
         listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
-            AdminRoutes(engine, repository, metrics=exposition.text).application(), access_log=None
+            AdminRoutes(engine, repository, clipper=clipper, metrics=exposition.text).application(),
+            access_log=None,
         )
         await runner.setup()
         await web.SockSite(runner, admin).start()
@@ -251,8 +263,21 @@ class Server:
             for listener in listeners:
                 listener.close()
             gate.close()
+            applications.close()
             await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
+
+    def _states(self) -> StateStore:
+        """Where selection policies keep what they learn."""
+        folder = self._settings.server.state_dir
+        if folder is None:
+            return MemoryStore()
+        path = pathlib.Path(folder)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotReady(f"server.state_dir {folder}: {error.strerror or error}") from error
+        return SqliteStore(path / "states.db")
 
     def _gate(self, routes: Routes) -> Gate:
         """What stands before the protocols of the query port."""

@@ -207,6 +207,11 @@ class ServerSettings:
     `none`: they may not. `explicit`: they may, through Triton's repository calls, by name.
     Default none: who may ask a model is not who may take it away.
     """
+    state_dir: str | None = _knob(None, live=False)
+    """Folder in which selection policies keep what they learn.
+
+    Default none: it is forgotten when the server ends.
+    """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
 

@@ -4,6 +4,7 @@
     PATCH /admin/settings    {"settings": {...}, "fresh_replicas": false, "keep_learnt": false}
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `admin_models`
+    POST  /admin/add_app ... Clipper's management, see `clipper_management` and `clipper_containers`
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
@@ -17,19 +18,26 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
 from serving.engine import Engine
 from serving.errors import InvalidSettings, LimitsUnavailable, ReplicaStartFailed, ServingError
+from serving.protocol import clipper_containers, clipper_management
 from serving.protocol.admin_models import ModelRoutes
+from serving.protocol.clipper_catalogue import Catalogue
+from serving.protocol.clipper_containers import Containers
 from serving.repository import Repository
 from serving.settings import KNOBS, ServingSettings
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
+
+
+class ClipperCommands(Catalogue, Containers, Protocol):
+    """What Clipper's management commands need of a hub."""
 
 
 class AdminRoutes:
@@ -40,10 +48,12 @@ class AdminRoutes:
         engine: Engine,
         repository: Repository | None = None,
         *,
+        clipper: ClipperCommands | None = None,
         metrics: Callable[[], bytes],
     ) -> None:
         self._engine = engine
         self._models = ModelRoutes(engine, repository)
+        self._clipper = clipper
         self._metrics = metrics
         self._patching = asyncio.Lock()
 
@@ -54,9 +64,25 @@ class AdminRoutes:
         application.router.add_patch("/admin/settings", self._patch_settings)
         application.router.add_get("/admin/replicas", self._get_replicas)
         self._models.add_to(application.router)
+        if self._clipper is not None:
+            application.router.add_get(clipper_management.PING, self._command)
+            for path in (*clipper_management.PATHS, *clipper_containers.PATHS):
+                application.router.add_post(path, self._command)
         application.router.add_get("/metrics", self._get_metrics)
         application.router.add_get("/health", self._get_health)
         return application
+
+    async def _command(self, request: web.Request) -> web.Response:
+        """One of Clipper's management commands."""
+        hub, body = self._clipper, await request.read()
+        assert hub is not None
+        path = request.path
+        reply = clipper_management.dispatch(hub, path, body)
+        if reply is None:
+            async with self._patching:
+                reply = await clipper_containers.operate(hub, path, body)
+        assert reply is not None
+        return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
     async def _get_settings(self, _request: web.Request) -> web.Response:
         engine = self._engine

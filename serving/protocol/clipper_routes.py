@@ -200,7 +200,7 @@ class ClipperRoutes:
         hub: Applications,
         *,
         metrics: Registry,
-        on_done: Callable[[int, float], None],
+        on_done: Callable[[int, float], None] = lambda _status, _seconds: None,
     ) -> None:
         self._hub = hub
         self._registry = metrics
