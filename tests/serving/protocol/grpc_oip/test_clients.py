@@ -301,7 +301,8 @@ def test_a_full_queue(held):
     with grpc.insecure_channel(port.address) as channel:
         stub = GRPCInferenceServiceStub(channel)
         futures = [stub.ModelInfer.future(raw_request(ROW)) for _ in range(12)]
-        assert until(lambda: sum(f.done() for f in futures) + port.unfinished == len(futures))
+        # at most two are with the replica and three in the queue
+        assert until(lambda: 12 - sum(f.done() for f in futures) == port.unfinished <= 5)
         refused = [future for future in futures if future.done()]
         assert {future.code() for future in refused} == {CODES.UNAVAILABLE}
         home.hold.clear()
