@@ -18,6 +18,8 @@ EVERY = 20
 class Handler(http.server.BaseHTTPRequestHandler):
     """Answers by path: /rare and /often fail now and then, /never always."""
 
+    wbufsize = 65_536  # head and body in one piece: apart, each answer would wait 40 ms for an acknowledgement
+
     protocol_version = "HTTP/1.1"
     turn = 0
 
