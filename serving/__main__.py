@@ -52,6 +52,11 @@ def parser() -> argparse.ArgumentParser:
         help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
     )
     options.add_argument(
+        "--allow-empty",
+        action="store_true",
+        help="start without a model; models are deployed through the admin port",
+    )
+    options.add_argument(
         "--kind",
         help="kind of the models where their files do not tell, such as command (docs/models.md)",
     )
@@ -104,13 +109,17 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _cards(
-    models: Sequence[str], repository: pathlib.Path | None, *, kind: str | None
+    models: Sequence[str],
+    repository: pathlib.Path | None,
+    *,
+    kind: str | None,
+    allow_empty: bool,
 ) -> list[ModelCard]:
     """The cards of the models, whose names must differ."""
-    if not models and repository is None:
+    if not models and repository is None and not allow_empty:
         raise InvalidSettings(
             "nothing to serve; name a model with --model (bundled: "
-            f"{', '.join(zoo.names())}), or a folder of models with --model-repository"
+            f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
         )
     cards: dict[str, ModelCard] = {}
     for text in models:
@@ -127,7 +136,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     log_lines(arguments.log_level.upper())
     try:
         settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _cards(arguments.model, arguments.model_repository, kind=arguments.kind)
+        cards = _cards(
+            arguments.model,
+            arguments.model_repository,
+            kind=arguments.kind,
+            allow_empty=arguments.allow_empty,
+        )
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
         return 2

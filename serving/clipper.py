@@ -15,7 +15,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from serving import zoo
 from serving.applications import Applications, Asker, Feedback, Question
@@ -69,7 +69,7 @@ class ClipperHub:
         self,
         name: str,
         *,
-        input_type: InputType,
+        input_type: str,
         default_output: str,
         latency_slo_s: float,
         policy: str,
@@ -83,7 +83,7 @@ class ClipperHub:
         self._applications.add(
             Application(
                 name=name,
-                input_type=input_type,
+                input_type=cast("InputType", input_type),  # an application checks it
                 default_output=default_output,
                 latency_slo_s=latency_slo_s,
                 policy=policy,

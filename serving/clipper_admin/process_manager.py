@@ -98,6 +98,7 @@ class ProcessContainerManager:
             sys.executable,
             "-m",
             "serving",
+            "--allow-empty",
             "--host",
             self._host,
             "--port",
