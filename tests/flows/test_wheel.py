@@ -66,7 +66,7 @@ def test_the_wheel_tunes_from_another_folder(wheel: pathlib.Path, tmp_path: path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     command = [binaries / "tune", "--model", "resnet", "--concurrency", "20", "--trials", "4"]
-    done = run([*command, "--study", "first", "--json"], cwd=elsewhere)
+    done = run([*command, "--pairs", "2", "--study", "first", "--json"], cwd=elsewhere)
     assert done.returncode == 0, done.stderr[-4000:]
     assert isinstance(json.loads(done.stdout), dict)
     folder = elsewhere / "runs" / "first"
