@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight
-from serving.dispatch import Dispatcher
+from serving.dispatch import Dispatcher, Request
 from serving.errors import NotReady, UnknownModel
 from serving.metrics.counters import Counters
 from serving.metrics.exposition import Gauges
@@ -28,34 +28,14 @@ from serving.pool import Pool
 from serving.replica.as_process import ProcessHome
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
-from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
+from serving.values import ModelCard, ModelId, Signature, StageTimes
 from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
 
 
-class Query(Protocol):
+class Query(Request, Protocol):
     """A request as a protocol's codec made it."""
-
-    @property
-    def frame(self) -> tuple[Buffer, ...]:
-        """Its frame for the replica wire, in pieces."""
-        ...
-
-    @property
-    def frame_bytes(self) -> int:
-        """Length of the frame."""
-        ...
-
-    @property
-    def encoding(self) -> int:
-        """How the frame is written."""
-        ...
-
-    @property
-    def items(self) -> int:
-        """Items along the batch axis."""
-        ...
 
     @property
     def timeout_s(self) -> float | None:
