@@ -16,41 +16,21 @@ from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight
-from serving.dispatch import BatchDone, Dispatcher
+from serving.dispatch import BatchDone, Dispatcher, Request
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsOf
 from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
-from serving.values import Buffer, ModelCard, Signature
+from serving.values import ModelCard, Signature
 from serving.waiter import Batch, Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
 
 
-class Query(Protocol):
+class Query(Request, Protocol):
     """A request as a protocol's codec made it."""
-
-    @property
-    def frame(self) -> tuple[Buffer, ...]:
-        """Its frame for the replica wire, in pieces."""
-        ...
-
-    @property
-    def frame_bytes(self) -> int:
-        """Length of the frame."""
-        ...
-
-    @property
-    def encoding(self) -> int:
-        """How the frame is written."""
-        ...
-
-    @property
-    def items(self) -> int:
-        """Items along the batch axis."""
-        ...
 
     @property
     def timeout_s(self) -> float | None:
