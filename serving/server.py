@@ -133,6 +133,7 @@ class Server:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._token: Token | None = None
+        self._admin_token: Token | None = None
         self._tls: Tls | None = None
 
     def stop(self) -> None:
@@ -149,6 +150,7 @@ class Server:
         """
         settings = self._settings.server
         self._token = credentials.token(settings, os.environ)
+        self._admin_token = credentials.admin_token(settings, os.environ)
         self._tls = credentials.tls(settings)
         with contextlib.ExitStack() as sockets, self._signals():
             query = sockets.enter_context(
@@ -229,7 +231,13 @@ class Server:
         ports = self._query_ports(gate, query, calls, grpc)
         listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
-            AdminRoutes(engine, repository, clipper=clipper, metrics=exposition.text).application(),
+            AdminRoutes(
+                engine,
+                repository,
+                clipper=clipper,
+                metrics=exposition.text,
+                token=self._admin_token,
+            ).application(),
             access_log=None,
         )
         await runner.setup()

@@ -165,11 +165,17 @@ class ServerSettings:
     Default none: it is off. Clients of Triton expect 8001.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
-    """Address of the admin port, which changes settings: loopback."""
+    """Address of the admin port, which changes settings. Default loopback; elsewhere it needs a token."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
     """Port of health, metrics and live settings; 0 takes a free one.
 
     Where the query port is 0 and this one is not named, it is 0 as well.
+    """
+    admin_token_file: str | None = _knob(None, live=False)
+    """File with a token that requests on the admin port must bring, as `Authorization: Bearer TOKEN`.
+
+    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Health stays open.
+    Default none, which `admin_host` allows on loopback alone: there, whoever runs programs may ask.
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
