@@ -68,6 +68,8 @@ class Core:
 def assembled(
     cards: Sequence[ModelCard],
     settings: ServingSettings,
+    homes: Homes,
+    *,
     root: pathlib.Path | None,
     folder: pathlib.Path | None,
 ) -> Core:
@@ -76,6 +78,7 @@ def assembled(
     Args:
         cards: models of the command line.
         settings: all settings, as the start gives them.
+        homes: where replicas live.
         root: a watched folder of models.
         folder: of the state, which this process owns; None: nothing outlives it.
 
@@ -85,7 +88,7 @@ def assembled(
     records = None if folder is None else SqliteRecords(folder / "records.db")
     past = Past({} if records is None else records.load(), cards, settings)
     states: StateStore = MemoryStore() if folder is None else SqliteStore(folder / "states.db")
-    engine = Engine(past.cards, past.settings, Homes())
+    engine = Engine(past.cards, past.settings, homes)
     repository = None
     if root is not None:
         repository = Repository(

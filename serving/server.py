@@ -30,6 +30,7 @@ from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
+from serving.homes import Homes
 from serving.hub import Hub
 from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
@@ -163,7 +164,7 @@ class Server:
                         bind(settings.host, settings.grpc_port, "set server.grpc_port")
                     )
                 )
-            core = assembled(self._cards, self._settings, self._root, folder)
+            core = assembled(self._cards, self._settings, Homes(), root=self._root, folder=folder)
             owns.enter_context(contextlib.closing(core))
             if not await self._opened(core):
                 return
