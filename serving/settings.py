@@ -214,9 +214,10 @@ class ServerSettings:
     Default none: who may ask a model is not who may take it away.
     """
     state_dir: str | None = _knob(None, live=False)
-    """Folder in which selection policies keep what they learn.
+    """Folder in which the server keeps what was changed while it ran, and what selection policies learn.
 
-    Default none: it is forgotten when the server ends.
+    Models, versions, applications, links and live settings are there again at the next start, after a `kill -9`
+    too. One server at a time. Default none: all is forgotten when the server ends.
     """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.

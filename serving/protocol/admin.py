@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -54,18 +54,29 @@ class AdminRoutes:
         clipper: ClipperCommands | None = None,
         metrics: Callable[[], bytes],
         token: Token | None = None,
+        keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Keep what is given.
+
+        Args:
+            engine: what serves the models.
+            repository: the watched folder, where there is one.
+            clipper: what carries out Clipper's commands.
+            metrics: Prometheus's text.
+            keep: makes durable what was changed; called before a change is answered.
+        """
         self._engine = engine
         self._models = ModelRoutes(engine, repository)
         self._clipper = clipper
         self._metrics = metrics
         self._token = token
+        self._keep = keep
         self._patching = asyncio.Lock()
 
     def application(self) -> web.Application:
         """The aiohttp application."""
         application = web.Application(
-            client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json]
+            client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json, self._kept]
         )
         application.router.add_get("/admin/settings", self._get_settings)
         application.router.add_patch("/admin/settings", self._patch_settings)
@@ -94,6 +105,16 @@ class AdminRoutes:
                 {"error": ADMIN_REFUSAL}, status=401, headers={"WWW-Authenticate": "Bearer"}
             )
         response: web.StreamResponse = await handler(request)
+        return response
+
+    @web.middleware
+    async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """What a request changes is durable before it is answered; one that fails may have changed something."""
+        try:
+            response: web.StreamResponse = await handler(request)
+        finally:
+            if self._keep is not None and request.method != "GET":
+                await self._keep()
         return response
 
     async def _command(self, request: web.Request) -> web.Response:
