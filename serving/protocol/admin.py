@@ -63,6 +63,7 @@ class AdminRoutes:
             repository: the watched folder, where there is one.
             clipper: what carries out Clipper's commands.
             metrics: Prometheus's text.
+            token: of those who may ask; None: whoever reaches the port may.
             keep: makes durable what was changed; called before a change is answered.
         """
         self._engine = engine
