@@ -132,7 +132,7 @@ def test_how_a_version_was_warmed_up_is_shown():
 def test_a_replacement_is_warmed_up_with_single_items():
     """It is waited for, and a large batch may be what ended the other one."""
     home = FakeHome()
-    with gateway({"models.echo.replica.warmup_s": 0.5}, home) as running:
+    with gateway({"models.echo.replica.warmup_s": 0.5}, home):
         home.replicas[0].die()
         end_s = time.monotonic() + 5
         while len(home.loads) < 2 and time.monotonic() < end_s:
