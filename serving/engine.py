@@ -274,6 +274,7 @@ class Engine:
                 "model": card.name,
                 "version": card.version,
                 "seconds": round(time.monotonic() - began_s, 4),
+                **served.load_facts,
             },
         )
         return served

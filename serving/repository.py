@@ -2,6 +2,7 @@
 
     DIR/resnet/1/model.onnx
     DIR/resnet/2/model.onnx        the highest number is the current version
+    DIR/resnet/2/samples.npz       real inputs, with which it is warmed up
     DIR/reviews/7/model.yaml       a folder with a card, as in `serving.zoo`
 
 A version that appears is loaded, warmed up and made current; then versions beyond the kept number are
@@ -116,7 +117,11 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
     if (path / zoo.CARD_FILE).is_file():
         card = zoo.find(str(path), name=id_.name)
     else:
-        files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in zoo.SUFFIXES]
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if file.suffix.lower() in zoo.SUFFIXES and not zoo.is_samples(file)
+        ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"
             raise ModelLoadFailed(
@@ -125,6 +130,9 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
             )
         text = str(files[0])
         card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+    samples = path / zoo.SAMPLES_FILE
+    if card.sample is None and samples.is_file():
+        card = dataclasses.replace(card, sample=samples.absolute())
     return dataclasses.replace(card, version=id_.version)
 
 

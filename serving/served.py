@@ -92,6 +92,15 @@ class Served:
         return signature
 
     @property
+    def load_facts(self) -> dict[str, Any]:
+        """How the last replica loaded it, as plain data: load_s, warmup; what is not known is left out."""
+        loaded = self.pool.loaded
+        if loaded is None:
+            return {}
+        facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
+        return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+
+    @property
     def ready(self) -> bool:
         """Whether a replica takes batches."""
         return self.pool.ready_count > 0
