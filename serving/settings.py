@@ -149,6 +149,11 @@ class SchedulingSettings:
     """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+    default_priority: int = _knob(2, "", 1, 2**31 - 1)
+    """Priority of a request that names none, 1 being the most urgent.
+
+    Default 2: a request can be more urgent than the others, or less.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
