@@ -2,9 +2,11 @@
 
 In: requests with a key, a deadline and a waiter. The first of a key is sent on; those that come
 while it is in flight wait for the same answer. A waiter that goes away takes only itself; when the
-last one goes, so does the request. Only requests of one lane share an execution: what waits with others
-of its kind waits its turn among them, and no longer. A kept answer is everybody's. When the request's own deadline passes, waiters with a later one
+last one goes, so does the request. When the request's own deadline passes, waiters with a later one
 are sent on again.
+
+Only requests of one lane share an execution, for it waits its turn in that lane. A kept answer is
+everybody's.
 
 Belongs to the event loop's thread. Knows the engine only as `send`.
 """

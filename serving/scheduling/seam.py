@@ -28,7 +28,6 @@ from typing import NamedTuple, Protocol
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
-
 BACKGROUND = 2**31
 """A priority below every one that a request can have: what is of use only where there is time left."""
 

@@ -50,6 +50,11 @@ class Call(Protocol):
         """From now on; None: the client has no deadline."""
         ...
 
+    @property
+    def application(self) -> str:
+        """Whose call it is."""
+        ...
+
 
 class Reply(Protocol):
     """The one answer of a call: one of the two is called, once."""

@@ -58,7 +58,7 @@ def test_the_queue_tells_what_waits(first, steps):
         entries.append(entry_of(id_, items=1 + id_ % 3))
         plain.push(entries[-1])
     queue.adopt(plain.drain())
-    assert plain.items == 0 and plain.head() is None and plain.oldest_arrival_s() is None
+    assert (plain.items, plain.head(), plain.oldest_arrival_s()) == (0, None, None)
     for what, number, more in steps:
         if what == "push":
             flow, level, deadline = more
@@ -94,11 +94,13 @@ def test_the_queue_tells_what_waits(first, steps):
             assert waiting[last.flow] == max(waiting.values())
             assert last is max((entry for entry in left if entry.flow == last.flow), key=order)
     assert queue.drain() == [entry for entry in entries if entry.waiting]
-    assert queue.items == 0 and queue.first() is None and queue.last() is None
+    assert (queue.items, queue.first(), queue.last()) == (0, None, None)
 
 
 @given(
-    backlogs=st.lists(st.lists(st.integers(1, 9), min_size=20, max_size=30), min_size=2, max_size=4),
+    backlogs=st.lists(
+        st.lists(st.integers(1, 9), min_size=20, max_size=30), min_size=2, max_size=4
+    ),
     before=st.integers(0, 12),
     size=st.integers(1, 8),
 )
@@ -188,7 +190,7 @@ def test_names_beyond_the_most_flows_share_one():
         range(2 * MAX_FLOWS)
     )
     assert queue.first() is None
-    assert not queue._flows and not queue._turns
+    assert (queue._flows, queue._turns) == ({}, [])
 
 
 def test_what_has_gone_is_forgotten():
