@@ -143,7 +143,7 @@ class SchedulingSettings:
     policy: Literal["adaptive"] = _knob("adaptive", live=False)
     """The scheduler of the pool."""
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
-    """Items that may wait; the next request is answered 429.
+    """Items that may wait; beyond, one request is answered 429: of the application with most of them.
 
     Default 2048: some 0.1 s of a fast model's work.
     """

@@ -143,16 +143,16 @@ class AdaptiveScheduler:
         return Plan(actions, refusals, self._wake_at_s(now_s))
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
-        level = event.priority or self._default_priority
+        id_, _, items, deadline_s, priority, flow = event
+        level = priority or self._default_priority
         queue = self._queue
-        if level != self._level or event.flow != self._flow:
-            queue = self._queue_for(event.flow, level)
+        if level != self._level or flow != self._flow:
+            queue = self._queue_for(flow, level)
         is_full = queue.items >= self._capacity
         if is_full and queue is self._plain:
-            self._refusals.append(Refusal(event.id, Reason.QUEUE_FULL, str(self._capacity)))
+            self._refusals.append(Refusal(id_, Reason.QUEUE_FULL, str(self._capacity)))
             return
-        entry = Entry(event.id, event.items, event.deadline_s, now_s, level, event.flow)
-        self._entries[event.id] = entry
+        entry = self._entries[id_] = Entry(id_, items, deadline_s, now_s, level, flow)
         queue.push(entry)
         if is_full:
             self._make_room(entry)
@@ -309,7 +309,10 @@ class AdaptiveScheduler:
         if not size:
             return None
         action = self._next_action()
-        entries = self._take(size, worker, now_s)
+        if self._queue is self._plain:
+            entries = self._plain.take(size)
+        else:
+            entries = self._fair_batch(size, worker.starts_s(now_s))
         items = 0
         for entry, part in entries:
             entry.outstanding += 1
@@ -321,11 +324,7 @@ class AdaptiveScheduler:
         parts = tuple([part for _, part in entries])
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
-    def _take(self, size: int, worker: Worker, now_s: float) -> list[tuple[Entry, Part]]:
-        if self._queue is self._plain:
-            return self._plain.take(size)
-        starts_s = worker.starts_s(now_s)
-
+    def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:
         def most(deadline_s: float) -> int:
             return self.profile.largest(deadline_s - starts_s, size)
 
