@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.catalogue import STABLE, Catalogue, Entry
-from serving.errors import InvalidRequest, NotReady, ServingError
+from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.scheduling.seam import BACKGROUND
@@ -313,12 +313,19 @@ class Engine:
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
         """Take a version out of service; what it has taken it answers first, within a time.
 
+        One that could not be loaded is listed no more.
+
         Raises:
             UnknownModel: no such name or version.
             InvalidRequest: requests without a version go to it, and there is another one.
         """
         async with self._changing:
-            served = self._catalogue.remove(name, version)
+            try:
+                served = self._catalogue.remove(name, version)
+            except UnknownModel:
+                if self._failed.pop(ModelId(name, version), None) is None:
+                    raise
+                return
             self._resolved.clear()
             await self._ended(served, within_s)
 
@@ -360,6 +367,11 @@ class Engine:
             raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
         self.set_version(name, entry.previous)
         return entry.current
+
+    def restore(self, name: str, past: Mapping[str, Any]) -> None:
+        """Decide about a model's versions as before. Raises as `Catalogue.restore`."""
+        self._catalogue.restore(name, past)
+        self._resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""

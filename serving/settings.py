@@ -170,11 +170,17 @@ class ServerSettings:
     Default none: it is off. Clients of Triton expect 8001.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
-    """Address of the admin port, which changes settings: loopback."""
+    """Address of the admin port, which changes settings. Default loopback; elsewhere it needs a token."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
     """Port of health, metrics and live settings; 0 takes a free one.
 
     Where the query port is 0 and this one is not named, it is 0 as well.
+    """
+    admin_token_file: str | None = _knob(None, live=False)
+    """File with a token that requests on the admin port must bring, as `Authorization: Bearer TOKEN`.
+
+    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Health stays open.
+    Default none, which `admin_host` allows on loopback alone: there, whoever runs programs may ask.
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
@@ -213,9 +219,10 @@ class ServerSettings:
     Default none: who may ask a model is not who may take it away.
     """
     state_dir: str | None = _knob(None, live=False)
-    """Folder in which selection policies keep what they learn.
+    """Folder in which the server keeps what was changed while it ran, and what selection policies learn.
 
-    Default none: it is forgotten when the server ends.
+    Models, versions, applications, links and live settings are there again at the next start, after a `kill -9`
+    too. One server at a time. Default none: all is forgotten when the server ends.
     """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
