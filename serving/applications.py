@@ -393,7 +393,8 @@ class Applications:
             try:
                 target = self._engine.resolve(model, version)
                 query = question.query(target.signature, slo_s)
-                asked.sent(model, target.submit(query, _Model(asked, model, target, now_s)))
+                waiter = _Model(asked, model, target, now_s)
+                asked.sent(model, target.submit(query, waiter, application))
                 taken += 1
             except InvalidRequest as error:
                 wrong = error

@@ -235,12 +235,23 @@ class Dispatcher:
         return self._scheduler.waiting_items
 
     def submit(
-        self, request: Request, waiter: Waiter, model: ModelId, deadline_s: float, now_s: float
+        self,
+        request: Request,
+        waiter: Waiter,
+        model: ModelId,
+        deadline_s: float,
+        now_s: float,
+        priority: int = 0,
+        flow: str = "",
     ) -> int:
-        """Take a request; its waiter will be called once, not before this returns."""
+        """Take a request; its waiter will be called once, not before this returns.
+
+        Priority and flow are those of `seam.Submitted`.
+        """
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = _Job(request, waiter, now_s)
-        self._scheduler.on(Submitted(id_, model, request.items, deadline_s), now_s)
+        submitted = Submitted(id_, model, request.items, deadline_s, priority, flow)
+        self._scheduler.on(submitted, now_s)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)

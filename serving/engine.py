@@ -24,6 +24,7 @@ from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Signature
@@ -53,8 +54,8 @@ class Target(Protocol):
         """Room for the protocols to keep what they make of the signature, by protocol."""
         ...
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called once, later, in the event loop."""
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request of an application; the waiter is called once, later, in the event loop."""
         ...
 
     def done(self, status: int, seconds: float) -> None:
@@ -87,6 +88,20 @@ class _Unseen:
         self._served.done(error.status, time.monotonic() - self._started_s)
 
 
+class _Copy:
+    """A query that a shadow gets, too: less urgent than all that its application asks for itself."""
+
+    __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
+
+    def __init__(self, query: Query) -> None:
+        self.frame = query.frame
+        self.frame_bytes = query.frame_bytes
+        self.encoding = query.encoding
+        self.items = query.items
+        self.timeout_s = query.timeout_s
+        self.priority = BACKGROUND
+
+
 class _Shadowed:
     """A version whose requests are copied to another one."""
 
@@ -108,10 +123,10 @@ class _Shadowed:
     def codecs(self) -> dict[str, Any]:
         return self._first.codecs
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        ticket = self._first.submit(query, waiter)
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        ticket = self._first.submit(query, waiter, application)
         if self._shadow.signature.inputs == self._first.signature.inputs:
-            self._shadow.submit(query, _Unseen(self._shadow))
+            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
         return ticket
 
     def done(self, status: int, seconds: float) -> None:

@@ -150,12 +150,17 @@ class SchedulingSettings:
     policy: Literal["adaptive"] = _knob("adaptive", live=False)
     """The scheduler of the pool."""
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
-    """Items that may wait; the next request is answered 429.
+    """Items that may wait; beyond, one request is answered 429: of the application with most of them.
 
     Default 2048: some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+    default_priority: int = _knob(2, "", 1, 2**31 - 1)
+    """Priority of a request that names none, 1 being the most urgent.
+
+    Default 2: a request can be more urgent than the others, or less.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
