@@ -233,7 +233,7 @@ def luthier(workload: Workload, settings: Settings) -> Candidate:
     path = f"/v2/models/{workload.name}/infer"
     return Candidate(
         name="luthier",
-        setting=_text(settings),
+        setting=text(settings),
         open=functools.partial(_open, start, workload, path, is_oip=True),
     )
 
@@ -244,7 +244,7 @@ def peer(workload: Workload, name: str, settings: Settings, folder: pathlib.Path
     path, is_oip = PEERS[name].path, PEERS[name].is_oip
     return Candidate(
         name=name,
-        setting=_text(settings),
+        setting=text(settings),
         open=functools.partial(_open, start, workload, path, is_oip=is_oip),
     )
 
@@ -258,7 +258,9 @@ def version(name: str, folder: pathlib.Path) -> str | None:
     return None
 
 
-def _text(settings: Settings) -> str:
+def text(settings: Settings) -> str:
+    """Settings in one line, by their last names."""
+
     def value(found: Any) -> str:
         return " + ".join(found) or "none" if isinstance(found, tuple) else str(found)
 
