@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 60.0
@@ -50,9 +51,24 @@ def request(
         connection.close()
 
 
+class Served(NamedTuple):
+    """Where our server is."""
+
+    port: int
+    admin_port: int
+    pid: int
+
+
 @contextlib.contextmanager
 def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
-    """Our server; yields its query port. Ready is the line of JSON that it prints."""
+    """Our server; yields its query port."""
+    with served(model, settings) as where:
+        yield where.port
+
+
+@contextlib.contextmanager
+def served(model: str, settings: Mapping[str, object]) -> Iterator[Served]:
+    """Our server, and all that it says of itself. Ready is the line of JSON that it prints."""
     command = [
         sys.executable,
         "-m",
@@ -71,8 +87,8 @@ def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
         line = process.stdout.readline()
         if not line:
             raise ServerFailed(_last_words(command, log))
-        port: int = json.loads(line)["port"]
-        yield port
+        facts = json.loads(line)
+        yield Served(facts["port"], facts["admin_port"], facts["pid"])
 
 
 @contextlib.contextmanager
