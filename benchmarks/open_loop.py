@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from serving import zoo
 from serving.values import Signature
-from tuner.traffic import payload_files, payloads
+from tuner.traffic import payload_files
 from tuner.traffic.generator import Generator
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup

@@ -213,8 +213,8 @@ def concluded(found: list[Found]) -> result.Result:
             f"{100 * one.kept:.1f} %",
             f"{100 * one.case.target:g} %",
             str(one.unheard),
-            "{:.0f}".format(one.costs_us()[0]),
-            "{:.0f}".format(one.costs_us()[1]),
+            f"{one.costs_us()[0]:.0f}",
+            f"{one.costs_us()[1]:.0f}",
         )
         for one in found
     ]
