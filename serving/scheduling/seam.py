@@ -28,14 +28,21 @@ from typing import NamedTuple, Protocol
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
+BACKGROUND = 2**31
+"""A priority below every one that a request can have: what is of use only where there is time left."""
+
 
 class Submitted(NamedTuple):
-    """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`."""
+    """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`; ids grow."""
 
     id: int
     model: ModelId
     items: int
     deadline_s: float
+    priority: int = 0
+    """1 is the most urgent, 0 the default of the settings. It orders the requests of one flow."""
+    flow: str = ""
+    """Whose request it is: flows share the workers evenly while they compete for them."""
 
 
 class Cancelled(NamedTuple):

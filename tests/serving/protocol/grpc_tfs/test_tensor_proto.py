@@ -54,10 +54,8 @@ def arrays(draw):
 def test_typed_values_and_raw_content_are_the_same_tensor(given_array):
     """Values by type, as protobuf writes them, and raw content give the same bytes."""
     datatype, array = given_array
-    flat = array.view(np.uint16) if datatype == "FP16" and array.ndim else array
-    values = np.ravel(flat.astype(np.uint16) if datatype == "FP16" and not array.ndim else flat)
-    if datatype == "FP16" and not array.ndim:
-        values = np.ravel(array).view(np.uint16)
+    flat = np.ravel(array)
+    values = flat.view(np.uint16) if datatype == "FP16" else flat
     typed = read(proto(datatype, array.shape, **{TYPED[datatype]: values.tolist()}))
     raw = read(proto(datatype, array.shape, tensor_content=array.tobytes()))
     assert bytes(typed.data) == bytes(raw.data) == array.tobytes()
