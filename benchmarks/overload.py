@@ -32,6 +32,7 @@ import server_process
 
 from tuner.errors import LoadFailed
 from tuner.traffic.generator import Generator
+from tuner.traffic.plan import LoadPlan
 
 QUANTILE = 0.99
 LOADS = (1.0, 1.25, 2.0)
@@ -40,6 +41,7 @@ MARGIN = 0.8
 LONGEST = 1.5
 """Times the objective by when every request must have heard something, from when it was due."""
 CLOSED = 32
+LEAST_TIMEOUT_S = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +75,10 @@ CASES = (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
-    """One phase, and what it cost the gateway."""
+    """One phase."""
 
     load: float
     seen: open_loop.Seen
-    gateway_cpu_s: float
 
     def goodput_per_s(self, objective_s: float) -> float:
         """Answers in time."""
@@ -100,6 +101,9 @@ class Found:
 
     case: Case
     sustained_per_s: float
+    answer_us: float
+    """Gateway CPU of an answer."""
+    refusal_us: float
     phases: tuple[Phase, ...]
 
     def at(self, load: float) -> list[Phase]:
@@ -125,16 +129,6 @@ class Found:
         """Over all phases."""
         return sum(phase.unheard for phase in self.phases)
 
-    def costs_us(self) -> tuple[float, float]:
-        """Gateway CPU of an answer and of a refusal, by least squares over the phases.
-
-        The third unknown is what a phase costs by itself: its connections are opened and closed.
-        """
-        counts = np.array([[p.seen.answered(), p.refused, 1] for p in self.phases], float)
-        cpu_s = np.array([phase.gateway_cpu_s for phase in self.phases])
-        answer, refusal, _ = np.linalg.lstsq(counts, cpu_s, rcond=None)[0]
-        return 1e6 * float(answer), 1e6 * float(refusal)
-
     @property
     def is_met(self) -> bool:
         """Whether it keeps enough, and everybody hears in time."""
@@ -148,9 +142,30 @@ def cpu_s(pid: int) -> float:
     return (int(after_name[11]) + int(after_name[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def cost_us(
+    generator: Generator,
+    where: server_process.Served,
+    case: Case,
+    *,
+    timeout_s: float | None,
+    seconds: float,
+) -> float:
+    """Gateway CPU of a request in a closed loop; where its time is over when it comes, of a refusal."""
+    generator.set_payloads(open_loop.images(where.port, case.name, timeout_s=timeout_s))
+    before_s = cpu_s(where.pid)
+    found = generator.run(
+        LoadPlan(host="127.0.0.1", port=where.port, concurrency=CLOSED, seconds=seconds)
+    )
+    return 1e6 * (cpu_s(where.pid) - before_s) / len(found.records)
+
+
 def measured(generator: Generator, case: Case, options: argparse.Namespace) -> Found:
     """Find the sustainable load, then go beyond it."""
     with server_process.served(case.model, case.settings) as where:
+        answer_us, refusal_us = (
+            cost_us(generator, where, case, timeout_s=timeout_s, seconds=options.seconds)
+            for timeout_s in (None, LEAST_TIMEOUT_S)
+        )
         generator.set_payloads(
             open_loop.images(where.port, case.name, timeout_s=MARGIN * case.objective_s)
         )
@@ -170,7 +185,6 @@ def measured(generator: Generator, case: Case, options: argparse.Namespace) -> F
         phases = []
         for number in range(options.rounds):
             for load in LOADS if number % 2 == 0 else LOADS[::-1]:
-                before_s = cpu_s(where.pid)
                 seen = open_loop.drive(
                     generator,
                     where.port,
@@ -179,13 +193,18 @@ def measured(generator: Generator, case: Case, options: argparse.Namespace) -> F
                     warmup_s=0.0,
                     seed=number,
                 )
-                spent_s = cpu_s(where.pid) - before_s
-                phases.append(Phase(load=load, seen=seen, gateway_cpu_s=spent_s))
+                phases.append(Phase(load=load, seen=seen))
                 _say(
                     f"{case.name}: x {load:g}, {phases[-1].goodput_per_s(case.objective_s):,.0f}/s in "
                     f"time, {phases[-1].refused} refused, longest {1e3 * seen.took_s.max():.0f} ms"
                 )
-    return Found(case=case, sustained_per_s=sustained, phases=tuple(phases))
+    return Found(
+        case=case,
+        sustained_per_s=sustained,
+        answer_us=answer_us,
+        refusal_us=refusal_us,
+        phases=tuple(phases),
+    )
 
 
 def concluded(found: list[Found]) -> result.Result:
@@ -213,8 +232,8 @@ def concluded(found: list[Found]) -> result.Result:
             f"{100 * one.kept:.1f} %",
             f"{100 * one.case.target:g} %",
             str(one.unheard),
-            f"{one.costs_us()[0]:.0f}",
-            f"{one.costs_us()[1]:.0f}",
+            f"{one.answer_us:.0f}",
+            f"{one.refusal_us:.0f}",
         )
         for one in found
     ]
@@ -256,7 +275,8 @@ def concluded(found: list[Found]) -> result.Result:
                 "kept": one.kept,
                 "longest_s": one.longest_s,
                 "unheard": one.unheard,
-                "gateway_us": one.costs_us(),
+                "answer_us": one.answer_us,
+                "refusal_us": one.refusal_us,
             }
             for one in found
         },
