@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 START_TIMEOUT_S = 90.0
@@ -51,16 +51,25 @@ def request(
         connection.close()
 
 
+class Served(NamedTuple):
+    """Where our server is."""
+
+    port: int
+    admin_port: int
+    grpc_port: int | None
+    pid: int
+
+
 @contextlib.contextmanager
 def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
     """Our server; yields its query port."""
-    with luthier_announced(model, settings) as announced:
-        yield announced["port"]
+    with served(model, settings) as where:
+        yield where.port
 
 
 @contextlib.contextmanager
-def luthier_announced(model: str, settings: Mapping[str, object]) -> Iterator[dict[str, Any]]:
-    """Our server; yields what it announces: the line of JSON that it prints when it is ready."""
+def served(model: str, settings: Mapping[str, object]) -> Iterator[Served]:
+    """Our server, and all that it says of itself. Ready is the line of JSON that it prints."""
     command = [sys.executable, "-m", "serving", "--model", model]
     command += ["--port", "0", "--admin-port", "0"]
     for name, value in settings.items():
@@ -70,7 +79,8 @@ def luthier_announced(model: str, settings: Mapping[str, object]) -> Iterator[di
         line = process.stdout.readline()
         if not line:
             raise ServerFailed(_last_words(command, log))
-        yield json.loads(line)
+        facts = json.loads(line)
+        yield Served(facts["port"], facts["admin_port"], facts["grpc_port"], facts["pid"])
 
 
 @contextlib.contextmanager
