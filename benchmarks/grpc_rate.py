@@ -93,20 +93,18 @@ def main() -> int:
     for size, timeout in pairs:
         settings = {"batching.max_size": size, "batching.timeout_us": timeout}
         with server_process.served("echo", {**settings, "server.grpc_port": 0}) as where:
-            assert (port := where.grpc_port) is not None
-            drive(port, message, "20 connections", 1)
-            rate, mean_ms = drive(port, message, "20 connections", 2)
+            drive(where.grpc_port, message, "20 connections", 1)
+            rate, mean_ms = drive(where.grpc_port, message, "20 connections", 2)
         swept.append((rate, mean_ms, settings))
         print(f"{settings}: {rate:,.0f} requests/s", file=sys.stderr, flush=True)
     swept.sort(key=lambda row: -row[0])
     best = swept[0][2]
     runs: dict[str, list[tuple[float, float]]] = {shape: [] for shape in SHAPES}
     with server_process.served("echo", {**best, "server.grpc_port": 0}) as where:
-        assert (port := where.grpc_port) is not None
-        drive(port, message, "20 connections", 1)
+        drive(where.grpc_port, message, "20 connections", 1)
         for _ in range(options.rounds):
             for shape, found in runs.items():
-                found.append(drive(port, message, shape, options.seconds))
+                found.append(drive(where.grpc_port, message, shape, options.seconds))
     rates = {shape: statistics.median(rate for rate, _ in found) for shape, found in runs.items()}
     return result.conclude(concluded(swept, runs, rates), options)
 

@@ -56,7 +56,8 @@ class Served(NamedTuple):
 
     port: int
     admin_port: int
-    grpc_port: int | None
+    grpc_port: int
+    """0: it has none."""
     pid: int
 
 
@@ -80,7 +81,7 @@ def served(model: str, settings: Mapping[str, object]) -> Iterator[Served]:
         if not line:
             raise ServerFailed(_last_words(command, log))
         facts = json.loads(line)
-        yield Served(facts["port"], facts["admin_port"], facts["grpc_port"], facts["pid"])
+        yield Served(facts["port"], facts["admin_port"], facts["grpc_port"] or 0, facts["pid"])
 
 
 @contextlib.contextmanager
