@@ -15,7 +15,6 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
-PEERS := $(VENV)/.installed-peers
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 
 .DEFAULT_GOAL := help
@@ -48,8 +47,9 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
-bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
-	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \
+bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
+	$(BIN)/python benchmarks/peers/install.py
+	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
 
 docs: $(DEV)  ## write the pages that are made from the code
@@ -59,7 +59,7 @@ build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -85,6 +85,3 @@ $(FRAMEWORKS): tests/frameworks/requirements.txt | $(BIN)/python
 	$(FRAMEWORKS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
 	@touch $@
 
-$(PEERS): benchmarks/requirements.txt $(DEV)
-	$(PIP) install --requirement benchmarks/requirements.txt
-	@touch $@

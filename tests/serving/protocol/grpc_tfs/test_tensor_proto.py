@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from serving import protocol
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
+from serving.protocol import varints
 from serving.protocol.grpc_tfs import fields
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES, message, tensor
 from serving.values import Tensor
@@ -167,6 +168,6 @@ def test_any_bytes_are_a_tensor_or_an_error(data):
 def test_packed_numbers_round_trip(values):
     """Whole numbers of 64 bits are packed as protobuf packs them."""
     array = np.array(values, dtype=np.uint64)
-    data = fields.packed(array)
-    assert data == b"".join(fields.varint(value) for value in values)
+    data = varints.pack(array)
+    assert data == b"".join(varints.one(value) for value in values)
     np.testing.assert_array_equal(fields.whole_numbers(memoryview(data)), array)
