@@ -33,7 +33,7 @@ QUANTILE = 0.99
 TARGET = 0.9
 CLOSED = 64
 """Clients of the closed loop that tells where to look."""
-MAX_SIZE = 64
+MAX_SIZE = 128
 POLICIES = ("aimd", "quantile", "delayed")
 DELAYED_US = 1000
 BOUND = "no compute"
@@ -164,8 +164,8 @@ def main() -> int:
     """Find the rates, and compare."""
     parser = argparse.ArgumentParser(description="what adaptive batching gains on linear")
     parser.add_argument("--rounds", type=int, default=2, help="searches of each (default 2)")
-    parser.add_argument("--steps", type=int, default=5, help="halvings of a search (default 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="of a phase (default 1)")
+    parser.add_argument("--steps", type=int, default=4, help="halvings of a search (default 4)")
+    parser.add_argument("--seconds", type=float, default=0.8, help="of a phase (default 0.8)")
     parser.add_argument("--quick", action="store_true", help="one round of short phases")
     result.add_options(parser)
     options = parser.parse_args()
