@@ -14,7 +14,7 @@ Belongs to the event loop's thread. Knows the engine only as `send`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
@@ -80,6 +80,7 @@ class _Flight:
         self._places.append(place)
 
     def leave(self, place: _Place) -> None:
+        place.flight = None
         if place in self._places:
             self._places.remove(place)
             if not self._places:
@@ -92,19 +93,24 @@ class _Flight:
     def answer(self, frame: memoryview) -> None:
         kept = bytes(frame)
         self._owner.landed(self._key, self, kept)
-        for place in self._places:
+        for place in self._land():
             answer(place.waiter, memoryview(kept))
 
     def refuse(self, error: ServingError) -> None:
         self._owner.landed(self._key, self)
-        later: list[_Place] = []
-        if isinstance(error, DeadlineExceeded):
-            later = [place for place in self._places if place.deadline_s > self.deadline_s]
-        for place in self._places:
-            if place not in later:
+        is_late = isinstance(error, DeadlineExceeded)
+        for place in self._land():
+            if is_late and place.deadline_s > self.deadline_s:
+                self._owner.board(self._key, place, self._send)
+            else:
                 place.waiter.refuse(error)
-        for place in later:
-            self._owner.board(self._key, place, self._send)
+
+    def _land(self) -> Iterator[_Place]:
+        """Whoever still waits, one after the other: what one does with its answer may send others away."""
+        places, self._places = self._places, []
+        for place in places:
+            if place.flight is self:
+                yield place
 
 
 class SingleFlight:
