@@ -237,13 +237,24 @@ class Engine:
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """State of every version that is known, and why, where it failed."""
-        states = {
-            served.id: ("ready" if served.ready else "unavailable", "")
+        """State of every version that is known, and why, where it failed.
+
+        One that serves is what it is while it is loaded anew; the reason tells that this has failed.
+        """
+        states = dict.fromkeys(self._loading, ("loading", ""))
+        states |= {id_: ("failed", why) for id_, why in self._failed.items()}
+        return states | {
+            served.id: ("ready" if served.ready else "unavailable", self._failed.get(served.id, ""))
             for served in self._catalogue.all()
         }
-        states |= dict.fromkeys(self._loading, ("loading", ""))
-        return states | {id_: ("failed", why) for id_, why in self._failed.items()}
+
+    def note_failure(self, id_: ModelId, why: str) -> None:
+        """List a version that could not even be tried, as one that could not be loaded."""
+        self._failed[id_] = why
+
+    def forget_failure(self, id_: ModelId) -> None:
+        """List a version no more that could not be loaded."""
+        self._failed.pop(id_, None)
 
     async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
         """Load a version and let it take traffic once it is warm.
@@ -272,14 +283,14 @@ class Engine:
         """A version with its replicas, loaded and warm, that takes no traffic yet."""
         began_s = time.monotonic()
         self._loading.add(card.id)
-        self._failed.pop(card.id, None)
+        self.forget_failure(card.id)
         try:
             home = await self._homes.of(card)
             settings = self.settings.of(card.name)
             served = Served(card, settings, home, self._homes.workers)
             await served.open()
         except ServingError as error:
-            self._failed[card.id] = str(error)
+            self.note_failure(card.id, str(error))
             raise
         finally:
             self._loading.discard(card.id)
@@ -327,6 +338,7 @@ class Engine:
                 if self._failed.pop(ModelId(name, version), None) is None:
                     raise
                 return
+            self._failed.pop(served.id, None)
             self._resolved.clear()
             await self._ended(served, within_s)
 
@@ -338,6 +350,8 @@ class Engine:
         """
         async with self._changing:
             all_served = self._catalogue.remove_all(name)
+            for served in all_served:
+                self._failed.pop(served.id, None)
             self._resolved.clear()
             await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
 

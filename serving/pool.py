@@ -349,6 +349,8 @@ class Pool:
                 f"a replica was not ready after {timeout_s:g} s (replica.ready_timeout_s); "
                 f"raise it for a model that loads slowly",
             ) from None
+        except OSError as error:  # no descriptor or memory left
+            raise ReplicaStartFailed("crash", f"a replica cannot be started: {error}") from error
         log.info(
             "replica ready",
             extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},
