@@ -16,6 +16,7 @@ import asyncio
 import dataclasses
 import logging
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -31,6 +32,9 @@ from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
+"""Versions are part of URLs, of metrics and of what is kept."""
 
 RETIRE_S = 30.0
 """Longest time in which a version that was replaced answers what it has taken."""
@@ -264,7 +268,7 @@ class Engine:
             current: whether requests that name no version get it.
 
         Raises:
-            InvalidRequest: the version is served already.
+            InvalidRequest: the version is served already, or no version can be called so.
             ServingError: it cannot be loaded; what was served before still is.
         """
         async with self._changing:
@@ -272,6 +276,10 @@ class Engine:
 
     async def _deploy(self, card: ModelCard, *, current: bool) -> None:
         self._check_serving()
+        if not _VERSION.fullmatch(card.version):
+            raise InvalidRequest(
+                f"version {card.version!r} of model {card.name!r}: expected 1 to 128 letters, digits and . _ + : ~ -"
+            )
         entry = self._catalogue.entries.get(card.name)
         if entry is not None and card.version in entry.versions:
             raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
@@ -319,8 +327,7 @@ class Engine:
             new = await self._opened(card)
             entry.versions[card.version] = new
             self._resolved.clear()
-            await old.drained(RETIRE_S)
-            await old.close()
+            await self._ended(old, RETIRE_S)
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
         """Take a version out of service; what it has taken it answers first, within a time.
@@ -356,10 +363,12 @@ class Engine:
             await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
 
     async def _ended(self, served: Served, within_s: float) -> None:
-        if not await served.drained(within_s):
-            name, version = served.id
-            log.warning("not drained in time", extra={"model": name, "version": version})
-        await served.close()
+        try:
+            if not await served.drained(within_s):
+                name, version = served.id
+                log.warning("not drained in time", extra={"model": name, "version": version})
+        finally:  # cancelled, it is in no catalogue any more, and nobody else would end it
+            await served.close()
 
     def set_version(self, name: str, version: str) -> None:
         """Let requests that name no version get this one, from the next one on.

@@ -291,6 +291,9 @@ def test_the_admin_port_manages_models(tmp_path):
             ("PUT", "/echo/current", {}, "no 'version'"),
             ("PUT", "/echo/current", {"version": 2}, "expected str"),
             ("POST", "", {"model": "ecco"}, "did you mean 'echo'"),
+            ("POST", "", {"model": "echo", "version": ""}, "expected 1 to 128"),
+            ("POST", "", {"model": "echo", "version": "a/b"}, "expected 1 to 128"),
+            ("POST", "", {"model": "echo", "version": "\ud800"}, "expected 1 to 128"),
             ("PUT", "/echo/traffic", {"shares": {"1": "all"}}, "expected a number"),
             ("POST", "/echo/rollback", None, "no loaded version"),
         ):
