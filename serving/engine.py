@@ -539,7 +539,7 @@ def _gauges(served: Served) -> Gauges:
         unfinished_requests=served.dispatcher.unfinished,
         replicas=served.pool.states(),
         cache_hits=cache.hits,
-        cache_misses=cache.misses,
+        cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
     )

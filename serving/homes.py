@@ -41,9 +41,7 @@ class Homes:
                 except BaseException as error:
                     del self._homes[card.kind]
                     await home.close()
-                    if isinstance(
-                        error, OSError
-                    ):  # no descriptor or room left, no place for its files
+                    if isinstance(error, OSError):  # no descriptor left, no room for its files
                         text = f"a home for replicas cannot be made: {error}"
                         raise ReplicaStartFailed("crash", text) from error
                     raise

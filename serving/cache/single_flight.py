@@ -131,17 +131,18 @@ class SingleFlight:
         if kept is not None:
             return _Hit(self._loop.call_soon(answer, waiter, memoryview(kept)))
         place = _Place(waiter, deadline_s, lane)
-        self.board(key, place, send)
+        if self.board(key, place, send):
+            self.shared += 1
         return place
 
-    def board(self, key: Key, place: _Place, send: Send) -> None:
-        """A place on the flight of this key and its lane, a new one if there is none."""
+    def board(self, key: Key, place: _Place, send: Send) -> bool:
+        """A place on the flight of this key and its lane, a new one if there is none; whether there was one."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
-            self.shared += 1
             flight.join(place)
-        else:
-            self._flights[key, place.lane] = _Flight(self, key, send, place)
+            return True
+        self._flights[key, place.lane] = _Flight(self, key, send, place)
+        return False
 
     def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
         """A flight ended, with an answer or without; one from before a reset leaves no trace."""
