@@ -52,7 +52,16 @@ def request(
 
 @contextlib.contextmanager
 def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
-    """Our server; yields its query port. Ready is the line of JSON that it prints."""
+    """Our server; yields its query port."""
+    with luthier_process(model, settings) as (port, _):
+        yield port
+
+
+@contextlib.contextmanager
+def luthier_process(
+    model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
+) -> Iterator[tuple[int, int]]:
+    """The server of a checkout; yields query port and process. Ready is the line of JSON that it prints."""
     command = [
         sys.executable,
         "-m",
@@ -66,13 +75,14 @@ def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
     ]
     for name, value in settings.items():
         command += ["--set", f"{name}={json.dumps(value)}"]
-    with _session(command, {}, stdout=subprocess.PIPE) as (process, log):
+    environment = {"PYTHONPATH": str(tree)}
+    with _session(command, environment, stdout=subprocess.PIPE, folder=tree) as (process, log):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
             raise ServerFailed(_last_words(command, log))
         port: int = json.loads(line)["port"]
-        yield port
+        yield port, process.pid
 
 
 @contextlib.contextmanager
@@ -100,14 +110,18 @@ def _answers(port: int) -> bool:
 
 @contextlib.contextmanager
 def _session(
-    command: Sequence[str], environment: Mapping[str, str], *, stdout: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int,
+    folder: pathlib.Path = ROOT,
 ) -> Iterator[tuple[subprocess.Popen[str], pathlib.Path]]:
-    with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "log"
+    with tempfile.TemporaryDirectory() as logs:
+        log = pathlib.Path(logs) / "log"
         with log.open("w") as stderr:
             process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=folder,
                 env={**os.environ, **environment},
                 stdout=stdout,
                 stderr=stderr,

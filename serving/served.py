@@ -23,7 +23,7 @@ from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Signature
-from serving.waiter import Batch, Ticket, Waiter
+from serving.waiter import Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
@@ -36,24 +36,6 @@ class Query(Request, Protocol):
     def timeout_s(self) -> float | None:
         """The request's own time limit."""
         ...
-
-
-class _Sent:
-    """Ticket of a request that went straight to dispatch."""
-
-    __slots__ = ("_dispatcher", "_id")
-
-    def __init__(self, dispatcher: Dispatcher, id_: int) -> None:
-        self._dispatcher = dispatcher
-        self._id = id_
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._dispatcher.cancel(self._id)
-
-    def batch(self) -> Batch | None:
-        """See `waiter.Timed`."""
-        return self._dispatcher.answering
 
 
 class Served:
@@ -104,12 +86,11 @@ class Served:
         deadline_s = now_s + (query.timeout_s or self._default_deadline_s)
         dispatcher = self.dispatcher
         if not self._caching:
-            return _Sent(dispatcher, dispatcher.submit(query, waiter, self.id, deadline_s, now_s))
+            return dispatcher.submit(query, waiter, self.id, deadline_s, now_s)
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            id_ = dispatcher.submit(query, inner, self.id, inner_deadline_s, time.monotonic())
-            return _Sent(dispatcher, id_)
+            return dispatcher.submit(query, inner, self.id, inner_deadline_s, time.monotonic())
 
         hits = self.cache.cache.hits
         ticket = self.cache.submit(key, waiter, deadline_s, send)

@@ -17,7 +17,7 @@ Rule 5. `wake_at_s` is the next time at which `plan` would give something new al
 arrives.
 
 The same object runs in production, in virtual-time tests and in a simulator. Where a request is
-split, its parts are ranges of items: `Part(id, start, stop)`.
+split, its parts are ranges of items: (id, start, stop).
 """
 
 from __future__ import annotations
@@ -29,13 +29,17 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
 
-class Submitted(NamedTuple):
+class Submitted:
     """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`."""
 
-    id: int
-    model: ModelId
-    items: int
-    deadline_s: float
+    # The one event per request: no named tuple, which takes three times as long to make.
+    __slots__ = ("deadline_s", "id", "items", "model")
+
+    def __init__(self, id_: int, model: ModelId, items: int, deadline_s: float) -> None:
+        self.id = id_
+        self.model = model
+        self.items = items
+        self.deadline_s = deadline_s
 
 
 class Cancelled(NamedTuple):
@@ -95,12 +99,8 @@ class Kind(enum.Enum):
     UNLOAD = "unload"
 
 
-class Part(NamedTuple):
-    """Items [start, stop) of one request."""
-
-    id: int
-    start: int
-    stop: int
+Part = tuple[int, int, int]
+"""Items [start, stop) of one request: (id, start, stop)."""
 
 
 class Action(NamedTuple):

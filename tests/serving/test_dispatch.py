@@ -8,7 +8,7 @@ from serving.dispatch import Connection, Dispatcher
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Part, Plan, Result
+from serving.scheduling.seam import Action, Kind, Plan, Result
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -175,7 +175,7 @@ async def test_windows_and_unloading_go_over_the_wire():
     dispatcher.worker_up(connection, threads=1, on_loaded=sent.append, on_broken=sent.append)
     scheduler.actions = [
         Action(1, Kind.LOAD, 1, CARD.id, (), 0.0, math.inf, 0.5),
-        Action(2, Kind.INFER, 1, CARD.id, (Part(1, 0, 1),), 7.0, 7.5, 0.001),
+        Action(2, Kind.INFER, 1, CARD.id, ((1, 0, 1),), 7.0, 7.5, 0.001),
         Action(3, Kind.UNLOAD, 1, CARD.id, (), 8.0, 9.0, 0.0),
     ]
     waiter = Waiting()

@@ -262,9 +262,9 @@ class AdaptiveScheduler:
         action = self._next_action()
         entries = self._queue.take(size)
         items = 0
-        for entry, part in entries:
+        for entry, (_, start, stop) in entries:
             entry.outstanding += 1
-            items += part.stop - part.start
+            items += stop - start
         expected_s = self.profile.estimate_s(items)
         worker.take(expected_s, now_s)
         worker.last_turn = action
