@@ -17,9 +17,10 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 PEERS := $(VENV)/.installed-peers
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
+COMPILED := build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks check test test-frameworks bench docs build clean
+.PHONY: help install tune format install-frameworks check test test-frameworks test-compiled bench docs build clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -47,6 +48,10 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
+
+test-compiled: $(DEV)  ## the tests of serving/ on the compiled form of its request path; needs a C compiler
+	$(BIN)/python compiled/build.py $(COMPILED)
+	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest tests/serving $(PYTEST)
 
 bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \

@@ -154,7 +154,9 @@ def main() -> int:
     trees = [tree.resolve() for tree in options.tree or [server_process.ROOT]]
     found = rounds(trees, options)
     if options.json:
-        print(json.dumps([[dataclasses.asdict(cost) for cost in costs] for costs in found.values()]))
+        print(
+            json.dumps([[dataclasses.asdict(cost) for cost in costs] for costs in found.values()])
+        )
     else:
         print(table(found).text())
     return 0

@@ -260,9 +260,7 @@ class Requests:
         items = tensors_of.checked_items(self._name, self._signature, tensors)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *(tensor.data for tensor in tensors))
-        return Query(
-            frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority
-        )
+        return Query(frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority)
 
     def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
         if given < expected:
