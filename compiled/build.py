@@ -38,6 +38,7 @@ MODULES = (
     "serving/replica/wire/batches.py",
     "serving/replica/wire/frames.py",
     "serving/replica/wire/stream.py",
+    "serving/scheduling/adaptive/fair_queue.py",
     "serving/scheduling/adaptive/queue.py",
     "serving/scheduling/adaptive/scheduler.py",
     "serving/scheduling/adaptive/sizing.py",

@@ -267,6 +267,7 @@ class Applications:
         *,
         draw: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
+        first_id: int = 1,
     ) -> None:
         """No application yet.
 
@@ -275,13 +276,15 @@ class Applications:
             store: where policies' states are kept.
             draw: a number in [0, 1) for each query.
             clock: seconds, never running back.
+            first_id: number of the first query; higher than those of a process before, whose askers may
+                still send feedback.
         """
         self._engine = engine
         self._store = store
         self._draw = draw
         self._clock = clock
         self._apps: dict[str, _App] = {}
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(first_id)
 
     # Applications and their links
 
@@ -390,7 +393,8 @@ class Applications:
             try:
                 target = self._engine.resolve(model, version)
                 query = question.query(target.signature, slo_s)
-                asked.sent(model, target.submit(query, _Model(asked, model, target, now_s)))
+                waiter = _Model(asked, model, target, now_s)
+                asked.sent(model, target.submit(query, waiter, application))
                 taken += 1
             except InvalidRequest as error:
                 wrong = error
@@ -420,6 +424,14 @@ class Applications:
             return False
         app.contexts.observe(decision, truth)
         return True
+
+    def flush(self) -> None:
+        """Return when what was learnt, or is to be forgotten, is durable; any thread may call it.
+
+        Raises:
+            NotReady: it cannot be written; it is kept and tried again.
+        """
+        self._store.flush()
 
     def close(self) -> None:
         """Make durable what was learnt."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from serving.errors import InvalidRequest, UnknownModel
 
@@ -56,6 +56,17 @@ class Entry(Generic[Version]):
                 if draw < 0.0:
                     return self.versions[name]
         return self.versions[self.current]
+
+    def as_json(self) -> dict[str, Any]:
+        """What was decided about the versions, and which there were, as plain data."""
+        return {
+            "current": self.current,
+            "previous": self.previous,
+            "labels": dict(self.labels),
+            "shares": dict(self.shares),
+            "shadow": self.shadow,
+            "versions": list(self.versions),
+        }
 
     def named(self, version: str) -> str:
         """The version that a version or a label means.
@@ -132,6 +143,37 @@ class Catalogue(Generic[Version]):
             entry.current = wanted
         entry.shares = {}
         if entry.shadow == wanted:
+            entry.shadow = None
+
+    def restore(self, name: str, past: Mapping[str, Any]) -> None:
+        """Decide about the versions as it was decided before, as far as they are there.
+
+        A version that was not there then is newer than those decisions: what is current stays, and the
+        traffic is not split.
+
+        Args:
+            name: the model.
+            past: as `Entry.as_json` gave it.
+
+        Raises:
+            UnknownModel: no such name.
+        """
+        entry = self.entry(name)
+        there = entry.versions.keys()
+        is_whole = there <= set(past["versions"])
+        if is_whole and past["current"] in there:
+            entry.current = past["current"]
+        elif is_whole and past["previous"] in there:
+            entry.current = past["previous"]
+        entry.previous = past["previous"]
+        if entry.previous not in there or entry.previous == entry.current:
+            entry.previous = None
+        entry.labels = {label: known for label, known in past["labels"].items() if known in there}
+        entry.shares = {}
+        if is_whole and there >= past["shares"].keys():
+            entry.shares = dict(past["shares"])
+        entry.shadow = past["shadow"]
+        if entry.shadow not in there or entry.shadow == entry.current:
             entry.shadow = None
 
     def remove(self, name: str, version: str) -> Version:

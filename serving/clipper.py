@@ -38,6 +38,15 @@ class ClipperHub:
         self._models: dict[ModelId, Model] = {}
         self._current: dict[str, str] = {}
 
+    def restore(self, models: Sequence[Model], current: Mapping[str, str]) -> None:
+        """Registered versions and the current ones as they were; what they run on is the engine's affair."""
+        self._models = {ModelId(model.name, model.version): model for model in models}
+        self._current = dict(current)
+
+    def current_versions(self) -> Mapping[str, str]:
+        """The current version of every registered model."""
+        return self._current
+
     # Queries
 
     def application(self, name: str) -> Application | None:

@@ -5,6 +5,7 @@ In: the settings of the listeners and the environment. Out: a token, and context
 
 from __future__ import annotations
 
+import ipaddress
 import pathlib
 import ssl
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from serving.protocol.access import Token
 from serving.settings import ServerSettings
 
 TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
+ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
 
 
 class Tls(NamedTuple):
@@ -64,12 +66,42 @@ def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | N
     Raises:
         InvalidSettings: its file cannot be read, or it is none.
     """
-    text = environment.get(TOKEN_VARIABLE)
-    where = TOKEN_VARIABLE
-    if settings.token_file is not None:
-        where = f"server.token_file {settings.token_file}"
+    return _token("token_file", settings.token_file, TOKEN_VARIABLE, environment)
+
+
+def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
+    """The token of those who may change the server; None: whoever reaches the admin port may.
+
+    Raises:
+        InvalidSettings: its file cannot be read, or it is none; or the port would be open to a network
+            without one.
+    """
+    file = settings.admin_token_file
+    found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
+    if found is None and not _is_loopback(settings.admin_host):
+        raise InvalidSettings(
+            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port needs a token, "
+            f"in server.admin_token_file or {ADMIN_TOKEN_VARIABLE}"
+        )
+    return found
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _token(
+    setting: str, file: str | None, variable: str, environment: Mapping[str, str]
+) -> Token | None:
+    text = environment.get(variable)
+    where = variable
+    if file is not None:
+        where = f"server.{setting} {file}"
         try:
-            text = pathlib.Path(settings.token_file).read_text(encoding="ascii")
+            text = pathlib.Path(file).read_text(encoding="ascii")
         except (OSError, ValueError) as error:
             raise InvalidSettings(f"{where} cannot be read: {error}") from error
     if text is None:

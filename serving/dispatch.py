@@ -131,6 +131,27 @@ class BatchDone(NamedTuple):
     """Of these together, from their arrival until the batch was sent."""
 
 
+class Wanted(NamedTuple):
+    """How a replica is to load the model."""
+
+    threads: int
+    """What the model may use inside one operator."""
+    max_items: int = 1
+    """Items of the largest batch that it is warmed up with."""
+    warmup_s: float = 0.0
+    """Time for that; 0: it is not warmed up."""
+
+
+class Loaded(NamedTuple):
+    """What a replica says of a model that it has loaded."""
+
+    signature: Signature
+    load_s: float | None
+    """Seconds that loading took, the warm-up included; None: it does not say."""
+    warmup: Mapping[str, Any]
+    """What was run before the first request, as docs/replica-wire.md has it; empty: it does not say."""
+
+
 class Connection(asyncio.Protocol):
     """The gateway's end of one replica's socket."""
 
@@ -173,17 +194,17 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "heard_s", "on_broken", "on_loaded", "sent", "threads")
+    __slots__ = ("connection", "heard_s", "on_broken", "on_loaded", "sent", "wanted")
 
     def __init__(
         self,
         connection: Connection,
-        threads: int,
-        on_loaded: Callable[[Signature | ServingError], None],
+        wanted: Wanted,
+        on_loaded: Callable[[Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
     ) -> None:
         self.connection = connection
-        self.threads = threads
+        self.wanted = wanted
         self.on_loaded = on_loaded
         self.on_broken = on_broken
         self.heard_s = 0.0
@@ -232,12 +253,23 @@ class Dispatcher:
         return self._scheduler.waiting_items
 
     def submit(
-        self, request: Request, waiter: Waiter, model: ModelId, deadline_s: float, now_s: float
+        self,
+        request: Request,
+        waiter: Waiter,
+        model: ModelId,
+        deadline_s: float,
+        now_s: float,
+        priority: int = 0,
+        flow: str = "",
     ) -> Job:
-        """Take a request; its waiter will be called once, not before this returns."""
+        """Take a request; its waiter will be called once, not before this returns.
+
+        Priority and flow are those of `seam.Submitted`.
+        """
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = job = Job(self, id_, request, waiter, now_s)
-        self._scheduler.on(Submitted(id_, model, job.items, deadline_s), now_s)
+        submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
+        self._scheduler.on(submitted, now_s)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
@@ -259,19 +291,19 @@ class Dispatcher:
         self,
         connection: Connection,
         *,
-        threads: int,
-        on_loaded: Callable[[Signature | ServingError], None],
+        wanted: Wanted,
+        on_loaded: Callable[[Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
     ) -> None:
         """A replica is connected; the scheduler will have it load the model.
 
         Args:
             connection: its socket.
-            threads: what the model may use inside one operator.
-            on_loaded: called once with the model's signature, or with why it could not be loaded.
+            wanted: how the model is to be loaded there.
+            on_loaded: called once with what the replica says of the model, or with why it could not be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
         """
-        self._workers[connection.worker] = _Worker(connection, threads, on_loaded, on_broken)
+        self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
         self._scheduler.on(WorkerUp(connection.worker, SLOTS), self._clock())
         self._pump()
 
@@ -339,7 +371,7 @@ class Dispatcher:
         if action.kind is Kind.INFER:
             known.connection.send(self._infer_message(action))
         elif action.kind is Kind.LOAD:
-            known.connection.send([self._load_message(action, known.threads)])
+            known.connection.send([self._load_message(action, known.wanted)])
         else:
             earliest_ns, latest_ns = _window_ns(action)
             unload = wire.encode_unload(
@@ -347,7 +379,7 @@ class Dispatcher:
             )
             known.connection.send([unload])
 
-    def _load_message(self, action: Action, threads: int) -> bytes:
+    def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = self._card
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
@@ -357,7 +389,10 @@ class Dispatcher:
             version=card.version,
             kind=card.kind,
             path=str(card.path) if card.path is not None else None,
-            threads=threads,
+            threads=wanted.threads,
+            samples=str(card.sample) if card.sample is not None else None,
+            max_items=wanted.max_items,
+            warmup_s=wanted.warmup_s,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )
@@ -403,7 +438,7 @@ class Dispatcher:
         ok = message.status == wire.ActionStatus.OK
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         if ok:
-            known.on_loaded(_signature(message.detail))
+            known.on_loaded(_what_was_loaded(message.detail))
         else:
             known.on_loaded(ModelLoadFailed(self._card.label, str(message.detail.get("error"))))
         self._pump()
@@ -502,11 +537,17 @@ MODEL_NUMBER = 1
 """Number of the pool's only model on the wire."""
 
 
-def _signature(detail: Mapping[str, Any]) -> Signature:
+def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
     try:
-        return Signature.from_json(detail["signature"])
+        signature = Signature.from_json(detail["signature"])
     except (KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
+    load_s, warmup = detail.get("load_s"), detail.get("warmup")
+    return Loaded(
+        signature,
+        load_s if isinstance(load_s, float) else None,
+        warmup if isinstance(warmup, dict) else {},
+    )
 
 
 def _error_of(refusal: Refusal) -> ServingError:

@@ -21,9 +21,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.catalogue import STABLE, Catalogue, Entry
-from serving.errors import InvalidRequest, NotReady, ServingError
+from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Signature
@@ -53,8 +54,8 @@ class Target(Protocol):
         """Room for the protocols to keep what they make of the signature, by protocol."""
         ...
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called once, later, in the event loop."""
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request of an application; the waiter is called once, later, in the event loop."""
         ...
 
     def done(self, status: int, seconds: float) -> None:
@@ -87,6 +88,20 @@ class _Unseen:
         self._served.done(error.status, time.monotonic() - self._started_s)
 
 
+class _Copy:
+    """A query that a shadow gets, too: less urgent than all that its application asks for itself."""
+
+    __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
+
+    def __init__(self, query: Query) -> None:
+        self.frame = query.frame
+        self.frame_bytes = query.frame_bytes
+        self.encoding = query.encoding
+        self.items = query.items
+        self.timeout_s = query.timeout_s
+        self.priority = BACKGROUND
+
+
 class _Shadowed:
     """A version whose requests are copied to another one."""
 
@@ -108,10 +123,10 @@ class _Shadowed:
     def codecs(self) -> dict[str, Any]:
         return self._first.codecs
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        ticket = self._first.submit(query, waiter)
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        ticket = self._first.submit(query, waiter, application)
         if self._shadow.signature.inputs == self._first.signature.inputs:
-            self._shadow.submit(query, _Unseen(self._shadow))
+            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
         return ticket
 
     def done(self, status: int, seconds: float) -> None:
@@ -274,6 +289,7 @@ class Engine:
                 "model": card.name,
                 "version": card.version,
                 "seconds": round(time.monotonic() - began_s, 4),
+                **served.load_facts,
             },
         )
         return served
@@ -298,12 +314,19 @@ class Engine:
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
         """Take a version out of service; what it has taken it answers first, within a time.
 
+        One that could not be loaded is listed no more.
+
         Raises:
             UnknownModel: no such name or version.
             InvalidRequest: requests without a version go to it, and there is another one.
         """
         async with self._changing:
-            served = self._catalogue.remove(name, version)
+            try:
+                served = self._catalogue.remove(name, version)
+            except UnknownModel:
+                if self._failed.pop(ModelId(name, version), None) is None:
+                    raise
+                return
             self._resolved.clear()
             await self._ended(served, within_s)
 
@@ -345,6 +368,11 @@ class Engine:
             raise InvalidRequest(f"model {name!r} has no loaded version to go back to")
         self.set_version(name, entry.previous)
         return entry.current
+
+    def restore(self, name: str, past: Mapping[str, Any]) -> None:
+        """Decide about a model's versions as before. Raises as `Catalogue.restore`."""
+        self._catalogue.restore(name, past)
+        self._resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""

@@ -8,7 +8,7 @@ the query port is not its operator's alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from serving.engine import RETIRE_S, Engine
@@ -47,6 +47,7 @@ class Hub:
         *,
         cards: Sequence[ModelCard],
         is_controlled: bool,
+        keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Keep what is given.
 
@@ -55,11 +56,13 @@ class Hub:
             repository: the watched folder, where there is one.
             cards: models that can be loaded by name beside those of the folder; the last of a name counts.
             is_controlled: whether models can be loaded and unloaded.
+            keep: makes durable what was changed; called before a change is answered.
         """
         self._engine = engine
         self._repository = repository
         self._cards = {card.name: card for card in cards}
         self._is_controlled = is_controlled
+        self._keep = keep
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
         """See `ModelHub`."""
@@ -95,6 +98,12 @@ class Hub:
             ServingError: it cannot be loaded; what was served before still is.
         """
         self._check_controlled()
+        try:
+            await self._configure_and_load(name, config)
+        finally:
+            await self._kept()
+
+    async def _configure_and_load(self, name: str, config: Mapping[str, Any] | None) -> None:
         before = self._engine.settings
         if config is not None:
             values = {f"models.{name}.{knob}": value for knob, value in _knobs(config).items()}
@@ -129,10 +138,17 @@ class Hub:
             UnknownModel: no such model is served.
         """
         self._check_controlled()
-        if self._repository is not None:
-            await self._repository.unload(name)
-        else:
-            await self._engine.retire_model(name, within_s=RETIRE_S)
+        try:
+            if self._repository is not None:
+                await self._repository.unload(name)
+            else:
+                await self._engine.retire_model(name, within_s=RETIRE_S)
+        finally:
+            await self._kept()
+
+    async def _kept(self) -> None:
+        if self._keep is not None:
+            await self._keep()
 
     def _check_controlled(self) -> None:
         if not self._is_controlled:

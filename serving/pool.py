@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from serving.dispatch import Connection, Dispatcher
+from serving.dispatch import Connection, Dispatcher, Loaded, Wanted
 from serving.errors import (
     LimitsUnavailable,
     ReplicaStartFailed,
@@ -78,15 +78,18 @@ class Member:
         "failure",
         "leaving",
         "limits",
+        "max_items",
         "ready",
         "replica",
         "state",
         "worker",
     )
 
-    def __init__(self, worker: int, limits: ReplicaSettings) -> None:
+    def __init__(self, worker: int, limits: ReplicaSettings, max_items: int) -> None:
         self.worker = worker
         self.limits = limits
+        self.max_items = max_items
+        """Items of the largest batch that it is warmed up with."""
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"
@@ -148,6 +151,8 @@ class Pool:
         self._applying = False
         self._closing = False
         self.signature: Signature | None = None
+        self.loaded: Loaded | None = None
+        """What the last replica said that became ready."""
         self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
         self._deaths_of_leaving: list[Death] = []
         """Of replicas that settings which are being applied do without."""
@@ -196,7 +201,7 @@ class Pool:
             ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
-        await self._start_many(self._settings.replica.count, self._settings.replica)
+        await self._start_many(self._settings.replica.count, self._settings)
 
     async def close(self, grace_s: float) -> None:
         """End all replicas: those that still work get `grace_s`."""
@@ -250,7 +255,7 @@ class Pool:
                     kept.remove(member)
                     member.leaving = True
                     leaving.append(member)
-            started = await self._start_many(wanted.count - len(kept), wanted)
+            started = await self._start_many(wanted.count - len(kept), settings)
         except BaseException:
             self.deaths = deque([*before, *self._deaths_of_leaving], maxlen=_KEPT_DEATHS)
             for member in leaving:
@@ -290,11 +295,18 @@ class Pool:
 
     # Starting
 
-    async def _start_many(self, count: int, limits: ReplicaSettings) -> list[Member]:
-        """Start replicas together; all become ready, or none stays."""
+    async def _start_many(
+        self, count: int, settings: ServingSettings, *, is_replacement: bool = False
+    ) -> list[Member]:
+        """Start replicas together; all become ready, or none stays.
+
+        One that takes a dead one's place is warmed up with single items only: it is waited for, and a
+        large batch that ended the other one must not keep it from coming up.
+        """
+        max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(next(self._workers), limits)
+            member = Member(next(self._workers), settings.replica, max_items)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -347,13 +359,15 @@ class Pool:
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
-        def loaded(outcome: Signature | ServingError) -> None:
+        def loaded(outcome: Loaded | ServingError) -> None:
             if member.ready.done():
                 return
-            if isinstance(outcome, Signature):
+            if isinstance(outcome, Loaded):
                 member.state = "ready"
+                self.loaded = outcome
                 reads_json = "json" in replica.features
-                member.ready.set_result(dataclasses.replace(outcome, reads_json=reads_json))
+                signature = dataclasses.replace(outcome.signature, reads_json=reads_json)
+                member.ready.set_result(signature)
             else:
                 member.ready.set_exception(outcome)
 
@@ -363,9 +377,9 @@ class Pool:
             if member.state != "ended" and not replica.ended.done():
                 replica.kill(asked=fault is not None)
 
-        self._dispatcher.worker_up(
-            connection, threads=member.limits.threads, on_loaded=loaded, on_broken=broken
-        )
+        limits = member.limits
+        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s)
+        self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
@@ -416,7 +430,7 @@ class Pool:
                 delay_s = FIRST_BACKOFF_S * 2.0 ** min(self._failures - 1, 16)
                 await asyncio.sleep(min(LONGEST_BACKOFF_S, delay_s))
             try:
-                await self._start_many(1, self._settings.replica)
+                await self._start_many(1, self._settings, is_replacement=True)
             except ServingError as error:
                 self._failures += 1
                 log.warning("replica did not start", extra={"error": str(error)})

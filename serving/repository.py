@@ -2,6 +2,7 @@
 
     DIR/resnet/1/model.onnx
     DIR/resnet/2/model.onnx        the highest number is the current version
+    DIR/resnet/2/samples.npz       real inputs, with which it is warmed up
     DIR/reviews/7/model.yaml       a folder with a card, as in `serving.zoo`
 
 A version that appears is loaded, warmed up and made current; then versions beyond the kept number are
@@ -21,7 +22,7 @@ import logging
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from serving import zoo
@@ -116,7 +117,11 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
     if (path / zoo.CARD_FILE).is_file():
         card = zoo.find(str(path), name=id_.name)
     else:
-        files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in zoo.SUFFIXES]
+        files = [
+            file
+            for file in sorted(path.iterdir())
+            if file.suffix.lower() in zoo.SUFFIXES and not zoo.is_samples(file)
+        ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"
             raise ModelLoadFailed(
@@ -125,6 +130,9 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
             )
         text = str(files[0])
         card = zoo.find(f"{text}:Model" if files[0].suffix == ".py" else text, name=id_.name)
+    samples = path / zoo.SAMPLES_FILE
+    if card.sample is None and samples.is_file():
+        card = dataclasses.replace(card, sample=samples.absolute())
     return dataclasses.replace(card, version=id_.version)
 
 
@@ -146,14 +154,20 @@ class Repository:
         self._poll_s = poll_s
         self._found: dict[ModelId, Found] = {}
         self._tried: dict[ModelId, Stamp] = {}
+        self._taken: dict[ModelId, Stamp] = {}
+        """What was loaded from the folder, with its files at that time."""
         self._changing = asyncio.Lock()
 
-    async def open(self) -> None:
+    async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
         """Load the newest version of every model; one that cannot be loaded is logged and listed.
+
+        Args:
+            left_out: versions that are not loaded while their files are these; see `left_out`.
 
         Raises:
             ServingError: the folder cannot be read, or not one model of it can be loaded.
         """
+        left_out = left_out or {}
         self._found = await asyncio.to_thread(scan, self.root)
         if not self._found:
             raise InvalidSettings(
@@ -167,25 +181,68 @@ class Repository:
                 id_ = ModelId(name, version)
                 self._tried[id_] = self._found[id_].stamp
             for version in chosen:
+                id_ = ModelId(name, version)
+                if left_out.get(id_) == self._found[id_].stamp:
+                    self._taken[id_] = self._found[id_].stamp
+                    continue
                 try:
-                    await self._load(ModelId(name, version), current=True)
+                    await self._load(id_, current=True)
                 except ServingError as error:
-                    _log_failure(ModelId(name, version), error)
+                    _log_failure(id_, error)
                     failures.append(error)
-        if not self._engine.models():
+        if failures and not self._engine.models():
             raise failures[0]
 
-    async def watch(self) -> None:
-        """Look again and again, until cancelled; what fails is logged and shown as the version's state."""
+    async def restore(self, id_: ModelId) -> None:
+        """Load a version that was served before, where it is still in the folder; it is not made current.
+
+        Raises:
+            ServingError: it cannot be loaded.
+        """
+        async with self._changing:
+            if id_ in self._found and self._state(id_) != "ready":
+                await self._load(id_, current=False)
+
+    async def settle(self) -> None:
+        """Retire versions beyond the kept number that nothing speaks for."""
+        async with self._changing:
+            served = {id_.name for id_ in self._engine.models()}
+            for name in served & {id_.name for id_ in self._found}:
+                await self._retire_old(name)
+
+    def has_loaded(self, id_: ModelId) -> bool:
+        """Whether a version that is served came from the folder."""
+        return id_ in self._taken and self._state(id_) == "ready"
+
+    def left_out(self) -> dict[ModelId, Stamp]:
+        """Versions that were taken out of service by hand and would be loaded at a start, with their files."""
+        would_load = {
+            ModelId(name, version)
+            for name in dict.fromkeys(id_.name for id_ in self._found)
+            for version in newest([i.version for i in self._found if i.name == name], self._kept)
+        }
+        return {
+            id_: stamp
+            for id_, stamp in self._taken.items()
+            if id_ in would_load and self._found[id_].stamp == stamp and not self._state(id_)
+        }
+
+    async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
+        """Look again and again, until cancelled; what fails is logged and shown as the version's state.
+
+        Args:
+            changed: called after something was loaded or retired.
+        """
         while True:
             await asyncio.sleep(self._poll_s)
             try:
-                await self.look()
+                if await self.look():
+                    await changed()
             except ServingError as error:
-                log.warning("the model repository cannot be read", extra={"error": str(error)})
+                log.warning("a look into the model repository failed", extra={"error": str(error)})
 
-    async def look(self) -> None:
-        """Take up what has changed."""
+    async def look(self) -> bool:
+        """Take up what has changed; returns whether anything has."""
         async with self._changing:
             found = await asyncio.to_thread(scan, self.root)
             todo = plan(found, self._found, self._tried)
@@ -201,6 +258,7 @@ class Repository:
             for id_ in todo.gone:
                 del self._tried[id_]
                 await self._retire_gone(id_)
+            return bool(todo.load or todo.gone)
 
     async def set_version(self, name: str, version: str) -> None:
         """Make a version of the folder current, loading it first where it is not served.
@@ -258,10 +316,12 @@ class Repository:
             served = self._engine.versions(id_.name)
         except UnknownModel:
             served = ()
+        path, stamp = self._found[id_]
         if id_.version in served:  # its files have changed: the new ones replace it
-            await self._engine.redeploy(card_of(self._found[id_].path, id_))
+            await self._engine.redeploy(card_of(path, id_))
         else:
-            await self._engine.deploy(card_of(self._found[id_].path, id_), current=current)
+            await self._engine.deploy(card_of(path, id_), current=current)
+        self._taken[id_] = stamp
 
     async def _retire_old(self, name: str) -> None:
         entry = self._engine.entry(name)

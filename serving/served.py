@@ -37,6 +37,11 @@ class Query(Request, Protocol):
         """The request's own time limit."""
         ...
 
+    @property
+    def priority(self) -> int:
+        """1 is the most urgent, 0 the default."""
+        ...
+
 
 class Served:
     """One version of one model."""
@@ -74,26 +79,51 @@ class Served:
         return signature
 
     @property
+    def load_facts(self) -> dict[str, Any]:
+        """How the last replica loaded it, as plain data: load_s, warmup; what is not known is left out."""
+        loaded = self.pool.loaded
+        if loaded is None:
+            return {}
+        facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
+        return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
+
+    @property
     def ready(self) -> bool:
         """Whether a replica takes batches."""
         return self.pool.ready_count > 0
 
     # Requests
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called once, later, in the event loop."""
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request; the waiter is called once, later, in the event loop.
+
+        Args:
+            query: what is asked.
+            waiter: whoever waits for the answer.
+            application: whose request it is: applications share the replicas evenly.
+        """
         now_s = time.monotonic()
         deadline_s = now_s + (query.timeout_s or self._default_deadline_s)
         dispatcher = self.dispatcher
         if not self._caching:
-            return dispatcher.submit(query, waiter, self.id, deadline_s, now_s)
+            return dispatcher.submit(
+                query, waiter, self.id, deadline_s, now_s, query.priority, application
+            )
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            return dispatcher.submit(query, inner, self.id, inner_deadline_s, time.monotonic())
+            return dispatcher.submit(
+                query,
+                inner,
+                self.id,
+                inner_deadline_s,
+                time.monotonic(),
+                query.priority,
+                application,
+            )
 
         hits = self.cache.cache.hits
-        ticket = self.cache.submit(key, waiter, deadline_s, send)
+        ticket = self.cache.submit(key, waiter, deadline_s, send, (application, query.priority))
         is_hit = self.cache.cache.hits != hits
         self._statistics.looked_up(time.monotonic() - now_s, is_hit=is_hit)
         return ticket

@@ -26,8 +26,7 @@ from typing import Protocol
 from aiohttp import web
 
 from serving import credentials, form, zoo
-from serving.applications import Applications
-from serving.clipper import ClipperHub
+from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
 from serving.errors import NotReady, ServingError
@@ -48,10 +47,8 @@ from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
 from serving.protocol.tfs_routes import TfsRoutes
 from serving.protocol.triton_routes import TritonRoutes
-from serving.repository import Repository
-from serving.selection.sqlite_store import SqliteStore
-from serving.selection.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
+from serving.state.folder import owned
 from serving.values import ModelCard
 
 log = logging.getLogger(__name__)
@@ -133,6 +130,7 @@ class Server:
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._token: Token | None = None
+        self._admin_token: Token | None = None
         self._tls: Tls | None = None
 
     def stop(self) -> None:
@@ -149,40 +147,37 @@ class Server:
         """
         settings = self._settings.server
         self._token = credentials.token(settings, os.environ)
+        self._admin_token = credentials.admin_token(settings, os.environ)
         self._tls = credentials.tls(settings)
-        with contextlib.ExitStack() as sockets, self._signals():
-            query = sockets.enter_context(
+        with contextlib.ExitStack() as owns, self._signals():
+            folder = None
+            if settings.state_dir is not None:
+                folder = owns.enter_context(owned(settings.state_dir))
+            query = owns.enter_context(
                 contextlib.closing(bind(settings.host, settings.port, "port"))
             )
-            admin = sockets.enter_context(
+            admin = owns.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
             grpc = None
             if settings.grpc_port is not None:
-                grpc = sockets.enter_context(
+                grpc = owns.enter_context(
                     contextlib.closing(
                         bind(settings.host, settings.grpc_port, "set server.grpc_port")
                     )
                 )
-            engine = Engine(self._cards, self._settings, Homes())
-            repository = None
-            if self._root is not None:
-                repository = Repository(
-                    self._root,
-                    engine,
-                    kept=settings.repository_kept,
-                    poll_s=settings.repository_poll_s,
-                )
-            if not await self._opened(engine, repository):
+            core = assembled(self._cards, self._settings, Homes(), root=self._root, folder=folder)
+            owns.enter_context(contextlib.closing(core))
+            if not await self._opened(core):
                 return
             try:
-                await self._serve(engine, repository, query, admin, grpc)
+                await self._serve(core, query, admin, grpc)
             finally:
-                await engine.close()
+                await core.engine.close()
 
-    async def _opened(self, engine: Engine, repository: Repository | None) -> bool:
+    async def _opened(self, core: Core) -> bool:
         """Load the models; False when a signal came first."""
-        opening = asyncio.create_task(_open(engine, repository), name="open engine")
+        opening = asyncio.create_task(core.open(), name="open engine")
         stopping = asyncio.create_task(self._stop.wait(), name="wait for a signal")
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -196,12 +191,12 @@ class Server:
 
     async def _serve(
         self,
-        engine: Engine,
-        repository: Repository | None,
+        core: Core,
         query: socket.socket,
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
+        engine, repository, clipper = core.engine, core.repository, core.clipper
         loop = asyncio.get_running_loop()
         listeners: list[QueryListener] = []
         exposition = Exposition(
@@ -212,13 +207,12 @@ class Server:
             repository,
             cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
             is_controlled=self._settings.server.model_control == "explicit",
+            keep=core.keep,
         )
         triton = TritonRoutes(hub)
         calls = GrpcRoutes(
             engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
         )
-        applications = Applications(engine, self._states())
-        clipper = ClipperHub(engine, applications)
         gate = self._gate(
             PortRoutes(
                 oip=OipRoutes(engine, triton),
@@ -229,7 +223,14 @@ class Server:
         ports = self._query_ports(gate, query, calls, grpc)
         listeners += [listener for listener, _ in ports]
         runner = web.AppRunner(
-            AdminRoutes(engine, repository, clipper=clipper, metrics=exposition.text).application(),
+            AdminRoutes(
+                engine,
+                repository,
+                clipper=clipper,
+                metrics=exposition.text,
+                token=self._admin_token,
+                keep=core.keep,
+            ).application(),
             access_log=None,
         )
         await runner.setup()
@@ -245,7 +246,9 @@ class Server:
         ]
         chores = [asyncio.create_task(_sweep(listeners), name="sweep connections")]
         if repository is not None:
-            chores.append(asyncio.create_task(repository.watch(), name="watch the repository"))
+            chores.append(
+                asyncio.create_task(repository.watch(core.keep), name="watch the repository")
+            )
         try:
             self._announce(engine, query, admin, grpc)
             await self._stop.wait()
@@ -263,21 +266,8 @@ class Server:
             for listener in listeners:
                 listener.close()
             gate.close()
-            applications.close()
             await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
-
-    def _states(self) -> StateStore:
-        """Where selection policies keep what they learn."""
-        folder = self._settings.server.state_dir
-        if folder is None:
-            return MemoryStore()
-        path = pathlib.Path(folder)
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise NotReady(f"server.state_dir {folder}: {error.strerror or error}") from error
-        return SqliteStore(path / "states.db")
 
     def _gate(self, routes: Routes) -> Gate:
         """What stands before the protocols of the query port."""
@@ -369,16 +359,6 @@ class Server:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
-
-
-async def _open(engine: Engine, repository: Repository | None) -> None:
-    await engine.open()
-    if repository is not None:
-        try:
-            await repository.open()
-        except BaseException:
-            await engine.close()
-            raise
 
 
 async def _sweep(listeners: Sequence[QueryListener]) -> None:

@@ -80,6 +80,13 @@ class ReplicaSettings:
 
     Default 30 s: large models load slowly.
     """
+    warmup_s: float = _knob(2.0, "s", 0, 3600)
+    """Time for which a replica runs its model on sample inputs before it takes requests (docs/models.md).
+
+    A first call is always made; further ones, single items and then a batch of `batching.max_size`, as far as
+    they are expected to end within this time. 0: no call is made. All of it is part of `ready_timeout_s`.
+    Default 2 s: small models need some milliseconds, and a large one is not kept from its requests for long.
+    """
     hang_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
     """A replica that holds one batch this long is killed and replaced.
 
@@ -143,12 +150,17 @@ class SchedulingSettings:
     policy: Literal["adaptive"] = _knob("adaptive", live=False)
     """The scheduler of the pool."""
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
-    """Items that may wait; the next request is answered 429.
+    """Items that may wait; beyond, one request is answered 429: of the application with most of them.
 
     Default 2048: some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+    default_priority: int = _knob(2, "", 1, 2**31 - 1)
+    """Priority of a request that names none, 1 being the most urgent.
+
+    Default 2: a request can be more urgent than the others, or less.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,11 +177,17 @@ class ServerSettings:
     Default none: it is off. Clients of Triton expect 8001.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
-    """Address of the admin port, which changes settings: loopback."""
+    """Address of the admin port, which changes settings. Default loopback; elsewhere it needs a token."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
     """Port of health, metrics and live settings; 0 takes a free one.
 
     Where the query port is 0 and this one is not named, it is 0 as well.
+    """
+    admin_token_file: str | None = _knob(None, live=False)
+    """File with a token that requests on the admin port must bring, as `Authorization: Bearer TOKEN`.
+
+    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Health stays open.
+    Default none, which `admin_host` allows on loopback alone: there, whoever runs programs may ask.
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
@@ -208,9 +226,10 @@ class ServerSettings:
     Default none: who may ask a model is not who may take it away.
     """
     state_dir: str | None = _knob(None, live=False)
-    """Folder in which selection policies keep what they learn.
+    """Folder in which the server keeps what was changed while it ran, and what selection policies learn.
 
-    Default none: it is forgotten when the server ends.
+    Models, versions, applications, links and live settings are there again at the next start, after a `kill -9`
+    too. One server at a time. Default none: all is forgotten when the server ends.
     """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.

@@ -5,6 +5,9 @@ while it is in flight wait for the same answer. A waiter that goes away takes on
 last one goes, so does the request. When the request's own deadline passes, waiters with a later one
 are sent on again.
 
+Only requests of one lane share an execution, for it waits its turn in that lane. A kept answer is
+everybody's.
+
 Belongs to the event loop's thread. Knows the engine only as `send`.
 """
 
@@ -17,6 +20,8 @@ from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
 from serving.waiter import Batch, Ticket, Timed, Waiter, answer
 
+Lane = tuple[str, int]
+"""Application and priority: what decides, beside the deadline, when a request has its turn."""
 Send = Callable[[Waiter, float], Ticket]
 """Send the request on, for this waiter, with this deadline."""
 
@@ -24,9 +29,10 @@ Send = Callable[[Waiter, float], Ticket]
 class _Place:
     """One waiter's place in a flight; its ticket."""
 
-    __slots__ = ("deadline_s", "flight", "waiter")
+    __slots__ = ("deadline_s", "flight", "lane", "waiter")
 
-    def __init__(self, waiter: Waiter, deadline_s: float) -> None:
+    def __init__(self, waiter: Waiter, deadline_s: float, lane: Lane) -> None:
+        self.lane = lane
         self.waiter = waiter
         self.deadline_s = deadline_s
         self.flight: _Flight | None = None
@@ -57,13 +63,14 @@ class _Hit:
 class _Flight:
     """One execution and all who wait for it."""
 
-    __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s")
+    __slots__ = ("_key", "_owner", "_places", "_send", "_ticket", "deadline_s", "lane")
 
     def __init__(self, owner: SingleFlight, key: Key, send: Send, place: _Place) -> None:
         self._owner = owner
         self._key = key
         self._send = send
         self.deadline_s = place.deadline_s
+        self.lane = place.lane
         self._places = [place]
         place.flight = self
         self._ticket = send(self, place.deadline_s)
@@ -107,31 +114,33 @@ class SingleFlight:
         self.cache = PredictionCache(capacity_bytes)
         self.shared = 0
         """Requests that waited for an equal one."""
-        self._flights: dict[Key, _Flight] = {}
+        self._flights: dict[tuple[Key, Lane], _Flight] = {}
         self._loop = asyncio.get_running_loop()
 
-    def submit(self, key: Key, waiter: Waiter, deadline_s: float, send: Send) -> Ticket:
+    def submit(
+        self, key: Key, waiter: Waiter, deadline_s: float, send: Send, lane: Lane = ("", 0)
+    ) -> Ticket:
         """Answer from the cache, join an equal request, or send this one on."""
         kept = self.cache.get(key)
         if kept is not None:
             return _Hit(self._loop.call_soon(answer, waiter, memoryview(kept)))
-        place = _Place(waiter, deadline_s)
+        place = _Place(waiter, deadline_s, lane)
         self.board(key, place, send)
         return place
 
     def board(self, key: Key, place: _Place, send: Send) -> None:
-        """A place on the flight of this key, a new one if there is none."""
-        flight = self._flights.get(key)
+        """A place on the flight of this key and its lane, a new one if there is none."""
+        flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
             self.shared += 1
             flight.join(place)
         else:
-            self._flights[key] = _Flight(self, key, send, place)
+            self._flights[key, place.lane] = _Flight(self, key, send, place)
 
     def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
         """A flight ended, with an answer or without; one from before a reset leaves no trace."""
-        if self._flights.get(key) is flight:
-            del self._flights[key]
+        if self._flights.get((key, flight.lane)) is flight:
+            del self._flights[key, flight.lane]
             if kept is not None:
                 self.cache.put(key, kept)
 

@@ -7,12 +7,14 @@ management REST. `process_manager.ProcessContainerManager` is the one here.
 from __future__ import annotations
 
 import json
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.clipper_admin.exceptions import ClipperException
+from serving.credentials import ADMIN_TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
 """Stands for the image of a model that is registered only."""
@@ -92,7 +94,7 @@ def post(address: str, path: str, data: Mapping[str, Any]) -> str:
         urllib.request.Request(
             f"http://{address}{path}",
             data=body,
-            headers={"Content-Type": "application/json"},
+            headers={"Content-Type": "application/json", **_credentials()},
             method="POST",
         )
     )
@@ -104,7 +106,13 @@ def get(address: str, path: str) -> str:
     Raises:
         ClipperException: it was refused, or the server cannot be reached.
     """
-    return _answered(urllib.request.Request(f"http://{address}{path}"))
+    return _answered(urllib.request.Request(f"http://{address}{path}", headers=_credentials()))
+
+
+def _credentials() -> dict[str, str]:
+    """The field with the admin port's token, where the environment holds one."""
+    token = os.environ.get(ADMIN_TOKEN_VARIABLE)
+    return {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

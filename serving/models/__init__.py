@@ -12,6 +12,8 @@ contains it. Optional:
 
     preprocess(self, inputs)       # what `predict_batch` is called with; its time counts as input
     postprocess(self, outputs)     # from what `predict_batch` returned; its time counts as output
+    sample_inputs(self)            # {name: (n, ...) array} with which it is warmed up, or None
+    is_pure = True                 # it does nothing but compute: made-up inputs may warm it up
 
 The kind `command` is the exception: a program in any language that is a replica itself
 (docs/models.md).

@@ -54,6 +54,7 @@ class Model:
     """One inference session."""
 
     signature: Signature
+    is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
         if path is None or not path.is_file():

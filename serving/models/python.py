@@ -14,13 +14,14 @@ parameters of these names, and gets batches of arrays:
             ...                             # -> {name: (n, ...) array}, or n answers to the first
         def preprocess(self, inputs): ...   # optional: what it returns, predict_batch gets
         def postprocess(self, outputs): ... # optional: gets what predict_batch returned
+        sample_inputs = {"text": [...]}     # optional, or a method: with these it is warmed up
 
 Both run in the replica like `predict_batch`, and their time is told apart from its. With a `postprocess`
 the declared outputs are those of it. A class that already has a `signature`, such as one derived from
 another kind's `Model`, need not declare what it takes over.
 
 A function gets the list of the n items of its one input and returns a list of n answers, as in
-Clipper; `inputs` and `outputs` may be set on it, too. Without them the signature is `input` FP32
+Clipper; `inputs`, `outputs` and `sample_inputs` may be set on it, too. Without them the signature is `input` FP32
 [-1, -1] and `output` FP32 [-1, -1]. Answers are brought to the declared datatype.
 
 The code runs with the rights of the replica: serve only what you trust.
@@ -85,6 +86,7 @@ class Model:
                 str(path),
                 f"the function {name} takes a list of items: declare one input, or use a class",
             )
+        self._samples = getattr(target, "sample_inputs", None)
         self._predict = predict
         self._finish = getattr(target, "postprocess", None)
         self.preprocess: Callable[[Arrays], Any] | None = getattr(target, "preprocess", None)
@@ -110,6 +112,16 @@ class Model:
             return answer
         count = None if self.preprocess else len(next(iter(inputs.values())))
         return self._arrays(answer, count)
+
+    def sample_inputs(self) -> Mapping[str, Any] | None:
+        """What the user's object has under this name, called where it is a method; None: nothing.
+
+        Inputs by name; anything else is the samples of the first input.
+        """
+        samples = self._samples() if callable(self._samples) else self._samples
+        if samples is None or isinstance(samples, Mapping):
+            return samples
+        return {self.signature.inputs[0].name: samples}
 
     def _finished(self, outputs: Any) -> Arrays:
         """Outputs that the user's `postprocess` has made."""

@@ -69,6 +69,7 @@ class Model:
     """One estimator and the number of threads that it may use."""
 
     signature: Signature
+    is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
         if path is None or not path.is_file():

@@ -50,6 +50,7 @@ class Model:
     """The default signature of one SavedModel."""
 
     signature: Signature
+    is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
         if path is None or not any((path / name).is_file() for name in MODEL_FILES):

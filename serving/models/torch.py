@@ -76,6 +76,7 @@ class Model:
     """One module and the number of threads that an operator of it may use."""
 
     signature: Signature
+    is_pure = True
 
     def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
         if path is None or not path.is_file():

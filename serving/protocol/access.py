@@ -20,7 +20,7 @@ _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 _PREFLIGHT = (
     b"Access-Control-Allow-Methods: GET, POST\r\n"
     b"Access-Control-Allow-Headers: Authorization, Content-Type, Content-Encoding, "
-    b"Inference-Header-Content-Length, traceparent\r\n"
+    b"Inference-Header-Content-Length, X-Application, traceparent\r\n"
     b"Access-Control-Max-Age: 3600\r\n"
 )
 _EXPOSED = b"Access-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After\r\n"

@@ -8,8 +8,8 @@
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback unless told otherwise. Not on the request path: it may allocate and await as it
-likes.
+Listens on loopback unless told otherwise; with a token, only health is open without it. Not on the
+request path: it may allocate and await as it likes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -25,6 +25,7 @@ from aiohttp import web
 from serving.engine import Engine
 from serving.errors import InvalidSettings, LimitsUnavailable, ReplicaStartFailed, ServingError
 from serving.protocol import clipper_containers, clipper_management
+from serving.protocol.access import Token
 from serving.protocol.admin_models import ModelRoutes
 from serving.protocol.clipper_catalogue import Catalogue
 from serving.protocol.clipper_containers import Containers
@@ -34,6 +35,8 @@ from serving.settings import KNOBS, ServingSettings
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
+ADMIN_REFUSAL = "the admin port wants its token; send the field Authorization: Bearer TOKEN"
+_HEALTH = "/health"
 
 
 class ClipperCommands(Catalogue, Containers, Protocol):
@@ -50,16 +53,32 @@ class AdminRoutes:
         *,
         clipper: ClipperCommands | None = None,
         metrics: Callable[[], bytes],
+        token: Token | None = None,
+        keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """Keep what is given.
+
+        Args:
+            engine: what serves the models.
+            repository: the watched folder, where there is one.
+            clipper: what carries out Clipper's commands.
+            metrics: Prometheus's text.
+            token: of those who may ask; None: whoever reaches the port may.
+            keep: makes durable what was changed; called before a change is answered.
+        """
         self._engine = engine
         self._models = ModelRoutes(engine, repository)
         self._clipper = clipper
         self._metrics = metrics
+        self._token = token
+        self._keep = keep
         self._patching = asyncio.Lock()
 
     def application(self) -> web.Application:
         """The aiohttp application."""
-        application = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[_errors_as_json])
+        application = web.Application(
+            client_max_size=MAX_BODY_BYTES, middlewares=[self._admit, _errors_as_json, self._kept]
+        )
         application.router.add_get("/admin/settings", self._get_settings)
         application.router.add_patch("/admin/settings", self._patch_settings)
         application.router.add_get("/admin/replicas", self._get_replicas)
@@ -69,8 +88,35 @@ class AdminRoutes:
             for path in (*clipper_management.PATHS, *clipper_containers.PATHS):
                 application.router.add_post(path, self._command)
         application.router.add_get("/metrics", self._get_metrics)
-        application.router.add_get("/health", self._get_health)
+        application.router.add_get(_HEALTH, self._get_health)
         return application
+
+    @web.middleware
+    async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Let in who may change the server; a page in a browser of this machine may not."""
+        if self._token is None:
+            if "Origin" in request.headers and request.method != "GET":
+                return web.json_response(
+                    {"error": "pages of other origins may not change this server"}, status=403
+                )
+        elif request.path != _HEALTH and not self._token.allows(
+            request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        ):
+            return web.json_response(
+                {"error": ADMIN_REFUSAL}, status=401, headers={"WWW-Authenticate": "Bearer"}
+            )
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    @web.middleware
+    async def _kept(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """What a request changes is durable before it is answered; one that fails may have changed something."""
+        try:
+            response: web.StreamResponse = await handler(request)
+        finally:
+            if self._keep is not None and request.method != "GET":
+                await self._keep()
+        return response
 
     async def _command(self, request: web.Request) -> web.Response:
         """One of Clipper's management commands."""

@@ -1,6 +1,6 @@
 """Models and versions on the admin port.
 
-    GET    /admin/models                          every model: versions with their state, current, labels, ...
+    GET    /admin/models                          every model: versions (state, how they were loaded), current, ...
     POST   /admin/models                          {"model": NAME|PATH, "name", "version", "current": true}: deploy
     GET    /admin/models/NAME                     one of them
     PUT    /admin/models/NAME/current             {"version"}: a version or a label
@@ -109,10 +109,13 @@ class ModelRoutes:
 
     def _described(self, name: str) -> dict[str, Any]:
         states = {id_: state for id_, state in self._engine.states().items() if id_.name == name}
+        loaded = {served.id: served.load_facts for served in self._engine.served()}
         data: dict[str, Any] = {
             "name": name,
             "versions": {
-                id_.version: {"state": state} | ({"reason": reason} if reason else {})
+                id_.version: {"state": state}
+                | ({"reason": reason} if reason else {})
+                | loaded.get(id_, {})
                 for id_, (state, reason) in states.items()
             },
         }

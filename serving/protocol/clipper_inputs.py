@@ -40,6 +40,7 @@ class Query(NamedTuple):
     encoding: int
     items: int
     timeout_s: float | None
+    priority: int = 0
 
 
 class Input(NamedTuple):

@@ -22,9 +22,10 @@ OTHERS = frozenset(
         b"authorization",
         b"origin",
         b"traceparent",
+        b"x-application",
     }
 )
-"""Fields of a request that are kept as they are, for what stands before the protocols."""
+"""Fields of a request that are kept as they are."""
 
 REASONS = {
     200: "OK",
@@ -50,6 +51,7 @@ class Head:
     """What a request's head says. Equal heads of kept-alive connections share one."""
 
     __slots__ = (
+        "application",
         "content_encoding",
         "content_length",
         "handle",
@@ -82,6 +84,8 @@ class Head:
         self.keep_alive = keep_alive
         self.others = others or {}
         """Those of `OTHERS` that are there."""
+        self.application = self.others.get(b"x-application", b"").decode("latin-1")
+        """Whose request it is, by its field `X-Application`."""
         self.inserted = CLOSE if not keep_alive else KEEP_ALIVE if http_1_0 else b""
         """Fields of every answer: what it says of the connection (nothing, where HTTP/1.1 implies it), and `add`."""
         self.meaning: Any = None

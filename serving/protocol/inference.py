@@ -64,8 +64,8 @@ class Target(Protocol):
         """Room for what the protocols make of the signature."""
         ...
 
-    def submit(self, query: Query, waiter: Waiter) -> Ticket:
-        """Take a request; the waiter is called later, never before this returns."""
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request of an application; the waiter is called later, never before this returns."""
         ...
 
     def done(self, status: int, seconds: float) -> None:

@@ -132,7 +132,7 @@ class OipRoutes:
             codec: oip.Codec = target.codecs.get(_CODEC) or _codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)
             flight = _InFlight(connection, codec.answers, query.wanted, started_s, target)
-            flight.ticket = target.submit(query, flight)
+            flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise

@@ -63,6 +63,8 @@ class Query(NamedTuple):
     timeout_s: float | None
     """The protocol has no time limit of a request: the server's default."""
     form: Form
+    priority: int = 0
+    """The protocol has none: the default."""
 
 
 def request(body: bytes) -> Request:

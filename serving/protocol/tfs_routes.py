@@ -147,7 +147,7 @@ class TfsRoutes:
             codec = target.codecs.get(_CODEC) or _codec(target)
             query = _query(codec, asked, body)
             flight = _InFlight(connection, codec, query.form, started_s, target.done)
-            flight.ticket = target.submit(query, flight)
+            flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise

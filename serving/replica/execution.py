@@ -38,8 +38,15 @@ _UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 class Execution:
     """A model in memory and what is known about its requests."""
 
-    def __init__(self, model: LoadedModel) -> None:
+    def __init__(self, model: LoadedModel, *, quiet: bool = False) -> None:
+        """Nothing is run yet.
+
+        Args:
+            model: loaded.
+            quiet: do not log what the model raises; nobody's request is in it.
+        """
         self.signature = model.signature
+        self._quiet = quiet
         self._model = model
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
@@ -119,7 +126,8 @@ class Execution:
                 outputs = self._postprocess(outputs)
             frames = answers.frames(group, outputs, self.signature)
         except (Exception, SystemExit) as error:  # a model may raise anything
-            failure = _failure(error, items=sum(group.counts), is_last=len(group.indexes) == 1)
+            is_told = len(group.indexes) == 1 and not self._quiet
+            failure = _failure(error, items=sum(group.counts), is_told=is_told)
         else:
             for index, (size, frame) in zip(group.indexes, frames, strict=True):
                 outcomes[index] = (0, size, frame)
@@ -140,7 +148,7 @@ def error_text(error: BaseException) -> str:
     return text[:MAX_ERROR_CHARACTERS]
 
 
-def _failure(error: BaseException, *, items: int, is_last: bool) -> Failure:
+def _failure(error: BaseException, *, items: int, is_told: bool) -> Failure:
     """Status and text for what a model raised or returned; logged once it is told to somebody."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
@@ -149,6 +157,6 @@ def _failure(error: BaseException, *, items: int, is_last: bool) -> Failure:
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"
         return Failure(ActionStatus.OUT_OF_MEMORY, text)
-    if is_last:
+    if is_told:
         log.warning("the model raised", extra={"items": items}, exc_info=error)
     return Failure(ActionStatus.MODEL_RAISED, error_text(error))

@@ -5,8 +5,9 @@ CLOCK_MONOTONIC, which the gateway shares.
 
 - An action whose window has closed is answered TOO_LATE and not started; one that came before its
   window is waited for.
+- A model is warmed up before its LOAD is answered (`warmup`): no first call's cost is left for INFER.
 - Collecting garbage stops the world at a moment that nobody chose, so the caller turns it off and it
-  is done here: after a model was loaded, and when no message waits. What a load leaves is frozen, for
+  is done here: after a model was loaded and warmed up, and when no message waits. What a load leaves is frozen, for
   it lives as long as the model.
 
 It must not know how the process came to be, nor its limits (`template`, `limits`).
@@ -27,7 +28,7 @@ import numpy as np
 
 from serving import models
 from serving.errors import ModelLoadFailed
-from serving.replica import wire
+from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
 from serving.replica.wire import ActionStatus, MessageType
@@ -173,16 +174,25 @@ class Host:
             return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, detail)
         try:
             path = None if message.path is None else pathlib.Path(message.path)
-            execution = Execution(models.load(message.kind, path, threads=message.threads))
+            model = models.load(message.kind, path, threads=message.threads)
+            execution = Execution(model)
+            warmed = warmup.warm_up(model, execution, _wanted(message))
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, {"error": text})
+        if warmed.failure is not None:
+            facts = {"model": message.name, "error": warmed.failure}
+            log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)
         self._executions[message.model] = execution
         gc.collect()
         gc.freeze()
         load_s = (time.monotonic_ns() - began_ns) * 1e-9
-        detail = {"signature": execution.signature.as_json(), "load_s": load_s}
+        detail = {
+            "signature": execution.signature.as_json(),
+            "load_s": load_s,
+            "warmup": warmed.as_json(),
+        }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 
     def _unload(self, message: wire.UnloadMessage) -> bytes:
@@ -196,6 +206,12 @@ class Host:
         gc.collect()
         gc.freeze()
         return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+
+
+def _wanted(message: wire.LoadMessage) -> warmup.Wanted:
+    """What LOAD asks of the warm-up."""
+    samples = None if message.samples is None else pathlib.Path(message.samples)
+    return warmup.Wanted(samples, message.max_items, message.warmup_s)
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -10,11 +10,13 @@ A bundled model is a folder beside this file with a `model.yaml`:
     kind: onnx                # a key of serving.models.KINDS
     file: model.onnx          # optional, relative to the folder; of a SavedModel its folder
     command: [./container]    # for the kind command: a program in this folder or on the PATH, and arguments
-    sample: ../samples.npz    # optional: real inputs, one array per input name, and `labels`
+    sample: ../samples.npz    # optional: real inputs, one array per input name, and `labels`;
+                              # without it a file samples.npz of the folder
     description: one line     # optional
     quality: {...}            # optional: what was measured, for example dataset, metric, value, n
 
-A user's own folder of that form can be named by its path, too.
+A user's own folder of that form can be named by its path, too. The samples of a single file `net.onnx` are
+`net.samples.npz` beside it.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from serving.values import ModelCard, Program
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
 CARD_FILE = "model.yaml"
+SAMPLES_FILE = "samples.npz"
+"""Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
@@ -148,7 +152,18 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
 
 def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
     """Card of a user's own file, which tells nothing beside its kind."""
-    return ModelCard(name=name, version="1", kind=kind, path=path)
+    file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
+    sample = _if_there(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
+    return ModelCard(name=name, version="1", kind=kind, path=path, sample=sample)
+
+
+def is_samples(file: pathlib.Path) -> bool:
+    """Whether a file holds a model's samples, by its name."""
+    return file.name == SAMPLES_FILE or file.name.endswith(f".{SAMPLES_FILE}")
+
+
+def _if_there(file: pathlib.Path) -> pathlib.Path | None:
+    return file if file.is_file() else None
 
 
 def _is_saved_model(folder: pathlib.Path) -> bool:
@@ -164,6 +179,7 @@ def _saved_model_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         version=folder.name if is_version else "1",
         kind="tensorflow",
         path=folder,
+        sample=_if_there(folder / SAMPLES_FILE),
     )
 
 
@@ -230,7 +246,8 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         path=_beside(file, "file", card.get("file")),
         program=_program(card["command"], folder, file) if "command" in card else None,
         description=card.get("description", ""),
-        sample=_beside(file, "sample", card.get("sample")),
+        sample=_beside(file, "sample", card.get("sample"))
+        or _if_there(file.parent.absolute() / SAMPLES_FILE),
         quality=card.get("quality") or {},
     )
 

@@ -84,12 +84,13 @@ class FakeReplica:
         home = self.home
         if kind is wire.MessageType.LOAD:
             message = wire.parse_load(body)
+            home.loads.append(message)
             self.model = ModelId(message.name, message.version)
             if home.load_error:
                 detail, status = {"error": home.load_error}, wire.ActionStatus.LOAD_FAILED
             else:
                 signature = home.signature_of(self.model)
-                detail, status = {"signature": signature.as_json(), "load_s": 0.0}, 0
+                detail, status = {"signature": signature.as_json(), **home.load_detail}, 0
             self._peer.sendall(wire.encode_loaded(message.action_id, status, detail))
             return
         message = wire.parse_infer(body)
@@ -121,6 +122,10 @@ class FakeHome:
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
+        self.load_detail = {"load_s": 0.0}
+        """What LOADED says beside the signature."""
+        self.loads = []
+        """The LOADs that came."""
         self.features = wire.FEATURES
         self.signature = SIGNATURE
         self.die_on_batch = False

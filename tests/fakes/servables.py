@@ -92,7 +92,7 @@ class _Refusing:
     def __getattr__(self, name):
         return getattr(self._target, name)
 
-    def submit(self, query, waiter):
+    def submit(self, query, waiter, application=""):
         asyncio.get_running_loop().call_soon(waiter.refuse, self._error)
 
 

@@ -367,11 +367,13 @@ def certificate(tmp_path_factory):
 def test_tls_and_a_token(certificate, tmp_path):
     """Both ports speak TLS and ask for the token; without either nobody gets an answer."""
     (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "admin").write_text("other\n")
     arguments = ["--model", "echo", "--set", "server.grpc_port=0"]
     for name, path in (
         ("tls_certificate", certificate[0]),
         ("tls_key", certificate[1]),
         ("token_file", tmp_path / "token"),
+        ("admin_token_file", tmp_path / "admin"),
     ):
         arguments += ["--set", f"server.{name}={path}"]
     context = ssl.create_default_context(cafile=certificate[0])
@@ -399,16 +401,26 @@ def test_tls_and_a_token(certificate, tmp_path):
                 live(b"")
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
             assert live(b"", metadata=[("authorization", "Bearer secret")]) == b"\x08\x01"
+        for path, headers, status in (
+            ("/health", {}, 200),
+            ("/metrics", {}, 401),
+            ("/admin/replicas", {"Authorization": "Bearer secret"}, 401),
+            ("/admin/replicas", {"Authorization": "Bearer other"}, 200),
+        ):
+            assert running.request("GET", path, headers=headers, admin=True)[0] == status
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 0
 
 
-def test_wrong_credentials_end_the_server(tmp_path):
-    """One line, before any model is loaded."""
+@pytest.mark.parametrize(
+    ("name", "value"), [("token_file", "not-there"), ("admin_host", "0.0.0.0")]
+)
+def test_wrong_credentials_end_the_server(tmp_path, name, value):
+    """One line, before any model is loaded; an admin port for a network without a token is no port."""
     done = subprocess.run(
-        command("--model", "echo", "--set", f"server.token_file={tmp_path / 'none'}"),
-        capture_output=True, text=True, check=False, timeout=30,
+        command("--model", "echo", "--set", f"server.{name}={value}"),
+        capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "server.token_file" in done.stderr
+    assert f"server.{name}" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -116,3 +116,55 @@ def test_what_is_not_there_is_named(catalogue):
         catalogue.add("m", "1", "again", current=False)
     with pytest.raises(InvalidRequest, match="cannot be a label"):
         catalogue.set_label("m", "1", "2")
+
+
+def changed(catalogue):
+    """Current 2, before it 1, a label, a split and a shadow."""
+    catalogue.set_current("m", "2")
+    catalogue.set_label("m", "canary", "3")
+    catalogue.set_shares("m", {"3": 0.25})
+    catalogue.set_shadow("m", "1")
+    return catalogue.entry("m").as_json()
+
+
+def fresh(*versions, current):
+    made = Catalogue()
+    for version in versions:
+        made.add("m", version, version, current=version == current)
+    return made
+
+
+def test_what_was_decided_comes_back(catalogue):
+    """All of it where the versions are those of then."""
+    past = changed(catalogue)
+    later = fresh("3", "1", "2", current="3")
+    later.restore("m", past)
+    now = later.entry("m").as_json()
+    assert {**now, "versions": past["versions"]} == past
+
+
+@pytest.mark.parametrize(
+    ("versions", "start", "current", "previous", "labels", "shares", "shadow"),
+    [
+        # a version that is gone takes what speaks of it along; the one before becomes current
+        (("1", "3"), "3", "1", None, {"canary": "3"}, {"3": 0.25}, None),
+        (("1", "2"), "1", "2", "1", {}, {}, "1"),
+        (("3",), "3", "3", None, {"canary": "3"}, {"3": 0.25}, None),
+        # one that was not there then is newer than what was decided
+        (("1", "2", "3", "4"), "4", "4", "1", {"canary": "3"}, {}, "1"),
+    ],
+)
+def test_what_was_decided_holds_as_far_as_the_versions_are_there(
+    catalogue, versions, start, current, previous, labels, shares, shadow
+):
+    """Nothing speaks of a version that is not there."""
+    later = fresh(*versions, current=start)
+    later.restore("m", changed(catalogue))
+    assert later.entry("m").as_json() == {
+        "current": current,
+        "previous": previous,
+        "labels": labels,
+        "shares": shares,
+        "shadow": shadow,
+        "versions": list(versions),
+    }

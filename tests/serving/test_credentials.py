@@ -23,6 +23,23 @@ def test_tokens(tmp_path):
     assert found.allows(b"Bearer from-file")
 
 
+@pytest.mark.parametrize(
+    ("host", "is_open"),
+    [("127.0.0.1", False), ("127.9.9.9", False), ("::1", False), ("localhost", False),
+     ("0.0.0.0", True), ("::", True), ("10.0.0.1", True), ("example.org", True)],
+)  # fmt: skip
+def test_an_admin_port_for_a_network_needs_a_token(host, is_open):
+    """Only loopback does without."""
+    settings = ServerSettings(admin_host=host)
+    environment = {credentials.ADMIN_TOKEN_VARIABLE: "secret", credentials.TOKEN_VARIABLE: "other"}
+    assert credentials.admin_token(settings, environment).allows(b"Bearer secret")
+    if is_open:
+        with pytest.raises(InvalidSettings, match="admin_token_file"):
+            credentials.admin_token(settings, {credentials.TOKEN_VARIABLE: "other"})
+    else:
+        assert credentials.admin_token(settings, {}) is None
+
+
 @pytest.mark.parametrize("text", ["", "\n", "two words", "caf\u00e9", "a\x00b"])
 def test_what_is_no_token(tmp_path, text):
     """An empty token would let everybody in."""

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from serving.dispatch import Connection, Dispatcher
+from serving.dispatch import Connection, Dispatcher, Wanted
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
@@ -53,7 +53,7 @@ class Bench:
     def up(self, worker):
         connection = Connection(self.dispatcher, worker)
         self.dispatcher.worker_up(
-            connection, threads=1, on_loaded=lambda _: None, on_broken=self.broken.append
+            connection, wanted=Wanted(1), on_loaded=lambda _: None, on_broken=self.broken.append
         )
         self.actions += 1
         detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
@@ -172,7 +172,9 @@ async def test_windows_and_unloading_go_over_the_wire():
     connection = Connection(dispatcher, 1)
     sent = []
     connection.send = lambda buffers: sent.append(b"".join(buffers))
-    dispatcher.worker_up(connection, threads=1, on_loaded=sent.append, on_broken=sent.append)
+    dispatcher.worker_up(
+        connection, wanted=Wanted(2, 8, 0.5), on_loaded=sent.append, on_broken=sent.append
+    )
     scheduler.actions = [
         Action(1, Kind.LOAD, 1, CARD.id, (), 0.0, math.inf, 0.5),
         Action(2, Kind.INFER, 1, CARD.id, ((1, 0, 1),), 7.0, 7.5, 0.001),
@@ -186,6 +188,7 @@ async def test_windows_and_unloading_go_over_the_wire():
     load, infer = wire.parse_load(bodies[0]), wire.parse_infer(bodies[1])
     unload = wire.parse_unload(bodies[2])
     assert (load.earliest_ns, load.latest_ns) == (0, 0)
+    assert (load.threads, load.max_items, load.warmup_s) == (2, 8, 0.5)
     assert (infer.earliest_ns, infer.latest_ns) == (7_000_000_000, 7_500_000_000)
     assert (unload.earliest_ns, unload.latest_ns, unload.model) == (
         8_000_000_000,

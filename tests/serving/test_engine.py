@@ -92,6 +92,19 @@ def test_wrong_settings_change_nothing(phrase, data):
         assert running.json("GET", "/admin/settings", admin=True)[1]["generation"] == 1
 
 
+def test_pages_in_a_browser_change_nothing():
+    """A page of any site can reach this machine's ports through its reader's browser."""
+    body_, page = (
+        json.dumps({"settings": {"batching.max_size": 3}}),
+        {"Origin": "https://a.example"},
+    )
+    with gateway() as running:
+        for headers, status in ((page, 403), ({}, 200)):
+            answer = running.request("PATCH", "/admin/settings", body_, headers, admin=True)
+            assert answer[0] == status
+        assert running.request("GET", "/admin/settings", headers=page, admin=True)[0] == 200
+
+
 def test_settings_that_cannot_start_leave_the_old_ones_serving():
     """When new replicas fail to load, the caller is told why and the old generation answers on."""
     home = FakeHome()

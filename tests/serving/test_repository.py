@@ -61,11 +61,18 @@ def test_what_is_in_a_version_folder(tmp_path):
     (folder / "model.onnx").write_bytes(b"")
     card = card_of(folder, ModelId("m", "3"))
     assert (card.id, card.kind) == (ModelId("m", "3"), "onnx")
+    assert card.sample is None
+    (folder / "samples.npz").write_bytes(b"")
+    assert card_of(folder, ModelId("m", "3")).sample == folder / "samples.npz"
+    (folder / "model.samples.npz").write_bytes(b"")
+    assert card_of(folder, ModelId("m", "3")).sample == folder / "model.samples.npz"
     (folder / "other.onnx").write_bytes(b"")
     with pytest.raises(ModelLoadFailed, match=r"model\.onnx, other\.onnx"):
         card_of(folder, ModelId("m", "3"))
     card = card_of(put(tmp_path, "n", "7"), ModelId("n", "7"))
-    assert (card.id, card.kind) == (ModelId("n", "7"), "echo")
+    assert (card.id, card.kind, card.sample) == (ModelId("n", "7"), "echo", None)
+    (tmp_path / "n" / "7" / "samples.npz").write_bytes(b"")
+    assert card_of(tmp_path / "n" / "7", ModelId("n", "7")).sample.name == "samples.npz"
 
 
 def infer(running, path):
@@ -160,7 +167,8 @@ def test_the_admin_port_manages_models(tmp_path):
 
         status, shown = call("POST", "", {"model": "echo", "version": "2", "current": False})
         assert status == 201
-        assert shown["versions"] == {"1": {"state": "ready"}, "2": {"state": "ready"}}
+        ready = {"state": "ready", "load_s": 0.0}
+        assert shown["versions"] == {"1": ready, "2": ready}
         assert shown["current"] == "1"
         assert call("PUT", "/echo/labels/canary", {"version": "2"})[1]["labels"] == {"canary": "2"}
         assert call("PUT", "/echo/traffic", {"shares": {"canary": 0.2}})[1]["shares"] == {"2": 0.2}

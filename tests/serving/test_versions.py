@@ -3,6 +3,7 @@
 import concurrent.futures
 import json
 import threading
+import time
 
 import pytest
 
@@ -111,6 +112,32 @@ def test_no_request_fails_while_versions_are_switched_and_retired():
         assert {status for status, _ in seen} == {200}
         assert {version for _, version in seen} >= {"1", "4"}
         assert running.do(running.engine.versions, "echo") == ("4",)
+
+
+def test_how_a_version_was_warmed_up_is_shown():
+    """What the replica says of its load stands beside the version's state; what it does not say is left out."""
+    home = FakeHome()
+    home.load_detail = {"load_s": 0.5, "warmup": {"source": "zeros", "batch_s": {"1": 0.1}}}
+    with gateway({"replica.count": 2, "batching.max_size": 16}, home) as running:
+        one = running.json("GET", "/admin/models/echo", admin=True)[1]["versions"]["1"]
+        assert one == {"state": "ready", **home.load_detail}
+        assert [load.max_items for load in home.loads] == [16, 16]
+        assert [load.warmup_s for load in home.loads] == [2.0, 2.0]
+        home.load_detail = {"load_s": "soon", "warmup": []}
+        deploy(running, card())
+        two = running.json("GET", "/admin/models/echo", admin=True)[1]["versions"]["2"]
+        assert two == {"state": "ready"}
+
+
+def test_a_replacement_is_warmed_up_with_single_items():
+    """It is waited for, and a large batch may be what ended the other one."""
+    home = FakeHome()
+    with gateway({"models.echo.replica.warmup_s": 0.5}, home):
+        home.replicas[0].die()
+        end_s = time.monotonic() + 5
+        while len(home.loads) < 2 and time.monotonic() < end_s:
+            time.sleep(0.005)
+        assert [(load.max_items, load.warmup_s) for load in home.loads] == [(8, 0.5), (1, 0.5)]
 
 
 def test_a_split_and_a_shadow_share_the_traffic():

@@ -42,6 +42,8 @@ STOP_GRACE_S = 1.5
 KEPT_LINES = 20
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
+_TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
+"""What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
 _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
@@ -90,6 +92,7 @@ class EngineProcess:
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
             _command(model, configuration or Configuration({})),
+            env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

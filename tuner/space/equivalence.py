@@ -21,6 +21,9 @@ retries after a lost worker stay within N as well). Two cases, both exact:
   old. All `max_size` > N are the same *for the same T*: the timeout matters most here. `max_size` =
   N is another cell: when all N wait, it leaves at once. And none of them is like timeout 0.
 
+In time, that is: a replica is warmed up with a full batch, so a larger size may need more memory to start.
+The cell's representative is the smallest.
+
 Not a rule, though it looks like one: with c workers of two slots each (one batch runs, one is
 buffered) an item only waits at timeout 0 while 2c batches are out, so batches above N - 2c seem
 impossible. But the gateway plans once per turn of its event loop: the answers of one batch wake

@@ -83,6 +83,8 @@ class Call(NamedTuple):
     method: str
     timeout_s: float | None
     """From now on; None: the client has no deadline."""
+    application: str = ""
+    """Whose call it is, by its metadata `x-application`."""
 
 
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
@@ -109,7 +111,8 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
                 Code.INVALID_ARGUMENT, f"grpc-timeout is {timeout[:40]!r}, expected as 250m"
             )
         timeout_s = min(int(match[1]) * _SECONDS[match[2]], LONGEST_TIMEOUT_US * 1e-6)
-    return Call(service, method, timeout_s)
+    application = values.get(b"x-application", b"").decode("latin-1")
+    return Call(service, method, timeout_s, application)
 
 
 def message_of(body: bytes) -> memoryview:

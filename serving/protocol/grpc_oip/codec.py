@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed, nearest
 from serving.protocol import tensors as checks
-from serving.protocol.grpc_oip import contents, messages, varints
+from serving.protocol import varints
+from serving.protocol.grpc_oip import contents, messages
 from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
-from serving.protocol.grpc_oip import varints
+from serving.protocol import varints
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
 FIELDS = {

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from serving.protocol.grpc_oip import messages, varints
+from serving.protocol import varints
+from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.values import ITEM_BYTES, Buffer, Signature
 

@@ -157,7 +157,7 @@ class GrpcRoutes:
             Refused: answered with its code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
-            return self._infer(data, call.timeout_s, reply)
+            return self._infer(data, call, reply)
         other = self._services.get(call.service)
         if other is not None:
             return other.handle(call, data, reply)
@@ -171,8 +171,9 @@ class GrpcRoutes:
 
     # Inference
 
-    def _infer(self, data: memoryview, timeout_s: float | None, reply: Reply) -> Exchange:
+    def _infer(self, data: memoryview, call: Call, reply: Reply) -> Exchange:
         started_s = time.monotonic()
+        timeout_s = call.timeout_s
         request: Any = None
         try:
             if timeout_s is not None and timeout_s <= 0:
@@ -192,7 +193,7 @@ class GrpcRoutes:
             if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
                 query = query._replace(timeout_s=timeout_s)
             flight = _InFlight(reply, codec, query.wanted, started_s, target.done)
-            flight.ticket = target.submit(query, flight)
+            flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise

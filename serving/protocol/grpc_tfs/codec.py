@@ -60,6 +60,8 @@ class Query(NamedTuple):
     method: tfs.Method
     outputs: tuple[str, ...]
     """Wanted by name; empty: all."""
+    priority: int = 0
+    """The protocol has none: the default."""
 
 
 def predict_request(data: Buffer) -> Request:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
+from serving.protocol import varints
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
@@ -83,56 +84,20 @@ def whole_numbers(content: memoryview) -> NDArray[np.uint64]:
     Raises:
         InvalidRequest: they are none.
     """
-    encoded = np.frombuffer(content, dtype=np.uint8)
-    last = encoded < 0x80
-    if encoded.size and not last[-1]:
-        raise _malformed("packed numbers end within one")
-    if last.all():
-        return encoded.astype(np.uint64)
-    stops = np.flatnonzero(last)
-    starts = np.concatenate([[0], stops[:-1] + 1])
-    lengths = stops - starts + 1
-    if lengths.max() > _LONGEST_VARINT:
-        raise _malformed(f"a packed number has more than {_LONGEST_VARINT} bytes")
-    shifts = 7 * (np.arange(encoded.size) - np.repeat(starts, lengths))
-    parts = (encoded & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
-    sums: NDArray[np.uint64] = np.add.reduceat(parts, starts)
-    return sums
-
-
-def packed(values: NDArray[np.integer]) -> bytes:
-    """Whole numbers of any kind as packed varints."""
-    signed = values.dtype.kind == "i"
-    numbers = values.astype(np.int64 if signed else np.uint64).view(np.uint64)
-    if not numbers.size or numbers.max() < 0x80:
-        return numbers.astype(np.uint8).tobytes()
-    left = numbers[:, None] >> (np.arange(_LONGEST_VARINT, dtype=np.uint64) * np.uint64(7))
-    encoded = (left & np.uint64(0x7F)).astype(np.uint8)
-    encoded[:, :-1] |= np.where(left[:, 1:] > 0, 0x80, 0).astype(np.uint8)
-    needed = left > 0
-    needed[:, 0] = True
-    return encoded[needed].tobytes()
-
-
-def varint(value: int) -> bytes:
-    """One whole number of at most 64 bits."""
-    value %= _LARGEST
-    parts = bytearray()
-    while value > 0x7F:
-        parts.append(value & 0x7F | 0x80)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    numbers = varints.unpack(content)
+    if numbers is None:
+        raise _malformed("packed numbers end within one, or one has more than 10 bytes")
+    return numbers
 
 
 def number(field: int, value: int) -> bytes:
     """A field with a whole number; 0 is its absence."""
-    return varint(field << 3 | VARINT) + varint(value) if value else b""
+    return varints.one(field << 3 | VARINT) + varints.one(value) if value else b""
 
 
 def opening(field: int, content_bytes: int) -> bytes:
     """What stands before the content of a string, a message or packed numbers."""
-    return varint(field << 3 | BYTES) + varint(content_bytes)
+    return varints.one(field << 3 | BYTES) + varints.one(content_bytes)
 
 
 def content(field: int, value: bytes) -> bytes:

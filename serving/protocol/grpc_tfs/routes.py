@@ -50,6 +50,11 @@ class Call(Protocol):
         """From now on; None: the client has no deadline."""
         ...
 
+    @property
+    def application(self) -> str:
+        """Whose call it is."""
+        ...
+
 
 class Reply(Protocol):
     """The one answer of a call: one of the two is called, once."""
@@ -118,7 +123,7 @@ class TfsGrpcRoutes:
             ServingError: answered with the code of its status.
         """
         if call.service == PREDICTION_SERVICE and call.method in _METHODS:
-            return self._infer(_METHODS[call.method], data, call.timeout_s, reply)
+            return self._infer(_METHODS[call.method], data, call, reply)
         if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
             request = codec.spec_request(data)
             return _codec(self._resolved(request.spec)).metadata(request.wanted)
@@ -127,10 +132,9 @@ class TfsGrpcRoutes:
             return codec.status(tfs_routes.states(self._engine, spec.name, self._version(spec)))
         raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
-    def _infer(
-        self, method: tfs.Method, data: Buffer, timeout_s: float | None, reply: Reply
-    ) -> InFlight:
+    def _infer(self, method: tfs.Method, data: Buffer, call: Call, reply: Reply) -> InFlight:
         started_s = time.monotonic()
+        timeout_s = call.timeout_s
         try:
             if timeout_s is not None and timeout_s <= 0:
                 raise DeadlineExceeded("call before it arrived")
@@ -144,7 +148,7 @@ class TfsGrpcRoutes:
             model_codec = target.codecs.get(_CODEC) or _codec(target)
             query = model_codec.query(request, method, timeout_s)
             flight = InFlight(reply, model_codec, query, started_s, target.done)
-            flight.ticket = target.submit(query, flight)
+            flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise

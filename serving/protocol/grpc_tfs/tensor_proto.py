@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
+from serving.protocol import varints
 from serving.protocol.grpc_tfs import fields
 from serving.protocol.tfs_tensors import TYPE_NAMES, byte_strings
 from serving.replica.wire import MAX_RANK
@@ -118,7 +119,7 @@ def message(given: Tensor) -> list[Buffer]:
     data: Buffer = given.data
     if given.datatype not in {"FP32", "FP64", "BOOL"}:  # these lie packed as they are
         kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
-        data = fields.packed(np.frombuffer(given.data, dtype=kind))
+        data = varints.pack(np.frombuffer(given.data, dtype=kind))
     if not len(data):
         return [head]
     return [head + fields.opening(field, len(data)), data]

@@ -2,12 +2,14 @@
 
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
-                       JSON {"model": number, "name", "version", "kind", "path" or null, "threads"}
+                       JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
+                             "samples" or null, "max_items", "warmup_s"}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-LOADED's JSON is {"signature": see `Signature.as_json`, "load_s"} or {"error"}; UNLOADED's is {} or
-{"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
+A LOAD without the last three asks for no warm-up. LOADED's JSON is {"signature": see
+`Signature.as_json`, "load_s", "warmup"} or {"error"}; UNLOADED's is {} or {"error"}. Unknown keys of a
+JSON object are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
 _ANSWER = struct.Struct("<QHH")
 
-_Kind = TypeVar("_Kind", int, str, list[Any])
+_Kind = TypeVar("_Kind", int, float, str, list[Any])
 
 
 class HelloMessage(NamedTuple):
@@ -50,6 +52,12 @@ class LoadMessage(NamedTuple):
     kind: str
     path: str | None
     threads: int
+    samples: str | None = None
+    """npz of real inputs, absolute."""
+    max_items: int = 1
+    """Items of the largest batch that may come."""
+    warmup_s: float = 0.0
+    """Time for running samples before the answer; 0: none."""
 
 
 class UnloadMessage(NamedTuple):
@@ -104,10 +112,13 @@ def encode_load(
     kind: str,
     path: str | None,
     threads: int,
+    samples: str | None = None,
+    max_items: int = 1,
+    warmup_s: float = 0.0,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
-    """LOAD, the whole message; `path` is absolute."""
+    """LOAD, the whole message; `path` and `samples` are absolute. See `LoadMessage`."""
     data = {
         "model": model,
         "name": name,
@@ -115,6 +126,9 @@ def encode_load(
         "kind": kind,
         "path": path,
         "threads": threads,
+        "samples": samples,
+        "max_items": max_items,
+        "warmup_s": warmup_s,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -139,6 +153,9 @@ def parse_load(body: memoryview) -> LoadMessage:
         kind=_field(data, "kind", str, "LOAD"),
         path=path,
         threads=_field(data, "threads", int, "LOAD"),
+        samples=None if data.get("samples") is None else _field(data, "samples", str, "LOAD"),
+        max_items=_field({"max_items": 1, **data}, "max_items", int, "LOAD"),
+        warmup_s=_field({"warmup_s": 0.0, **data}, "warmup_s", float, "LOAD"),
     )
 
 
@@ -206,6 +223,8 @@ def _json_object(view: memoryview, what: str) -> dict[str, Any]:
 
 def _field(data: Mapping[str, Any], name: str, kind: type[_Kind], what: str) -> _Kind:
     value = data.get(name)
+    if kind is float and type(value) is int:
+        value = float(value)
     if not isinstance(value, kind) or isinstance(value, bool):
         raise WireError(f"{what} has {name} = {value!r}, expected {kind.__name__}")
     return value

@@ -3,6 +3,8 @@
 In: requests with item counts and deadlines. Out: batches of parts, in deadline order. Removal is
 lazy: an entry that left is skipped when it comes up, so every operation costs O(log n) amortised, but for
 giving back, which is rare and costs up to O(n). Knows nothing of workers or time.
+
+All that waits here is of one flow and one level; `fair_queue` is for what is not.
 """
 
 from __future__ import annotations
@@ -14,6 +16,9 @@ from collections import deque
 
 from serving.scheduling.seam import Part
 
+SLACK = 1024
+"""Entries that wait no more and are still in the books: at most this many beside as many as there are items."""
+
 
 class Entry:
     """One request from submission until all its parts have results."""
@@ -23,21 +28,33 @@ class Entry:
         "arrived_s",
         "attempts",
         "deadline_s",
+        "flow",
         "id",
         "items",
         "left",
+        "level",
         "outstanding",
-        "serial",
         "spans",
     )
 
-    def __init__(self, id_: int, items: int, deadline_s: float, arrived_s: float) -> None:
+    def __init__(
+        self,
+        id_: int,
+        items: int,
+        deadline_s: float,
+        arrived_s: float,
+        level: int = 1,
+        flow: str = "",
+    ) -> None:
         self.id = id_
+        """Ids grow: they are the order of arrival, which decides among equal deadlines."""
         self.items = items
         self.deadline_s = deadline_s
         self.arrived_s = arrived_s
-        self.serial = 0
-        """Place in the order of arrival, which decides among equal deadlines."""
+        self.level = level
+        """1 is the most urgent."""
+        self.flow = flow
+        """Whose request it is."""
         self.spans = [(0, items)]
         """Item ranges that wait, the next one last."""
         self.outstanding = 0
@@ -55,27 +72,24 @@ class Entry:
         return bool(self.spans) and not self.left
 
 
-_BY_ARRIVAL = operator.attrgetter("serial")
+_BY_ARRIVAL = operator.attrgetter("id")
 
 
 class DeadlineQueue:
     """Waiting entries ordered by (deadline, arrival)."""
 
-    __slots__ = ("_arrivals", "_heap", "_serial", "items")
+    __slots__ = ("_arrivals", "_heap", "items")
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Entry]] = []
         self._arrivals: deque[Entry] = deque()
         """Every waiting entry, and some that wait no more, in the order of arrival."""
-        self._serial = 0
         self.items = 0
         """Items that wait."""
 
     def push(self, entry: Entry) -> None:
         """A new entry, all of whose items wait. Arrival times must not decrease."""
-        self._serial += 1
-        entry.serial = self._serial
-        heapq.heappush(self._heap, (entry.deadline_s, entry.serial, entry))
+        heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
         arrivals = self._arrivals
         while arrivals and not arrivals[0].spans:
             arrivals.popleft()
@@ -89,7 +103,7 @@ class DeadlineQueue:
         entry.spans.append((start, stop))
         self.items += stop - start
         if not was_waiting:
-            heapq.heappush(self._heap, (entry.deadline_s, entry.serial, entry))
+            heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             bisect.insort(self._arrivals, entry, key=_BY_ARRIVAL)
 
     def discard(self, entry: Entry) -> None:
@@ -97,6 +111,16 @@ class DeadlineQueue:
         self.items -= sum(stop - start for start, stop in entry.spans)
         entry.spans.clear()
         entry.left = True
+        if len(self._heap) > 2 * self.items + SLACK:
+            self._tidy()
+
+    def drain(self) -> list[Entry]:
+        """All waiting entries in the order of arrival; they wait here no more."""
+        entries = self._waiting()
+        self._heap.clear()
+        self._arrivals.clear()
+        self.items = 0
+        return entries
 
     def oldest_arrival_s(self) -> float | None:
         """When the oldest waiting entry arrived."""
@@ -115,6 +139,10 @@ class DeadlineQueue:
                 return heap[0][2]
             heapq.heappop(heap)
         return None
+
+    def first(self) -> Entry | None:
+        """The entry with which the next batch begins."""
+        return self.head()
 
     def take(self, size: int) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
@@ -149,4 +177,17 @@ class DeadlineQueue:
             batch.append((entry, (entry.id, start, stop)))
             room -= stop - start
         self.items -= size - room
+        if len(self._arrivals) > 2 * self.items + SLACK:
+            self._tidy()
         return batch
+
+    def _waiting(self) -> list[Entry]:
+        # One that was given back may have two places among the arrivals; the first one is where it was.
+        return list(dict.fromkeys([entry for entry in self._arrivals if entry.spans]))
+
+    def _tidy(self) -> None:
+        """Forget what waits no more: behind one that waits for long, much may have come and gone."""
+        waiting = self._waiting()
+        self._arrivals = deque(waiting)
+        self._heap = [(entry.deadline_s, entry.id, entry) for entry in waiting]
+        heapq.heapify(self._heap)

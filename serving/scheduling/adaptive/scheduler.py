@@ -5,6 +5,11 @@ A worker with a free slot takes a batch as soon as as many items wait as the pol
 0: at once). A batch is no larger than its most urgent member's deadline allows, by the profile of
 batches that ran; a request that can no longer finish in time is refused before it is sent.
 
+Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
+share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
+which is the rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue
+refuses the newcomer, or whoever has to give way to it: the last one of the flow with the most items.
+
 Each model's pool has one queue; each worker loads the model once, when it comes up, and windows are
 open. A request whose deadline passes is refused wherever it is. When a worker is lost, the members of
 the batch that it ran are given to other workers once more, each alone: a request that ends workers
@@ -19,6 +24,7 @@ from __future__ import annotations
 import math
 
 from serving.profiles import Profile
+from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker
@@ -44,6 +50,9 @@ from serving.values import ModelId
 MAX_LOSSES = 1
 """Lost workers that a request survives: it is given to another replica once."""
 
+_MIXED = -1
+"""Level of a queue with several levels or flows: no request has it."""
+
 
 class _Batch:
     """One INFER action with a worker."""
@@ -65,7 +74,13 @@ class AdaptiveScheduler:
 
     def __init__(self, model: ModelId, settings: ServingSettings) -> None:
         self._model = model
-        self._queue = DeadlineQueue()
+        self._plain = DeadlineQueue()
+        self._fair = FairQueue()
+        self._queue: DeadlineQueue = self._plain
+        """The one of both in which everything waits."""
+        self._flow = ""
+        self._level = _MIXED
+        """Of all that waits in the plain queue."""
         self._entries: dict[int, Entry] = {}
         self._workers: dict[int, Worker] = {}
         self._batches: dict[int, _Batch] = {}
@@ -81,6 +96,7 @@ class AdaptiveScheduler:
 
     def _configure(self, settings: ServingSettings) -> None:
         self._capacity = settings.scheduling.queue_capacity
+        self._default_priority = settings.scheduling.default_priority
         self._choose = ROUTING[settings.routing.policy]
 
     @property
@@ -127,14 +143,43 @@ class AdaptiveScheduler:
         return Plan(actions, refusals, self._wake_at_s(now_s))
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
-        if self._queue.items >= self._capacity:
-            self._refusals.append(Refusal(event.id, Reason.QUEUE_FULL, str(self._capacity)))
+        id_, flow = event.id, event.flow
+        level = event.priority or self._default_priority
+        queue = self._queue
+        if level != self._level or flow != self._flow:
+            queue = self._queue_for(flow, level)
+        is_full = queue.items >= self._capacity
+        if is_full and queue is self._plain:
+            self._refusals.append(Refusal(id_, Reason.QUEUE_FULL, str(self._capacity)))
             return
-        entry = Entry(event.id, event.items, event.deadline_s, now_s)
-        self._entries[event.id] = entry
-        self._queue.push(entry)
+        entry = self._entries[id_] = Entry(id_, event.items, event.deadline_s, now_s, level, flow)
+        queue.push(entry)
+        if is_full:
+            self._make_room(entry)
         if self._sizing.watches_arrivals:
             self._sizing.arrived(now_s)
+
+    def _queue_for(self, flow: str, level: int) -> DeadlineQueue:
+        """The queue in which such a request waits; what waits already comes with it."""
+        if not self._queue.items:
+            if self._queue is self._fair:
+                self._fair.drain()
+                self._queue = self._plain
+            self._flow = flow
+            self._level = level
+        elif self._queue is self._plain:
+            self._fair.adopt(self._plain.drain())
+            self._queue = self._fair
+            self._level = _MIXED
+        return self._queue
+
+    def _make_room(self, newcomer: Entry) -> None:
+        """A request came to a full queue: others give way, or itself."""
+        while self._fair.items - newcomer.items >= self._capacity and not newcomer.left:
+            last = self._fair.last()
+            if last is None:
+                return
+            self._refuse(last, Reason.QUEUE_FULL, str(self._capacity))
 
     def _changed(self, event: SettingsChanged) -> None:
         batching = event.settings.batching
@@ -205,8 +250,12 @@ class AdaptiveScheduler:
         """Parts that a worker had and did not execute wait again."""
         for entry, part in reversed(parts):
             entry.outstanding -= 1
-            if not entry.left:
-                self._queue.give_back(entry, part)
+            if entry.left:
+                continue
+            queue = self._queue
+            if entry.level != self._level or entry.flow != self._flow:
+                queue = self._queue_for(entry.flow, entry.level)
+            queue.give_back(entry, part)
 
     def _expire(self, now_s: float) -> None:
         while (head := self._queue.head()) is not None and head.deadline_s <= now_s:
@@ -260,7 +309,10 @@ class AdaptiveScheduler:
         if not size:
             return None
         action = self._next_action()
-        entries = self._queue.take(size)
+        if self._queue is self._plain:
+            entries = self._plain.take(size)
+        else:
+            entries = self._fair_batch(size, worker.starts_s(now_s))
         items = 0
         for entry, (_, start, stop) in entries:
             entry.outstanding += 1
@@ -272,10 +324,16 @@ class AdaptiveScheduler:
         parts = tuple([part for _, part in entries])
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
+    def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:
+        def most(deadline_s: float) -> int:
+            return self.profile.largest(deadline_s - starts_s, size)
+
+        return self._fair.take(size, most)
+
     def _size_for(self, worker: Worker, now_s: float) -> int:
-        """Most items of the next batch; 0: the most urgent request was hopeless and is refused."""
+        """Most items of the next batch; 0: the request whose turn it is was hopeless and is refused."""
         size = self._sizing.size
-        head = self._queue.head()
+        head = self._queue.first()
         if head is None:
             return 0
         left_s = head.deadline_s - worker.starts_s(now_s)

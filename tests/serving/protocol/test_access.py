@@ -88,6 +88,7 @@ def test_a_browser_asks_before_the_request():
     answer = access.refusal(head("OPTIONS", **question))
     assert answer.status == 200
     assert b"Access-Control-Allow-Methods: GET, POST\r\n" in answer.fields
+    assert b"X-Application" in answer.fields
     assert b"Authorization" in answer.fields
     assert access.refusal(head("OPTIONS", **question | {"origin": b"https://b"})).status == 401
     refused = access.refusal(head("POST", origin=b"https://a.example"))

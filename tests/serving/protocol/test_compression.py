@@ -20,7 +20,7 @@ def raw(data):
 def test_round_trips(data):
     """What was compressed comes back, in each encoding and both meanings of deflate."""
     assert decompressed("gzip", compressed(data), 300) == data
-    assert decompressed("x-gzip", gzip.compress(data), 300) == data
+    assert decompressed("x-gzip", gzip.compress(data, mtime=0), 300) == data
     assert decompressed("deflate", zlib.compress(data), 300) == data
     assert decompressed("deflate", raw(data), 300) == data
 
@@ -49,12 +49,12 @@ def test_a_bomb_is_not_unpacked(compress):
     [
         ("gzip", b""),
         ("gzip", b"{}"),
-        ("gzip", gzip.compress(b"abc")[:-1]),
-        ("gzip", gzip.compress(b"abc") + b"x"),
-        ("gzip", gzip.compress(b"abc") * 2),
+        ("gzip", gzip.compress(b"abc", mtime=0)[:-1]),
+        ("gzip", gzip.compress(b"abc", mtime=0) + b"x"),
+        ("gzip", gzip.compress(b"abc", mtime=0) * 2),
         ("gzip", zlib.compress(b"abc")),
         ("deflate", b""),
-        ("deflate", gzip.compress(b"abc")),
+        ("deflate", gzip.compress(b"abc", mtime=0)),
         ("deflate", zlib.compress(b"abc")[:-1]),
     ],
 )

@@ -72,6 +72,26 @@ class Staged:
         time.sleep(milliseconds / 1000)
 
 
+class Lazy:
+    """Its first call is slow; -1 makes it raise."""
+
+    inputs = outputs = X
+    sample_inputs = {"x": [[1], [2]]}
+    is_warm = False
+
+    def predict_batch(self, inputs):
+        if not self.is_warm:
+            time.sleep(0.2)
+            self.is_warm = True
+        if (inputs["x"] == -1).any():
+            raise ValueError("minus one is not liked")
+        return inputs
+
+
+class Unliked(Lazy):
+    sample_inputs = {"x": [[-1]]}
+
+
 class Quits:
     def __init__(self):
         raise SystemExit(1)
@@ -307,6 +327,30 @@ def test_a_failed_load_is_told(talk, path, phrase, kind, where, text):
     assert loaded.status == ActionStatus.LOAD_FAILED
     assert text in loaded.detail["error"]
     assert talk.load("echo").status == 0
+
+
+def test_a_load_is_answered_when_the_model_is_warm(talk, path, ints):
+    """Its first call is paid before, and LOADED tells what was run; without time nothing is."""
+    talk.hello()
+    loaded = talk.load("python", f"{path}:Lazy", max_items=4, warmup_s=5.0)
+    assert loaded.detail["warmup"]["source"] == "model"
+    assert set(loaded.detail["warmup"]["batch_s"]) == {"1", "4"}
+    assert loaded.detail["load_s"] > loaded.detail["warmup"]["warmup_s"] > 0.2
+    message, _ = talk.infer([ints([[1]])])
+    assert message.times.exec_ns < 100e6
+    loaded = talk.load("python", f"{path}:Lazy")
+    assert loaded.detail["warmup"]["source"] == "none"
+
+
+def test_a_failing_sample_is_a_failed_load(talk, path, ints):
+    """The model that had the number before answers on."""
+    talk.hello()
+    assert talk.load("python", f"{path}:Fussy").status == 0
+    loaded = talk.load("python", f"{path}:Unliked", warmup_s=5.0)
+    assert loaded.status == ActionStatus.LOAD_FAILED
+    assert "sample_inputs" in loaded.detail["error"]
+    assert "minus one is not liked" in loaded.detail["error"]
+    assert np.frombuffer(talk.infer([ints([[4]])])[1][0][0].data, "<i4") == [8]
 
 
 def test_models_have_numbers(fussy, ints, frame):

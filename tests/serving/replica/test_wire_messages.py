@@ -1,7 +1,9 @@
 """Messages of the replica wire: round trips, and what is refused."""
 
 import contextlib
+import json
 import pickle
+import struct
 
 import pytest
 from hypothesis import given
@@ -33,26 +35,29 @@ def test_hello_round_trips(pid, now_ns, features):
     assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns)
 
 
-@given(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64))
-def test_load_round_trips(
-    action, earliest_ns, latest_ns, model, name, version, kind, path, threads
-):
+loads = st.builds(
+    wire.LoadMessage,
+    *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
+    *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600)),
+)
+
+
+@given(loads)
+def test_load_round_trips(load):
     """LOAD reads as it was written."""
-    message = wire.encode_load(
-        action,
-        model=model,
-        name=name,
-        version=version,
-        kind=kind,
-        path=path,
-        threads=threads,
-        earliest_ns=earliest_ns,
-        latest_ns=latest_ns,
-    )
-    assert wire.parse_load(body_of(message, wire.MessageType.LOAD)) == (
-        *(action, earliest_ns, latest_ns),
-        *(model, name, version, kind, path, threads),
-    )
+    fields = load._asdict()
+    message = wire.encode_load(fields.pop("action_id"), **fields)
+    assert wire.parse_load(body_of(message, wire.MessageType.LOAD)) == load
+
+
+def test_a_load_that_says_nothing_of_a_warm_up_asks_for_none():
+    """Samples, largest batch and time may be missing; a whole number of seconds is a number."""
+    fixed = struct.pack("<Qqq", 1, 0, 0)
+    data = {"model": 1, "name": "m", "version": "1", "kind": "echo", "threads": 1}
+    load = wire.parse_load(memoryview(fixed + json.dumps(data).encode()))
+    assert (load.samples, load.max_items, load.warmup_s) == (None, 1, 0.0)
+    load = wire.parse_load(memoryview(fixed + json.dumps({**data, "warmup_s": 2}).encode()))
+    assert load.warmup_s == 2.0
 
 
 @given(u64, u16, st.dictionaries(texts, texts))

@@ -1,9 +1,12 @@
 """What the batching and routing knobs mean, in virtual time."""
 
+import itertools
+
 import pytest
 
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.seam import (
+    BACKGROUND,
     Kind,
     Reason,
     Result,
@@ -244,3 +247,116 @@ def test_a_wrong_estimate_does_not_last():
             took = StageTimes(0.0, 0.0, 0.001, 0.0)
             bench.scheduler.on(Result(action.id, 1, True, took), now_s + 0.001)
     assert executed == 40
+
+
+class Flows(Bench):
+    """A bench for requests of applications."""
+
+    def ask(self, flow, count=1, *, priority=0, items=1, limit_s=30.0, now_s=0.0):
+        """Submit so many; returns their ids."""
+        first = self.ids + 1
+        for _ in range(count):
+            self.ids += 1
+            event = Submitted(self.ids, MODEL, items, now_s + limit_s, priority, flow)
+            self.scheduler.on(event, now_s)
+        return list(range(first, self.ids + 1))
+
+    def refused(self, now_s=0.0):
+        """Ids that are refused for want of room."""
+        refusals = self.scheduler.plan(now_s).refusals
+        assert {refusal.reason for refusal in refusals} <= {Reason.QUEUE_FULL}
+        return [refusal.id for refusal in refusals]
+
+
+@pytest.mark.parametrize("default", [2, 5])
+def test_priorities_of_one_application(default):
+    """1 goes first, none means the default, and an earlier deadline overtakes only within its level."""
+    bench = Flows(batching__max_size=8, scheduling__default_priority=default)
+    (low,) = bench.ask("", priority=default + 1, limit_s=1.0)
+    (none,) = bench.ask("", limit_s=20.0)
+    (same,) = bench.ask("", priority=default, limit_s=10.0)
+    (urgent,) = bench.ask("", priority=1)
+    assert bench.batches(0.0) == [[urgent, same, none, low]]
+
+
+def test_a_less_urgent_one_is_answered_at_its_deadline():
+    """Where more urgent ones keep coming it is not served, but told in time; so it is wherever it stands."""
+    bench = Flows(batching__max_size=1, slots=1)
+    (low,) = bench.ask("", priority=3, limit_s=1.0)
+    bench.ask("", 9, priority=1)
+    bench.batches(0.0)
+    assert bench.plan.wake_at_s == 1.0
+    bench.batches(1.0)
+    assert [(r.id, r.reason) for r in bench.plan.refusals] == [(low, Reason.DEADLINE_IN_QUEUE)]
+
+
+def test_a_priority_is_no_claim_on_another_applications_share():
+    """Who calls all its requests urgent overtakes its own alone."""
+    bench = Flows(batching__max_size=4)
+    loud = bench.ask("loud", 8, priority=1)
+    quiet = bench.ask("quiet", 8)
+    assert bench.batches(0.0) == [
+        [loud[0], quiet[0], loud[1], quiet[1]],
+        [loud[2], quiet[2], loud[3], quiet[3]],
+    ]
+
+
+def test_a_full_queue_belongs_to_all_applications():
+    """The flood gives way to the newcomer of a small one, its last request first, and then to nobody more."""
+    bench = Flows(workers=0, scheduling__queue_capacity=4)
+    flood = bench.ask("flood", 4)
+    small = bench.ask("small", 2)
+    assert bench.refused() == [flood[3], flood[2]]
+    assert bench.scheduler.waiting_items == 4
+    more = bench.ask("small")
+    assert bench.refused() == more, "it has the most itself, then"
+    again = bench.ask("flood")
+    assert bench.refused() == again
+    bench.up(1, 0.0)
+    assert sorted(itertools.chain(*bench.batches(0.0))) == sorted(flood[:2] + small)
+
+
+def test_one_large_request_does_not_push_out_many():
+    """Room is made for its beginning, as in a queue with one place left; the largest flow is refused itself."""
+    bench = Flows(workers=0, scheduling__queue_capacity=4)
+    flood = bench.ask("flood", 4)
+    bench.ask("small", items=2)
+    assert bench.refused() == [flood[3]]
+    (huge,) = bench.ask("other", items=50)
+    assert bench.refused() == [huge]
+
+
+def test_an_urgent_request_finds_room_in_its_applications_queue():
+    """Less urgent ones give way; one that is no more urgent than they is refused as ever."""
+    bench = Flows(workers=0, scheduling__queue_capacity=3)
+    waiting = bench.ask("", 3)
+    bench.ask("", priority=1)
+    assert bench.refused() == [waiting[2]]
+    late = bench.ask("", priority=9)
+    assert bench.refused() == late
+
+
+def test_a_copy_in_the_background_displaces_nobody():
+    """It is served after all that its application asks for itself, and is the first to give way."""
+    bench = Flows(batching__max_size=4, slots=1, scheduling__queue_capacity=8)
+    copies = bench.ask("", 4, priority=BACKGROUND)
+    asked = bench.ask("", 4, priority=7)
+    assert bench.batches(0.0) == [asked]
+    bench.ask("", 6)
+    assert bench.refused() == [copies[3], copies[2]]
+
+
+def test_flows_and_levels_survive_lost_workers_and_an_empty_queue():
+    """What comes back from a lost worker waits in its own flow, also where others or none wait by then."""
+    bench = Flows(workers=1, batching__max_size=2, slots=2)
+    first = bench.ask("a", 2)
+    second = bench.ask("b", 2, priority=1)
+    assert bench.batches(0.0) == [[first[0], second[0]], [first[1], second[1]]]
+    (other,) = bench.ask("c")
+    bench.scheduler.on(WorkerDown(1, "killed"), 0.0)
+    bench.up(2, 0.0, slots=9)
+    batches = bench.batches(0.0)
+    assert sorted(itertools.chain(*batches)) == sorted([*first, *second, other])
+    assert [first[0]] in batches
+    assert [second[0]] in batches
+    assert bench.scheduler.waiting_items == 0

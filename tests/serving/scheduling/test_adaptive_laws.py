@@ -23,6 +23,7 @@ from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
 MODEL = ModelId("m", "1")
+FLOWS = ["", "a", "b"]
 
 
 @dataclasses.dataclass
@@ -32,6 +33,8 @@ class Request:
     submitted_s: float
     done: int = 0
     losses: int = 0
+    level: int = 2
+    flow: str = ""
     refused: bool = False
     cancelled: bool = False
 
@@ -88,18 +91,36 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(held) < self.slots[action.worker], "more actions than slots"
         sizes = [stop - start for _, start, stop in action.parts]
         assert 0 < sum(sizes) <= self.settings.batching.max_size, "batch over its size"
-        for id_, start, stop in action.parts:
+        for id_, _, _ in action.parts:
             request = self.requests[id_]
             assert not request.over, "executed after it was over"
             assert request.deadline_s > self.now_s, "started after its deadline"
             if request.losses:
                 assert len(action.parts) == 1, "a suspect shares a batch"
+        for flow in FLOWS:
+            places = [
+                (request.level, request.deadline_s, id_)
+                for id_, _, _ in action.parts
+                if (request := self.requests[id_]).flow == flow
+            ]
+            assert places == sorted(places), "a flow's requests out of order"
 
-    @rule(items=st.integers(1, 9), limit_s=st.sampled_from([0.001, 0.01, 0.5, 30.0]))
-    def submit(self, items: int, limit_s: float) -> None:
+    @rule(
+        items=st.integers(1, 9),
+        limit_s=st.sampled_from([0.001, 0.01, 0.5, 30.0]),
+        priority=st.sampled_from([0, 0, 0, 1, 3]),
+        flow=st.sampled_from(FLOWS),
+    )
+    def submit(self, items: int, limit_s: float, priority: int, flow: str) -> None:
         id_ = len(self.requests) + 1
-        self.requests[id_] = Request(items, self.now_s + limit_s, self.now_s)
-        self.tell(Submitted(id_, MODEL, items, self.now_s + limit_s))
+        self.requests[id_] = Request(
+            items, self.now_s + limit_s, self.now_s, level=priority or 2, flow=flow
+        )
+        before = self.scheduler.waiting_items
+        self.tell(Submitted(id_, MODEL, items, self.now_s + limit_s, priority, flow))
+        capacity = self.settings.scheduling.queue_capacity
+        waiting = self.scheduler.waiting_items
+        assert waiting <= max(before, capacity - 1 + items), "over the queue's capacity"
 
     @rule()
     def plan(self) -> None:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
+from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry
 
 STEPS = st.lists(
     st.one_of(
@@ -61,3 +61,19 @@ def test_a_batch_that_comes_back_is_as_old_as_it_was():
     assert entry is young
     queue.give_back(entry, part)
     assert queue.oldest_arrival_s() == 0.0
+
+
+def test_what_has_gone_is_forgotten_behind_one_that_stays():
+    """A request that waits for a day while others come and go by thousands leaves no trace of these."""
+    queue = DeadlineQueue()
+    queue.push(Entry(0, 1, 86400.0, 0.0))
+    for number in range(1, 4 * SLACK):
+        queue.push(Entry(number, 1, 10.0, float(number)))
+        [(entry, _)] = queue.take(1)
+        assert entry.id == number
+    for number in range(4 * SLACK, 8 * SLACK):
+        queue.push(Entry(number, 1, 90000.0, float(number)))
+        queue.discard(queue._arrivals[-1])
+    assert len(queue._arrivals) + len(queue._heap) < 3 * SLACK
+    assert queue.oldest_arrival_s() == 0.0
+    assert [entry.id for entry, _ in queue.take(8)] == [0]

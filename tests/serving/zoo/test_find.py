@@ -115,6 +115,22 @@ def test_a_users_folder_with_a_card_is_read(tmp_path):
     assert card.quality == {}
 
 
+def test_samples_are_found_beside_the_model(tmp_path, monkeypatch):
+    """`samples.npz` of a folder, `net.samples.npz` of a file, and none of what is imported by name."""
+    for name in ("net.onnx", "net.samples.npz", "words.py", "words.samples.npz", "samples.npz"):
+        (tmp_path / name).write_bytes(b"")
+    assert zoo.find(str(tmp_path / "net.onnx")).sample == tmp_path / "net.samples.npz"
+    assert zoo.find(f"{tmp_path}/words.py:Model").sample == tmp_path / "words.samples.npz"
+    monkeypatch.chdir(tmp_path)
+    assert zoo.find("words.py:Model").sample == tmp_path / "words.samples.npz"
+    assert zoo.find("words.inner:Model").sample is None
+    (tmp_path / "model.yaml").write_text("name: own\nversion: 7\nkind: onnx\nfile: net.onnx\n")
+    assert zoo.find(str(tmp_path)).sample == tmp_path / "samples.npz"
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    (tmp_path / "model.yaml").unlink()
+    assert zoo.find(str(tmp_path)).sample == tmp_path / "samples.npz"
+
+
 def test_a_card_of_kind_python_names_file_and_class(tmp_path):
     (tmp_path / "words.py").write_text("")
     (tmp_path / "model.yaml").write_text(

@@ -41,6 +41,12 @@ def test_timeouts(timeout, seconds):
     assert call == Call("inference.GRPCInferenceService", "ModelInfer", pytest.approx(seconds))
 
 
+def test_whose_call_it_is():
+    """The metadata x-application; without it nobody's."""
+    assert calls.call_of(with_fields(x_application=b"digits")).application == "digits"
+    assert calls.call_of(with_fields()).application == ""
+
+
 @pytest.mark.parametrize("timeout", [b"", b"1", b"S", b"-1S", b"1.5S", b"123456789S", b"1s"])
 def test_what_is_no_timeout(timeout):
     """It is refused with what was given."""

@@ -20,6 +20,7 @@ from serving.replica import wire
 from serving.values import ITEM_BYTES
 from tests.fakes.grpc_running import FakeHub, grpc_gateway
 from tests.fakes.replicas import FakeHome
+from tests.fakes.submissions import submissions
 
 CODES = grpc.StatusCode
 
@@ -269,6 +270,18 @@ def test_the_deadline_reaches_the_engine(held):
             call(raw_request(ROW).SerializeToString(), metadata=[("grpc-timeout", "100m")])
         assert error.value.code() is CODES.DEADLINE_EXCEEDED
         assert "deadline passed" in error.value.details()
+
+
+def test_application_and_priority_reach_the_queue(port):
+    """The call's metadata and the request's parameter, also where the request is a repeated one."""
+    with (
+        triton.InferenceServerClient(port.address) as client,
+        submissions(port.running) as seen,
+    ):
+        for _ in range(2):
+            client.infer("echo", [tensor(ROW)], priority=3, headers={"x-application": "digits"})
+        client.infer("echo", [tensor(ROW)])
+    assert seen == [(3, "digits"), (3, "digits"), (0, "")]
 
 
 def test_a_cancelled_call(held):

@@ -15,6 +15,7 @@ from serving.values import ModelId
 from tests.fakes.proto_messages import classes
 from tests.fakes.running import gateway
 from tests.fakes.servables import Altered, FunctionHome, counted, signature
+from tests.fakes.submissions import submissions
 from tests.serving.protocol.grpc_tfs.test_tensor_proto import PROTO
 
 messages = classes(PROTO)
@@ -24,6 +25,7 @@ class Call(NamedTuple):
     method: str
     service: str = PREDICTION_SERVICE
     timeout_s: float | None = None
+    application: str = ""
 
 
 class Reply:
@@ -311,6 +313,14 @@ def test_deadlines_reach_the_engine(server):
         server.home.release.set()
     with pytest.raises(DeadlineExceeded):
         server.predict("half", {"x": [[1.0]]}, timeout_s=-1.0)
+
+
+def test_an_application_is_named_by_its_call(server):
+    """Its requests wait as one flow."""
+    places = [served.id for served in server.running.engine.served()]
+    with submissions(server.running, places.index(("half", "2"))) as seen:
+        server.predict("half", {"x": [[1.0]]}, application="digits")
+    assert seen == [(0, "digits")]
 
 
 @given(

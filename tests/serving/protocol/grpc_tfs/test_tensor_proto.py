@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 from serving import protocol
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
+from serving.protocol import varints
 from serving.protocol.grpc_tfs import fields
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES, message, tensor
 from serving.values import Tensor
@@ -54,10 +55,8 @@ def arrays(draw):
 def test_typed_values_and_raw_content_are_the_same_tensor(given_array):
     """Values by type, as protobuf writes them, and raw content give the same bytes."""
     datatype, array = given_array
-    flat = array.view(np.uint16) if datatype == "FP16" and array.ndim else array
-    values = np.ravel(flat.astype(np.uint16) if datatype == "FP16" and not array.ndim else flat)
-    if datatype == "FP16" and not array.ndim:
-        values = np.ravel(array).view(np.uint16)
+    flat = np.ravel(array)
+    values = flat.view(np.uint16) if datatype == "FP16" else flat
     typed = read(proto(datatype, array.shape, **{TYPED[datatype]: values.tolist()}))
     raw = read(proto(datatype, array.shape, tensor_content=array.tobytes()))
     assert bytes(typed.data) == bytes(raw.data) == array.tobytes()
@@ -169,6 +168,6 @@ def test_any_bytes_are_a_tensor_or_an_error(data):
 def test_packed_numbers_round_trip(values):
     """Whole numbers of 64 bits are packed as protobuf packs them."""
     array = np.array(values, dtype=np.uint64)
-    data = fields.packed(array)
-    assert data == b"".join(fields.varint(value) for value in values)
+    data = varints.pack(array)
+    assert data == b"".join(varints.one(value) for value in values)
     np.testing.assert_array_equal(fields.whole_numbers(memoryview(data)), array)

@@ -14,7 +14,7 @@ _LONGEST = 10
 """Bytes of the largest number."""
 
 
-def unpack(data: bytes) -> NDArray[np.uint64] | None:
+def unpack(data: bytes | memoryview) -> NDArray[np.uint64] | None:
     """The numbers, modulo 2**64; None when the bytes are no varints."""
     encoded = np.frombuffer(data, dtype=np.uint8)
     if not encoded.size:
@@ -49,7 +49,8 @@ def pack(values: NDArray[np.integer]) -> bytes:
 
 
 def one(value: int) -> bytes:
-    """One whole number, not negative."""
+    """One whole number; of a negative one its two's complement."""
+    value %= 2**64
     encoded = bytearray()
     while value > 127:
         encoded.append(value & 127 | 128)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from serving.protocol.grpc_oip import varints
+from serving.protocol import varints
 
 NUMBERS = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 300), max_size=50)
 

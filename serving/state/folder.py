@@ -1,0 +1,54 @@
+"""The server's folder, with one owner at a time.
+
+In: its path. Out: the folder, made where there is none, until the owner lets go of it or ends, however
+it ends: the system drops the lock of a killed process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+from collections.abc import Iterator
+
+from serving.errors import NotReady
+
+_LOCK = "lock"
+
+
+@contextlib.contextmanager
+def owned(folder: str) -> Iterator[pathlib.Path]:
+    """The folder, which nobody else has meanwhile.
+
+    Raises:
+        NotReady: it cannot be made or written, or another server has it.
+    """
+    path = pathlib.Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NotReady(f"server.state_dir {folder}: {error.strerror or error}") from error
+    try:
+        _take(lock, folder)
+        yield path
+    finally:
+        os.close(lock)  # the file stays: whoever removed it would let two owners in
+
+
+def _take(lock: int, folder: str) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        owner = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
+        raise NotReady(
+            f"server.state_dir {folder} is in use by another server (process {owner}); "
+            f"give each server a folder of its own"
+        ) from error
+    except OSError as error:
+        raise NotReady(
+            f"server.state_dir {folder} cannot be locked: {error.strerror or error}"
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)

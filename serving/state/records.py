@@ -1,0 +1,152 @@
+"""The record: what management changed, as texts by kind, name and version, in a SQLite file.
+
+In: changes, several at a time. Out: the same after a restart, in the order in which they first came.
+A write returns when its changes are durable, all of them or none: one transaction in a write-ahead
+log with `synchronous=FULL`, which is synced before the write returns. Management is rare and its
+answers are promises, so a sync each (some milliseconds) costs little, and neither `kill -9` nor a loss
+of power takes back what was answered. The states of policies change with every feedback and have a
+file and a rule of their own (`selection.sqlite_store`).
+
+What the texts mean is for `serving.keeping` to know.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sqlite3
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from serving.errors import NotReady
+
+SCHEMA = 1
+"""Of the file and of the texts in it; the file says it (`PRAGMA user_version`)."""
+
+_TABLE = """
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    version TEXT NOT NULL,
+    text TEXT NOT NULL,
+    UNIQUE (kind, name, version)
+)
+"""
+_READ = "SELECT kind, name, version, text FROM records ORDER BY id"
+_DELETE = "DELETE FROM records WHERE kind = ? AND name = ? AND version = ?"
+_PUT = """
+INSERT INTO records (kind, name, version, text) VALUES (?, ?, ?, ?)
+ON CONFLICT (kind, name, version) DO UPDATE SET text = excluded.text
+"""
+_BUSY_S = 5.0
+"""How long a statement waits for a person who looks into the file."""
+
+
+class Key(NamedTuple):
+    """What a text is about."""
+
+    kind: str
+    name: str
+    version: str = ""
+
+
+Rows = dict[Key, str]
+
+
+class Records(Protocol):
+    """Where the record is kept. Calls must not overlap; any thread may make them."""
+
+    def load(self) -> Rows:
+        """Everything, in the order in which the keys first came.
+
+        Raises:
+            NotReady: it cannot be read.
+        """
+        ...
+
+    def write(self, changes: Mapping[Key, str | None]) -> None:
+        """Return when these texts are durable, all of them; None deletes one.
+
+        Raises:
+            NotReady: they cannot be written; none is.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the file."""
+        ...
+
+
+class SqliteRecords:
+    """A record in a file."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Open the file, and make it where there is none.
+
+        Raises:
+            NotReady: it cannot be opened, or a newer version of Luthier has written it.
+        """
+        self._path = path
+        try:
+            self._connection = sqlite3.connect(
+                path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+            )
+        except sqlite3.Error as error:
+            raise NotReady(f"the record {path} cannot be opened: {error}") from error
+        try:
+            self._prepare()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self) -> None:
+        connection = self._connection
+        try:
+            (schema,) = connection.execute("PRAGMA user_version").fetchone()
+            if schema > SCHEMA:
+                raise NotReady(
+                    f"the record {self._path} was written by a newer version of Luthier (its schema is "
+                    f"{schema}, this one reads {SCHEMA}); use that version, or another server.state_dir"
+                )
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            if schema < SCHEMA:
+                with connection:  # one transaction
+                    connection.execute("BEGIN IMMEDIATE")
+                    connection.execute(_TABLE)
+                    connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        except sqlite3.Error as error:
+            raise NotReady(
+                f"the record {self._path} cannot be opened: {error}; move it away to start without"
+            ) from error
+
+    def load(self) -> Rows:
+        """See `Records`."""
+        try:
+            return {
+                Key(kind, name, version): text
+                for kind, name, version, text in self._connection.execute(_READ)
+            }
+        except sqlite3.Error as error:
+            raise NotReady(
+                f"the record {self._path} cannot be read: {error}; move it away to start without"
+            ) from error
+
+    def write(self, changes: Mapping[Key, str | None]) -> None:
+        """See `Records`."""
+        connection = self._connection
+        try:
+            with connection:  # one transaction
+                connection.execute("BEGIN IMMEDIATE")
+                connection.executemany(_DELETE, [k for k, text in changes.items() if text is None])
+                connection.executemany(
+                    _PUT, [(*key, text) for key, text in changes.items() if text is not None]
+                )
+        except sqlite3.Error as error:
+            raise NotReady(
+                f"what was changed is in force, but the record {self._path} cannot be written: {error}"
+            ) from error
+
+    def close(self) -> None:
+        """See `Records`."""
+        self._connection.close()

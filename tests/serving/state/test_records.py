@@ -1,0 +1,153 @@
+"""The record: what was written is there, whole and in order, whatever happens to the writer."""
+
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.errors import NotReady
+from serving.state.folder import owned
+from serving.state.records import SCHEMA, Key, SqliteRecords
+
+KEYS = [
+    Key("model", "a"),
+    Key("model", "a", "1"),
+    Key("application", "a"),
+    Key("model", "ü '\";--"),
+]
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path):
+    return tmp_path / "records.db"
+
+
+def read(path):
+    """What a record holds, for a process that opens it now."""
+    records = SqliteRecords(path)
+    try:
+        return records.load()
+    finally:
+        records.close()
+
+
+CHANGES = st.lists(
+    st.dictionaries(st.sampled_from(KEYS), st.none() | st.sampled_from(["", "x", "ü\n"])),
+    max_size=5,
+)
+
+
+@settings(max_examples=25, deadline=None)  # each syncs a disk
+@given(writes=CHANGES)
+def test_a_record_is_a_dictionary_that_lasts(tmp_path_factory, writes):
+    """After any writes it holds what a dictionary would, keys in the order in which they came."""
+    path = tmp_path_factory.mktemp("r") / "records.db"
+    expected = {}
+    records = SqliteRecords(path)
+    for changes in writes:
+        records.write(changes)
+        for key in [key for key, text in changes.items() if text is None]:
+            expected.pop(key, None)
+        expected |= {key: text for key, text in changes.items() if text is not None}
+    assert list(records.load().items()) == list(expected.items())
+    records.close()
+    assert list(read(path).items()) == list(expected.items())
+
+
+WRITER = """
+import pathlib, sys
+from serving.state.folder import owned
+from serving.state.records import Key, SqliteRecords
+
+with owned(sys.argv[1]) as folder:
+    records = SqliteRecords(folder / "records.db")
+    number = int(records.load().get(Key("number", "0"), "0"))
+    while True:
+        number += 1
+        records.write({Key("number", str(place)): str(number) for place in range(20)})
+        print(number, flush=True)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_whole_writes(tmp_path):
+    """`kill -9` at random moments: every write that returned is there, each whole; the folder is free again."""
+    draw = random.Random(7)
+    for _ in range(5):
+        with subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        ) as writer:
+            first = writer.stdout.readline()
+            with pytest.raises(NotReady, match=f"in use by another server .process {writer.pid}"):
+                owned(str(tmp_path)).__enter__()
+            time.sleep(draw.uniform(0.0, 0.04))
+            writer.send_signal(signal.SIGKILL)
+            numbers = [int(line) for line in [first, *writer.stdout.read().split()]]
+        told = max(numbers)
+        with owned(str(tmp_path)) as folder:
+            found = {int(text) for text in read(folder / "records.db").values()}
+        assert len(found) == 1, "a write is there whole or not at all"
+        assert found.pop() in (told, told + 1), "at most the write that was not told of is more"
+
+
+def test_a_log_that_was_torn_loses_only_its_end(path, tmp_path):
+    """Cut the write-ahead log at any byte: what is read is what some number of writes left."""
+    records = SqliteRecords(path)
+    after = [{}]
+    for number in range(6):
+        changes = {Key("k", str(place)): f"{number}" * 50 for place in range(number, number + 3)}
+        records.write(changes)
+        after.append(after[-1] | changes)
+    log = path.with_name("records.db-wal").read_bytes()
+    seen = set()
+    torn = tmp_path / "torn.db"
+    for cut in [*range(0, len(log), 2003), len(log)]:
+        shutil.copy(path, torn)
+        tmp_path.joinpath("torn.db-wal").write_bytes(log[:cut])
+        tmp_path.joinpath("torn.db-shm").unlink(missing_ok=True)
+        seen.add(after.index(read(torn)))
+    records.close()
+    assert seen == set(range(len(after)))
+
+
+def test_a_write_that_fails_changes_nothing(path):
+    """One line, and the record as it was."""
+    records = SqliteRecords(path)
+    records.write({KEYS[0]: "old"})
+    with sqlite3.connect(path) as other:
+        other.execute(
+            "CREATE TRIGGER no BEFORE INSERT ON records BEGIN SELECT RAISE(ABORT, 'full'); END"
+        )
+    other.close()
+    with pytest.raises(NotReady, match=r"is in force, but .* cannot be written: full"):
+        records.write({KEYS[0]: None, KEYS[1]: "new"})
+    assert records.load() == {KEYS[0]: "old"}
+    records.close()
+
+
+def test_a_newer_record_is_not_touched(path):
+    """One line that says what to do."""
+    SqliteRecords(path).close()
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(NotReady, match="newer version of Luthier") as raised:
+        SqliteRecords(path)
+    assert "\n" not in str(raised.value)
+    assert path.read_bytes() == before
+
+
+def test_a_file_that_is_no_record_is_told(path):
+    """Another file under the name; a folder that cannot be."""
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(NotReady, match="not a database; move it away"):
+        SqliteRecords(path)
+    with pytest.raises(NotReady, match=r"server\.state_dir .*: "):
+        owned(str(path / "below")).__enter__()
