@@ -165,13 +165,26 @@ class Planned:
         return Plan(actions, [], None)
 
 
+class Line:
+    """A transport that notes each message that is written."""
+
+    def __init__(self, written: list[bytes]) -> None:
+        self._written = written
+
+    def writelines(self, buffers) -> None:
+        self._written.append(b"".join(buffers))
+
+    def abort(self) -> None:
+        """Nothing is left to be written."""
+
+
 async def test_windows_and_unloading_go_over_the_wire():
     """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, CARD, on_batch=lambda *_: None)
     connection = Connection(dispatcher, 1)
     sent = []
-    connection.send = lambda buffers: sent.append(b"".join(buffers))
+    connection.connection_made(Line(sent))
     dispatcher.worker_up(
         connection, wanted=Wanted(2, 8, 0.5), on_loaded=sent.append, on_broken=sent.append
     )
