@@ -16,9 +16,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
+COMPILED := build/compiled
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks check test test-frameworks bench docs build clean
+.PHONY: help install tune format install-frameworks check test test-frameworks test-compiled bench docs build clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
@@ -46,6 +47,10 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
+
+test-compiled: $(DEV)  ## the tests of serving/ on the compiled form of its request path; needs a C compiler
+	$(BIN)/python compiled/build.py $(COMPILED)
+	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import uvloop
 import yaml
 
-from serving import __version__, zoo
+from serving import __version__, form, zoo
 from serving.errors import InvalidSettings, ServingError
 from serving.replica.log_lines import log_lines
 from serving.server import Server
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("debug", "info", "warning", "error"),
         help="least level that is logged to stderr (default info)",
     )
-    options.add_argument("--version", action="version", version=f"luthier {__version__}")
+    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
     return options
 
 
