@@ -22,7 +22,6 @@ install_into = $(if $(UV),$(UV) pip install --quiet $(PIP_FIND_LINKS:%=--find-li
 export PYTHONDONTWRITEBYTECODE :=
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
-PEERS := $(VENV)/.installed-peers
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requirements-without-dependencies.txt)
 # Of the frameworks' thousands of files a tenth is ever imported: pip need not compile them all.
@@ -58,8 +57,9 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
-bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
-	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \
+bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
+	$(BIN)/python benchmarks/peers/install.py
+	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
 
 docs: $(DEV)  ## write the pages that are made from the code
@@ -69,7 +69,7 @@ build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -94,8 +94,4 @@ $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
 	@$(BIN)/python -m venv $(FRAMEWORKS_VENV)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 1,$^)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 2,$^) --no-deps
-	@touch $@
-
-$(PEERS): benchmarks/requirements.txt $(DEV)
-	$(call install_into,$(VENV)) --requirement benchmarks/requirements.txt
 	@touch $@

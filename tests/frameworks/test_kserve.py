@@ -1,14 +1,14 @@
 """The protocols as KServe's own clients speak them: Open Inference over REST and gRPC, and its first one."""
 
-import grpc
-import httpx
 import numpy as np
 import pytest
 
 from tests.frameworks.conftest import SLOW, SLOW_S
 
 kserve = pytest.importorskip("kserve", reason="kserve is installed by make test-frameworks")
-from kserve.protocol.infer_type import RequestedOutput  # noqa: E402 - may be skipped above
+import grpc  # noqa: E402 - kserve brings these
+import httpx  # noqa: E402
+from kserve.protocol.infer_type import RequestedOutput  # noqa: E402
 
 pytestmark = pytest.mark.frameworks
 CODES = grpc.StatusCode

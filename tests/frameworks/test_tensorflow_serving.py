@@ -1,6 +1,5 @@
 """TensorFlow Serving's gRPC services through its own messages and stubs, and TensorFlow's own tensors."""
 
-import grpc
 import numpy as np
 import pytest
 
@@ -11,7 +10,8 @@ pytest.importorskip(
     "tensorflow_serving.apis",
     reason="tensorflow-serving-api is installed by make test-frameworks",
 )
-from tensorflow_serving.apis import (  # noqa: E402 - may be skipped above
+import grpc  # noqa: E402 - may be skipped above
+from tensorflow_serving.apis import (  # noqa: E402
     classification_pb2,
     get_model_metadata_pb2,
     get_model_status_pb2,
