@@ -48,7 +48,9 @@ class Execution:
         """
         self.signature = model.signature
         self._quiet = quiet
-        self._predict_batch: Any = model.predict_batch  # what it returns is held against the signature
+        self._predict_batch: Any = (
+            model.predict_batch
+        )  # what it returns is held against the signature
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
         self._collator = Collator(model.signature)
