@@ -24,12 +24,7 @@ class CompiledHook(BuildHookInterface[Any]):
         """What the build needs beside hatchling."""
         if not _is_wanted():
             return []
-        types = [
-            name
-            for name in self.metadata.core.dependencies
-            if name.startswith(("httptools", "numpy", "uvloop"))
-        ]
-        return ["mypy>=1.19", "setuptools", *types]
+        return ["mypy>=1.19", "setuptools", "numpy", "httptools"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile, where it is asked for."""

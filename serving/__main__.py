@@ -24,6 +24,9 @@ from serving.server import Server
 from serving.settings import resolve
 from serving.values import ModelCard
 
+_OBJECTS_PER_COLLECTION = 20_000
+"""More than requests in flight have: at Python's 700 every other batch would set off a collection, in vain."""
+
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line."""
@@ -148,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
+        gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
         await Server(cards, settings, repository=arguments.model_repository).run()
 
     try:
