@@ -29,8 +29,8 @@ from serving.protocol.clipper_inputs import input_type
 BASE = "/admin"
 PING = f"{BASE}/ping"
 PONG = "PONG"
-RESERVED_NAMES = frozenset({"v1", "v2", "admin"})
-"""First parts of the paths of other protocols: no application can have them."""
+RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
+"""First parts of the paths of other protocols, in small or large letters: no application can have them."""
 
 _FORBIDDEN = (",", ":")
 """What names, versions and labels may not contain: Clipper groups them by these."""
@@ -70,7 +70,7 @@ def _add_app(catalogue: Catalogue, fields: Fields) -> str:
     latency_slo_micros = fields.integer("latency_slo_micros")
     if _application(catalogue, name) is not None:
         raise Refused(f"application '{name}' already exists")
-    if not name or "/" in name or name in RESERVED_NAMES:
+    if not name or "/" in name or name.lower() in RESERVED_NAMES:
         raise Refused(
             f"Invalid application name supplied: {name!r}. It is a part of paths: neither empty, "
             f"nor with a slash, nor one of {', '.join(sorted(RESERVED_NAMES))}"

@@ -89,6 +89,8 @@ MESSAGES = [
     ("/add_app", APP, "application 'a' already exists"),
     ("/add_app", APP | {"name": "b", "input_type": "x"}, "x is not a valid input string"),
     ("/add_app", APP | {"name": "v1"}, "Invalid application name supplied: 'v1'"),
+    ("/add_app", APP | {"name": "V2"}, "Invalid application name supplied: 'V2'"),
+    ("/add_app", APP | {"name": "monitoring"}, "Invalid application name supplied: 'monitoring'"),
     ("/add_app", APP | {"name": "b", "latency_slo_micros": 0}, "expected microseconds above 0"),
     ("/add_app", APP | {"name": "b", "policy": "guess"}, "policy = 'guess'"),
     ("/delete_app", {"name": "b"}, "Application 'b' does not exist"),
