@@ -69,13 +69,16 @@ def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def served(model: str, settings: Mapping[str, object]) -> Iterator[Served]:
-    """Our server, and all that it says of itself. Ready is the line of JSON that it prints."""
+def served(
+    model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
+) -> Iterator[Served]:
+    """The server of a checkout, and what it says of itself. Ready is the line of JSON that it prints."""
     command = [sys.executable, "-m", "serving", "--model", model]
     command += ["--port", "0", "--admin-port", "0"]
     for name, value in settings.items():
         command += ["--set", f"{name}={json.dumps(value)}"]
-    with _session(command, {}, stdout=subprocess.PIPE) as (process, log):
+    environment = {"PYTHONPATH": str(tree)}
+    with _session(command, environment, stdout=subprocess.PIPE, folder=tree) as (process, log):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line:
@@ -113,14 +116,18 @@ def script(
 
 @contextlib.contextmanager
 def _session(
-    command: Sequence[str], environment: Mapping[str, str], *, stdout: int
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    stdout: int,
+    folder: pathlib.Path = ROOT,
 ) -> Iterator[tuple[subprocess.Popen[str], pathlib.Path]]:
-    with tempfile.TemporaryDirectory() as folder:
-        log = pathlib.Path(folder) / "log"
+    with tempfile.TemporaryDirectory() as logs:
+        log = pathlib.Path(logs) / "log"
         with log.open("w") as stderr:
             process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=folder,
                 env={**os.environ, **environment},
                 stdout=stdout,
                 stderr=stderr,

@@ -38,6 +38,7 @@ class WrongAnswers(Exception):
 class Load:
     """What one run gave."""
 
+    requests: int
     requests_per_s: float
     p50_ms: float
     p99_ms: float
@@ -76,6 +77,7 @@ def drive(
             f"{found['lost']} were lost"
         )
     return Load(
+        requests=found["requests"],
         requests_per_s=found["requests"] / (found["duration_us"] / 1e6),
         p50_ms=found["p50_us"] / 1e3,
         p99_ms=found["p99_us"] / 1e3,

@@ -17,12 +17,15 @@ from typing import Any, NoReturn
 import uvloop
 import yaml
 
-from serving import __version__, zoo
+from serving import __version__, form, zoo
 from serving.errors import InvalidSettings, ServingError
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
 from serving.values import ModelCard
+
+_OBJECTS_PER_COLLECTION = 20_000
+"""More than requests in flight have: at Python's 700 every other batch would set off a collection, in vain."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -83,7 +86,7 @@ def parser() -> argparse.ArgumentParser:
         choices=("debug", "info", "warning", "error"),
         help="least level that is logged to stderr (default info)",
     )
-    options.add_argument("--version", action="version", version=f"luthier {__version__}")
+    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
     return options
 
 
@@ -148,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     async def serve() -> None:
         gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
+        gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
         await Server(cards, settings, repository=arguments.model_repository).run()
 
     try:

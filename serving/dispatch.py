@@ -88,17 +88,35 @@ class Request(Protocol):
         ...
 
 
-class _Job:
-    """One request on its way, and who waits for the answer."""
+class Job:
+    """One request on its way, and who waits for the answer; the ticket of whoever submitted it."""
 
-    __slots__ = ("answers", "arrived_s", "request", "waiter")
+    __slots__ = ("_dispatcher", "_id", "answers", "arrived_s", "items", "request", "waiter")
 
-    def __init__(self, request: Request, waiter: Waiter, arrived_s: float) -> None:
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        id_: int,
+        request: Request,
+        waiter: Waiter,
+        arrived_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._id = id_
         self.request = request
+        self.items = request.items
         self.waiter = waiter
         self.arrived_s = arrived_s
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: the waiter will not be called. One that is finished stays so."""
+        self._dispatcher.cancel(self._id)
+
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return self._dispatcher.answering
 
 
 class BatchDone(NamedTuple):
@@ -215,7 +233,7 @@ class Dispatcher:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, Job] = {}
         self._workers: dict[int, _Worker] = {}
         self._last_id = 0
         self.answering: Batch | None = None
@@ -243,19 +261,19 @@ class Dispatcher:
         now_s: float,
         priority: int = 0,
         flow: str = "",
-    ) -> int:
+    ) -> Job:
         """Take a request; its waiter will be called once, not before this returns.
 
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = _Job(request, waiter, now_s)
-        submitted = Submitted(id_, model, request.items, deadline_s, priority, flow)
+        self._jobs[id_] = job = Job(self, id_, request, waiter, now_s)
+        submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
         if not self._pumping:
             self._pumping = True
             self._loop.call_soon(self._pump)
-        return id_
+        return job
 
     def cancel(self, id_: int) -> None:
         """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
@@ -384,8 +402,9 @@ class Dispatcher:
         message: list[Buffer] = [b""]
         jobs = self._jobs
         for id_, start, stop in action.parts:
-            request = jobs[id_].request
-            if stop - start != request.items:
+            job = jobs[id_]
+            request = job.request
+            if stop - start != job.items:
                 buffers = parts_of.cut(request.frame, request.encoding, start, stop)
                 if buffers is not None:
                     frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
@@ -471,7 +490,7 @@ class Dispatcher:
             waited_s += sent_s - job.arrived_s
             if status:
                 self._fail(id_, status, frame)
-            elif stop - start == job.request.items:
+            elif stop - start == job.items:
                 del jobs[id_]
                 answer(job.waiter, frame)
             else:
@@ -479,11 +498,11 @@ class Dispatcher:
         self.answering = None
         self._on_batch(BatchDone(worker, items, times, parts, waited_s))
 
-    def _join(self, id_: int, job: _Job, start: int, stop: int, frame: memoryview) -> None:
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
         if job.answers is None:
             job.answers = []
         job.answers.append((start, stop, bytes(frame)))
-        if sum(end - begin for begin, end, _ in job.answers) < job.request.items:
+        if sum(end - begin for begin, end, _ in job.answers) < job.items:
             return
         del self._jobs[id_]
         try:

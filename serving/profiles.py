@@ -23,30 +23,35 @@ _RANK = 1
 class Profile:
     """Execution times of one model on one kind of worker."""
 
-    __slots__ = ("_estimates", "_next", "_seen", "_sizes")
+    __slots__ = ("_estimates", "_measured", "_next", "_seen", "_sizes")
 
     def __init__(self) -> None:
         self._seen: dict[int, list[float]] = {}
         self._next: dict[int, int] = {}
         self._sizes: list[int] = []
+        self._measured: dict[int, float] = {}
+        """What each size that was measured is worth."""
         self._estimates: dict[int, float] = {}
+        """What was told since one of them changed."""
 
     def observe(self, size: int, took_s: float) -> None:
         """A batch of `size` items took so long in its worker."""
         seen = self._seen.get(size)
         if seen is None:
-            self._seen[size] = [took_s]
+            self._seen[size] = seen = []
             self._next[size] = 0
             bisect.insort(self._sizes, size)
-            self._estimates.clear()
-            return
         if len(seen) < WINDOW:
             seen.append(took_s)
         else:
             place = self._next[size]
             seen[place] = took_s
             self._next[size] = (place + 1) % WINDOW
-        self._estimates.clear()
+        ranked = sorted(seen)
+        worth_s = ranked[-1 - _RANK] if len(ranked) == WINDOW else ranked[-1]
+        if worth_s != self._measured.get(size):
+            self._measured[size] = worth_s
+            self._estimates.clear()
 
     def estimate_s(self, size: int) -> float:
         """Seconds that a batch of `size` items is expected to take at most; 0 while nothing was seen."""
@@ -75,28 +80,25 @@ class Profile:
 
     def measured(self) -> dict[int, float]:
         """Estimate per measured size."""
-        return {size: self._of_measured(size) for size in self._sizes}
+        return {size: self._measured[size] for size in self._sizes}
 
     def _worked_out(self, size: int) -> float:
         sizes = self._sizes
         if not sizes:
             return 0.0
-        if size in self._seen:
-            return self._of_measured(size)
+        measured = self._measured
+        if size in measured:
+            return measured[size]
         above = bisect.bisect_left(sizes, size)
         if above == 0:  # fewer items take no longer than the smallest batch that was measured
-            return self._of_measured(sizes[0])
+            return measured[sizes[0]]
         if above == len(sizes):
             if (
                 len(sizes) == 1
             ):  # one point says nothing about the slope: proportional is the safe side
-                return self._of_measured(sizes[0]) * size / sizes[0]
+                return measured[sizes[0]] * size / sizes[0]
             above -= 1
         left, right = sizes[above - 1], sizes[above]
-        left_s, right_s = self._of_measured(left), self._of_measured(right)
+        left_s, right_s = measured[left], measured[right]
         slope = max(0.0, (right_s - left_s) / (right - left))
         return max(left_s if size > left else 0.0, right_s + slope * (size - right))
-
-    def _of_measured(self, size: int) -> float:
-        seen = sorted(self._seen[size])
-        return seen[-1 - _RANK] if len(seen) == WINDOW else seen[-1]

@@ -23,7 +23,7 @@ from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Signature
-from serving.waiter import Batch, Ticket, Waiter
+from serving.waiter import Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
@@ -41,24 +41,6 @@ class Query(Request, Protocol):
     def priority(self) -> int:
         """1 is the most urgent, 0 the default."""
         ...
-
-
-class _Sent:
-    """Ticket of a request that went straight to dispatch."""
-
-    __slots__ = ("_dispatcher", "_id")
-
-    def __init__(self, dispatcher: Dispatcher, id_: int) -> None:
-        self._dispatcher = dispatcher
-        self._id = id_
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more."""
-        self._dispatcher.cancel(self._id)
-
-    def batch(self) -> Batch | None:
-        """See `waiter.Timed`."""
-        return self._dispatcher.answering
 
 
 class Served:
@@ -124,14 +106,13 @@ class Served:
         deadline_s = now_s + (query.timeout_s or self._default_deadline_s)
         dispatcher = self.dispatcher
         if not self._caching:
-            id_ = dispatcher.submit(
+            return dispatcher.submit(
                 query, waiter, self.id, deadline_s, now_s, query.priority, application
             )
-            return _Sent(dispatcher, id_)
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            id_ = dispatcher.submit(
+            return dispatcher.submit(
                 query,
                 inner,
                 self.id,
@@ -140,7 +121,6 @@ class Served:
                 query.priority,
                 application,
             )
-            return _Sent(dispatcher, id_)
 
         hits = self.cache.cache.hits
         ticket = self.cache.submit(key, waiter, deadline_s, send, (application, query.priority))

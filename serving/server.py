@@ -25,7 +25,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import credentials, zoo
+from serving import credentials, form, zoo
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
@@ -338,10 +338,13 @@ class Server:
             "pid": os.getpid(),
             "models": [served.name for served in engine.models()],
             "limits": engine.limits,
+            "form": form(),
         }
         log.info(
             "ready",
-            extra={key: facts[key] for key in ("port", "admin_port", "grpc_port", "limits")},
+            extra={
+                key: facts[key] for key in ("port", "admin_port", "grpc_port", "limits", "form")
+            },
         )
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()

@@ -69,12 +69,12 @@ class RequestReader:
         self._max_body_bytes = max_body_bytes
         self._on_request = on_request
         self._on_continue = on_continue
-        self._parser = httptools.HttpRequestParser(self)
+        self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
         self.is_between_requests = True
 
     def close(self) -> None:
         """No more will be read. Parser and reader know each other: they are not left to the collector."""
-        del self._parser
+        self._parser = None
 
     def begin(self, raw_head: bytes) -> None:
         """What is fed next begins a request.
@@ -95,6 +95,7 @@ class RequestReader:
         Raises:
             ServingError: the stream cannot be read any further.
         """
+        assert self._parser is not None, "it is not closed"
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
@@ -181,6 +182,7 @@ class RequestReader:
     def on_message_complete(self) -> None:
         """Parser: the request is complete."""
         parser = self._parser
+        assert parser is not None, "it is at work"
         head = Head(
             method=parser.get_method().decode("latin-1"),
             path=self._url.decode("latin-1"),

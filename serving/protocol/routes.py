@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
@@ -51,7 +50,7 @@ class _Asked:
 class _InFlight:
     """One inference: the waiter of the engine and the exchange of the connection."""
 
-    __slots__ = ("_answers", "_connection", "_done", "_started_s", "_wanted", "ticket")
+    __slots__ = ("_answers", "_connection", "_started_s", "_target", "_wanted", "ticket")
 
     def __init__(
         self,
@@ -59,13 +58,13 @@ class _InFlight:
         answers: Answers,
         wanted: Wanted,
         started_s: float,
-        done: Callable[[int, float], None],
+        target: Target,
     ) -> None:
         self._connection = connection
         self._answers = answers
         self._wanted = wanted
         self._started_s = started_s
-        self._done = done
+        self._target = target
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
@@ -73,15 +72,15 @@ class _InFlight:
         if form.meaning is None:
             form.meaning = _response_head(form, len(data))
         self._connection.respond_with(form.meaning, data)
-        self._done(200, time.monotonic() - self._started_s)
+        self._target.done(200, time.monotonic() - self._started_s)
 
     def refuse(self, error: ServingError) -> None:
         self._connection.respond(error_response(error))
-        self._done(error.status, time.monotonic() - self._started_s)
+        self._target.done(error.status, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:
         self.ticket.cancel()
-        self._done(499, time.monotonic() - self._started_s)
+        self._target.done(499, time.monotonic() - self._started_s)
 
     def batch(self) -> Batch | None:
         return self.ticket.batch() if isinstance(self.ticket, Timed) else None
@@ -130,9 +129,9 @@ class OipRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
                     f"send gzip, deflate, or the body as it is"
                 )
-            codec = target.codecs.get(_CODEC) or _codec(target)
+            codec: oip.Codec = target.codecs.get(_CODEC) or _codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)
-            flight = _InFlight(connection, codec.answers, query.wanted, started_s, target.done)
+            flight = _InFlight(connection, codec.answers, query.wanted, started_s, target)
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)

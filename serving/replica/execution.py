@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.models import LoadedModel
@@ -47,7 +48,9 @@ class Execution:
         """
         self.signature = model.signature
         self._quiet = quiet
-        self._model = model
+        self._predict_batch: Any = (
+            model.predict_batch
+        )  # what it returns is held against the signature
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
         self._collator = Collator(model.signature)
@@ -114,12 +117,12 @@ class Execution:
         failure = None
         began_ns = called_ns = returned_ns = time.monotonic_ns()
         try:
-            inputs = group.inputs()
+            inputs: Any = group.inputs()  # whatever `preprocess` makes of it
             if self._preprocess is not None:
                 inputs = self._preprocess(inputs)
             called_ns = returned_ns = time.monotonic_ns()
             try:
-                outputs = self._model.predict_batch(inputs)
+                outputs = self._predict_batch(inputs)
             finally:
                 returned_ns = time.monotonic_ns()
             if self._postprocess is not None:

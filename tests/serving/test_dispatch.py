@@ -8,7 +8,7 @@ from serving.dispatch import Connection, Dispatcher, Wanted
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Part, Plan, Result
+from serving.scheduling.seam import Action, Kind, Plan, Result
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -165,19 +165,32 @@ class Planned:
         return Plan(actions, [], None)
 
 
+class Line:
+    """A transport that notes each message that is written."""
+
+    def __init__(self, written: list[bytes]) -> None:
+        self._written = written
+
+    def writelines(self, buffers) -> None:
+        self._written.append(b"".join(buffers))
+
+    def abort(self) -> None:
+        """Nothing is left to be written."""
+
+
 async def test_windows_and_unloading_go_over_the_wire():
     """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
     scheduler = Planned()
     dispatcher = Dispatcher(scheduler, CARD, on_batch=lambda *_: None)
     connection = Connection(dispatcher, 1)
     sent = []
-    connection.send = lambda buffers: sent.append(b"".join(buffers))
+    connection.connection_made(Line(sent))
     dispatcher.worker_up(
         connection, wanted=Wanted(2, 8, 0.5), on_loaded=sent.append, on_broken=sent.append
     )
     scheduler.actions = [
         Action(1, Kind.LOAD, 1, CARD.id, (), 0.0, math.inf, 0.5),
-        Action(2, Kind.INFER, 1, CARD.id, (Part(1, 0, 1),), 7.0, 7.5, 0.001),
+        Action(2, Kind.INFER, 1, CARD.id, ((1, 0, 1),), 7.0, 7.5, 0.001),
         Action(3, Kind.UNLOAD, 1, CARD.id, (), 8.0, 9.0, 0.0),
     ]
     waiter = Waiting()

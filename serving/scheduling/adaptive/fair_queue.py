@@ -121,7 +121,8 @@ class FairQueue(DeadlineQueue):
         """A part comes back from a lost worker; its flow has had its turn all the same."""
         was_waiting = bool(entry.spans)
         super().give_back(entry, part)
-        items = part.stop - part.start
+        _, start, stop = part
+        items = stop - start
         if was_waiting:
             self._flows[entry.flow].items += items
         else:
@@ -188,7 +189,7 @@ class FairQueue(DeadlineQueue):
                 spans.pop()
                 if not spans:
                     heapq.heappop(flow.heap)
-            batch.append((entry, Part(entry.id, start, stop)))
+            batch.append((entry, (entry.id, start, stop)))
             earliest_s = min(earliest_s, entry.deadline_s)
             self._charge(flow, stop - start)
             taken += stop - start

@@ -104,8 +104,9 @@ class DeadlineQueue:
     def give_back(self, entry: Entry, part: Part) -> None:
         """A part comes back from a lost worker; it keeps its deadline and its age."""
         was_waiting = bool(entry.spans)
-        entry.spans.append((part.start, part.stop))
-        self.items += part.stop - part.start
+        _, start, stop = part
+        entry.spans.append((start, stop))
+        self.items += stop - start
         if not was_waiting:
             heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             bisect.insort(self._arrivals, entry, key=_BY_ARRIVAL)
@@ -196,7 +197,7 @@ class DeadlineQueue:
                 spans.pop()
                 if not spans:
                     heapq.heappop(heap)
-            batch.append((entry, Part(entry.id, start, stop)))
+            batch.append((entry, (entry.id, start, stop)))
             room -= stop - start
         self.items -= size - room
         if len(self._arrivals) > 2 * self.items + SLACK:

@@ -150,8 +150,8 @@ class AdaptiveScheduler:
         return Plan(actions, refusals, self._wake_at_s(now_s))
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
-        id_, _, items, deadline_s, priority, flow = event
-        level = priority or self._default_priority
+        id_, flow = event.id, event.flow
+        level = event.priority or self._default_priority
         queue = self._queue
         if level != self._level or flow != self._flow:
             queue = self._queue_for(flow, level)
@@ -159,7 +159,7 @@ class AdaptiveScheduler:
         if is_full and queue is self._plain:
             self._refusals.append(Refusal(id_, Reason.QUEUE_FULL, str(self._capacity)))
             return
-        entry = self._entries[id_] = Entry(id_, items, deadline_s, now_s, level, flow)
+        entry = self._entries[id_] = Entry(id_, event.items, event.deadline_s, now_s, level, flow)
         queue.push(entry)
         if is_full:
             self._make_room(entry)
@@ -321,9 +321,9 @@ class AdaptiveScheduler:
         else:
             entries = self._fair_batch(size, worker.starts_s(now_s))
         items = 0
-        for entry, part in entries:
+        for entry, (_, start, stop) in entries:
             entry.outstanding += 1
-            items += part.stop - part.start
+            items += stop - start
         expected_s = self.profile.estimate_s(items)
         worker.take(expected_s, now_s)
         worker.last_turn = action

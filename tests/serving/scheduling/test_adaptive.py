@@ -8,7 +8,6 @@ from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.seam import (
     BACKGROUND,
     Kind,
-    Part,
     Reason,
     Result,
     Submitted,
@@ -44,7 +43,7 @@ class Bench:
 
     def batches(self, now_s: float) -> list[list[int]]:
         self.plan = self.scheduler.plan(now_s)
-        return [[part.id for part in action.parts] for action in self.plan.actions]
+        return [[id_ for id_, _, _ in action.parts] for action in self.plan.actions]
 
 
 def test_timeout_zero_sends_at_once():
@@ -98,7 +97,7 @@ def test_a_large_request_is_split_and_others_are_not():
     bench.batches(0.0)
     parts = [part for action in bench.plan.actions for part in action.parts]
     assert parts == [
-        Part(1, 0, 3), Part(2, 0, 2), Part(3, 0, 2), Part(3, 2, 6), Part(3, 6, 9),
+        (1, 0, 3), (2, 0, 2), (3, 0, 2), (3, 2, 6), (3, 6, 9),
     ]  # fmt: skip
 
 
@@ -163,7 +162,7 @@ def test_a_request_that_ends_workers_takes_nobody_with_it():
         if not held:
             break
         action = held.pop(0)
-        ids = [part.id for part in action.parts]
+        ids = [id_ for id_, _, _ in action.parts]
         if bad in ids:
             held.clear()
             bench.scheduler.on(WorkerDown(worker, "crash"), now_s)
@@ -189,7 +188,7 @@ def test_one_lost_worker_is_one_loss_however_many_parts_it_held():
     bench.scheduler.on(WorkerDown(1, "killed"), 0.1)
     bench.batches(0.1)
     assert bench.plan.refusals == []
-    assert [action.parts for action in bench.plan.actions] == [(Part(1, 0, 4),), (Part(1, 4, 8),)]
+    assert [action.parts for action in bench.plan.actions] == [((1, 0, 4),), ((1, 4, 8),)]
 
 
 def test_memory_of_the_queue_is_bounded():

@@ -89,19 +89,19 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert action.worker in self.loaded, "sent before the model is loaded"
         held = [a for a in self.actions.values() if a.worker == action.worker]
         assert len(held) < self.slots[action.worker], "more actions than slots"
-        sizes = [part.stop - part.start for part in action.parts]
+        sizes = [stop - start for _, start, stop in action.parts]
         assert 0 < sum(sizes) <= self.settings.batching.max_size, "batch over its size"
-        for part in action.parts:
-            request = self.requests[part.id]
+        for id_, _, _ in action.parts:
+            request = self.requests[id_]
             assert not request.over, "executed after it was over"
             assert request.deadline_s > self.now_s, "started after its deadline"
             if request.losses:
                 assert len(action.parts) == 1, "a suspect shares a batch"
         for flow in FLOWS:
             places = [
-                (request.level, request.deadline_s, part.id)
-                for part in action.parts
-                if (request := self.requests[part.id]).flow == flow
+                (request.level, request.deadline_s, id_)
+                for id_, _, _ in action.parts
+                if (request := self.requests[id_]).flow == flow
             ]
             assert places == sorted(places), "a flow's requests out of order"
 
@@ -176,10 +176,10 @@ class SchedulerMachine(RuleBasedStateMachine):
         action = self.actions.pop(data.draw(st.sampled_from(sorted(self.actions))))
         if action.kind is Kind.LOAD:
             self.loaded.add(action.worker)
-        for part in action.parts:
-            request = self.requests[part.id]
+        for id_, start, stop in action.parts:
+            request = self.requests[id_]
             if not request.over:
-                request.done += part.stop - part.start
+                request.done += stop - start
                 assert request.done <= request.items, "executed twice"
         exec_s = data.draw(st.sampled_from([0.0, 0.0005, 0.02, 1.0]))
         self.tell(Result(action.id, action.worker, True, StageTimes(0.0, 0.0, exec_s, 0.0)))
@@ -194,7 +194,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.tell(Result(action.id, action.worker, False, None))
 
     def suspect(self, action) -> None:
-        for request_id in {part.id for part in action.parts}:
+        for request_id in {id_ for id_, _, _ in action.parts}:
             self.requests[request_id].losses += 1
 
     @precondition(lambda self: self.requests)
@@ -232,17 +232,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.worker_up(2)
         for _ in range(400):
             self.look()
-            for id_, action in list(self.actions.items()):
+            for action in list(self.actions.values()):
                 if action.worker not in self.up:
                     continue
-                del self.actions[id_]
+                del self.actions[action.id]
                 if action.kind is Kind.LOAD:
                     self.loaded.add(action.worker)
-                for part in action.parts:
-                    request = self.requests[part.id]
+                for id_, start, stop in action.parts:
+                    request = self.requests[id_]
                     if not request.over:
-                        request.done += part.stop - part.start
-                self.tell(Result(id_, action.worker, True, None))
+                        request.done += stop - start
+                self.tell(Result(action.id, action.worker, True, None))
             self.now_s += 0.01
             if all(request.over for request in self.requests.values()) and not self.actions:
                 break

@@ -144,7 +144,7 @@ def test_an_urgent_request_is_not_given_up_for_patient_ones() -> None:
         scheduler.on(Submitted(number, MODEL, 1, 30.0), 0.0)
     plan = scheduler.plan(0.0)
     assert plan.refusals == []
-    assert [[part.id for part in action.parts] for action in plan.actions] == [
+    assert [[id_ for id_, _, _ in action.parts] for action in plan.actions] == [
         [1, 2],
         [3, 4, 5, 6, 7, 8, 9, 10],
     ]

@@ -151,13 +151,13 @@ def trace(size, timeout_us, *, concurrency, workers, service_us, gap_us, stagger
                 scheduler.on(Submitted(request, MODEL, 1, 1e9), now_us * 1e-6)
             elif kind == "done":
                 scheduler.on(Result(what.id, what.worker, ok=True, times=None), now_us * 1e-6)
-                for part in what.parts:
-                    event = (now_us + gap_us, next(serial), "send", client_of.pop(part.id))
+                for id_, _, _ in what.parts:
+                    event = (now_us + gap_us, next(serial), "send", client_of.pop(id_))
                     heapq.heappush(events, event)
         plan = scheduler.plan(now_us * 1e-6)
         for action in plan.actions:
             assert action.kind is Kind.INFER
-            formed.append((now_us, action.worker, [client_of[part.id] for part in action.parts]))
+            formed.append((now_us, action.worker, [client_of[id_] for id_, _, _ in action.parts]))
             begin_us = max(now_us, free_us[action.worker])
             free_us[action.worker] = begin_us + service_us * (4 + len(action.parts))
             heapq.heappush(events, (free_us[action.worker], next(serial), "done", action))

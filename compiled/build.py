@@ -1,0 +1,89 @@
+"""The compiled form of the request path: the modules below through mypyc.
+
+    python compiled/build.py DIR [FOLDER...]
+
+Copies the checkout, or some folders of it, to DIR and compiles there; the checkout stays pure Python. Both
+forms are the same source, and the pure one is the reference. Needs a C compiler, Python's headers, mypy and
+setuptools. Takes one to two minutes. Why: docs/decisions/0007-compiled-form.md.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import sys
+
+from mypyc.build import mypycify
+from setuptools import Distribution
+from setuptools.command.build_ext import build_ext
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+MODULES = (
+    "serving/dispatch.py",
+    "serving/metrics/counters.py",
+    "serving/metrics/statistics.py",
+    "serving/profiles.py",
+    "serving/protocol/http.py",
+    "serving/protocol/http_messages.py",
+    "serving/protocol/http_reader.py",
+    "serving/protocol/oip.py",
+    "serving/protocol/oip_answers.py",
+    "serving/protocol/oip_requests.py",
+    "serving/protocol/routes.py",
+    "serving/replica/collation.py",
+    "serving/replica/execution.py",
+    "serving/replica/host.py",
+    "serving/replica/wire/batches.py",
+    "serving/replica/wire/frames.py",
+    "serving/replica/wire/stream.py",
+    "serving/scheduling/adaptive/fair_queue.py",
+    "serving/scheduling/adaptive/queue.py",
+    "serving/scheduling/adaptive/scheduler.py",
+    "serving/scheduling/adaptive/sizing.py",
+    "serving/scheduling/adaptive/workers.py",
+    "serving/scheduling/seam.py",
+    "serving/served.py",
+)
+"""What runs once per request or per batch. They are compiled together, so that they call one another directly."""
+
+_OPTIONS = ("--config-file=pyproject.toml", "--ignore-missing-imports", "--no-warn-unused-ignores")
+"""Of mypy: where a wheel is built, most of what is imported is not installed; `make check` is what checks."""
+
+_NOT_COPIED = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info", "*.so")
+
+
+def copy(target: pathlib.Path, folders: list[str]) -> None:
+    """Copy the checkout, or folders of it and its pyproject.toml; what was at the target is replaced."""
+    shutil.rmtree(target, ignore_errors=True)
+    ignored = shutil.ignore_patterns(*_NOT_COPIED)
+    if not folders:
+        shutil.copytree(ROOT, target, ignore=ignored)
+        return
+    target.mkdir(parents=True)
+    shutil.copy(ROOT / "pyproject.toml", target)
+    for folder in folders:
+        shutil.copytree(ROOT / folder, target / folder, ignore=ignored)
+
+
+def build(folder: pathlib.Path) -> None:
+    """Compile the modules of a copy where they stand."""
+    os.chdir(folder)  # mypyc names modules by their paths
+    extensions = mypycify(
+        [*_OPTIONS, *MODULES],
+        opt_level="2",
+        debug_level="0",
+        group_name="luthier",
+    )
+    command = build_ext(Distribution({"name": "luthier", "ext_modules": extensions}))
+    command.inplace = True
+    command.build_temp = "build"
+    command.ensure_finalized()
+    command.run()
+
+
+if __name__ == "__main__":
+    place = pathlib.Path(sys.argv[1]).resolve()
+    copy(place, sys.argv[2:])
+    build(place)
