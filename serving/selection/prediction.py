@@ -107,7 +107,21 @@ class Task:
                 raise InvalidSettings(
                     f"task.{key} is not known, expected one of {', '.join(names)}"
                 )
-        return cls(**{**data, "labels": tuple(data.get("labels", ()))})
+        labels = data.get("labels", ())
+        if isinstance(labels, str) or not isinstance(labels, Sequence):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected a list of names")
+        if not all(isinstance(label, str) for label in labels):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected names")
+        for key in ("scale", "tolerance"):
+            value = data.get(key, 1.0)
+            if value is None and key == "tolerance":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InvalidSettings(f"task.{key} = {value!r}, expected a number")
+        output = data.get("output")
+        if output is not None and not isinstance(output, str):
+            raise InvalidSettings(f"task.output = {output!r}, expected a name")
+        return cls(**{**data, "labels": tuple(labels)})
 
 
 CLASSES = Task()
