@@ -6,7 +6,8 @@
 
 The policies are pure (`serving.selection`); this file asks the models, keeps the time, and holds what was
 decided until feedback comes. An answer of the single model of a `fixed` application is passed on as it is,
-whatever it is; answers of several are read as classes or numbers and combined.
+whatever it is, unless the application has a threshold of confidence; answers of several are read as classes
+or numbers and combined.
 
 All methods belong to the event loop's thread.
 """
@@ -143,7 +144,13 @@ class _Asked:
         self._asker: Asker | None = asker
         self._tickets: dict[str, Ticket] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._passes = app.application.policy == "fixed" and len(pending.models) == 1
+        application = app.application
+        # With a threshold the answer has to be read: its confidence decides.
+        self._passes = (
+            application.policy == "fixed"
+            and len(pending.models) == 1
+            and not application.confidence_threshold
+        )
 
     def sent(self, model: str, ticket: Ticket) -> None:
         """A model was asked."""
@@ -415,11 +422,11 @@ class Applications:
         """
         app = self._of(application)
         truth = prediction.truth(app.application.task, update.label)
-        decision = None
         if update.query_id is not None:
             decision = app.decisions.join(update.query_id)
-        if decision is None:
-            decision = app.decisions.join_input(update.user, input_hash((update.input.key,)))
+        else:
+            hashed = input_hash((update.input.key,))
+            decision = app.decisions.join_input(update.user, hashed)
         if decision is None:
             return False
         app.contexts.observe(decision, truth)

@@ -15,14 +15,14 @@ import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 from serving import zoo
 from serving.applications import Applications, Asker, Feedback, Question
 from serving.engine import RETIRE_S, Engine
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
 from serving.protocol.clipper_catalogue import DEFAULT_BATCH_SIZE, Container, Model
-from serving.selection.application import Application, InputType
+from serving.selection.application import Application
 from serving.values import ModelId
 from serving.waiter import Ticket
 
@@ -81,24 +81,21 @@ class ClipperHub:
         input_type: str,
         default_output: str,
         latency_slo_s: float,
-        policy: str,
-        options: Mapping[str, Any],
+        selection: Mapping[str, Any],
     ) -> None:
         """A new one without links.
 
         Raises:
-            InvalidSettings: the policy or its options are wrong.
+            InvalidSettings: what is said of the selection is wrong.
         """
-        self._applications.add(
-            Application(
-                name=name,
-                input_type=cast("InputType", input_type),  # an application checks it
-                default_output=default_output,
-                latency_slo_s=latency_slo_s,
-                policy=policy,
-                options=options,
-            )
-        )
+        given = {
+            "name": name,
+            "input_type": input_type,
+            "default_output": default_output,
+            "latency_slo_s": latency_slo_s,
+            **selection,
+        }
+        self._applications.add(Application.from_json(given))
 
     def delete_application(self, name: str) -> None:
         """Its queries are not answered any more."""

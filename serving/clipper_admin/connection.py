@@ -112,7 +112,12 @@ class ClipperConnection:
     # Applications
 
     def register_application(
-        self, name: str, input_type: str, default_output: str, slo_micros: int
+        self,
+        name: str,
+        input_type: str,
+        default_output: str,
+        slo_micros: int,
+        **selection: object,
     ) -> None:
         """Make an application.
 
@@ -121,6 +126,8 @@ class ClipperConnection:
             input_type: integers, floats, doubles, strings or bytes.
             default_output: the answer where no model gives one in time.
             slo_micros: how long a query may take, in microseconds.
+            selection: how several models are chosen and combined, which Clipper does not know: `policy`,
+                `options`, `costs`, `task`, `contexts`, `confidence_threshold`, `suspicious_threshold`.
         """
         self._ask(
             "add_app",
@@ -128,6 +135,7 @@ class ClipperConnection:
             input_type=input_type,
             default_output=default_output,
             latency_slo_micros=slo_micros,
+            **selection,
         )
 
     def unregister_application(self, name: str) -> None:

@@ -22,7 +22,10 @@ from serving.protocol.tfs_tensors import json_type
 
 MAX_BATCH = 16_384
 """Queries in one `input_batch`; each has a timer of its own."""
-DEFAULT_USER = "0"
+DEFAULT_USER = ""
+"""Of a query that names none, as Clipper's own: everybody's."""
+MAX_USER = 256
+"""Characters of a user's id: it is a key of what is kept in memory and on disk."""
 
 JSON_ERROR = "Json error"
 QUERY_ERROR = "Query processing error"
@@ -175,7 +178,14 @@ def update(body: bytes, kind: str) -> Update:
 def _user(value: object, schema: str) -> str:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise _type_mismatch("uid", "String", value, schema)
-    return str(value)
+    user = str(value)
+    if len(user) > MAX_USER:
+        raise json_error(f"uid has {len(user)} characters, at most {MAX_USER} are taken", schema)
+    try:
+        user.encode()
+    except UnicodeEncodeError:
+        raise json_error("uid has half a surrogate pair, which no text holds", schema) from None
+    return user
 
 
 def _required(given: Mapping[str, Any], key: str, schema: str) -> Any:

@@ -86,10 +86,17 @@ class Catalogue(Protocol):
         input_type: str,
         default_output: str,
         latency_slo_s: float,
-        policy: str,
-        options: Mapping[str, Any],
+        selection: Mapping[str, Any],
     ) -> None:
-        """A new one without links; raises ServingError with what is wrong."""
+        """A new one without links; raises ServingError with what is wrong.
+
+        Args:
+            name: in the path of its queries.
+            input_type: a readable name of `clipper_inputs.INPUT_TYPES`.
+            default_output: the answer where no model gives one.
+            latency_slo_s: seconds within which a query is answered.
+            selection: how its models are chosen and combined, members of `selection.Application`.
+        """
         ...
 
     def delete_application(self, name: str) -> None:

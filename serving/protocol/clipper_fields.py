@@ -84,9 +84,9 @@ class Fields:
             )
         return value
 
-    def optional_string(self, key: str, default: str) -> str:
-        """A text that may be absent."""
-        return self.string(key) if key in self._given else default
+    def present(self, *keys: str) -> dict[str, Any]:
+        """Those of some members that are there, of whatever type: who takes them checks it."""
+        return {key: self._given[key] for key in keys if key in self._given}
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
         """An object that may be absent: then an empty one."""

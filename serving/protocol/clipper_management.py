@@ -29,8 +29,13 @@ from serving.protocol.clipper_inputs import input_type
 BASE = "/admin"
 PING = f"{BASE}/ping"
 PONG = "PONG"
-RESERVED_NAMES = frozenset({"v1", "v2", "admin"})
-"""First parts of the paths of other protocols: no application can have them."""
+RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
+"""First parts of the paths of other protocols, in small or large letters: no application can have them."""
+
+SELECTION = (
+    "policy", "options", "costs", "task", "contexts", "confidence_threshold", "suspicious_threshold",
+)  # fmt: skip
+"""Members of an application that Clipper does not know: how its models are chosen and combined."""
 
 _FORBIDDEN = (",", ":")
 """What names, versions and labels may not contain: Clipper groups them by these."""
@@ -70,7 +75,7 @@ def _add_app(catalogue: Catalogue, fields: Fields) -> str:
     latency_slo_micros = fields.integer("latency_slo_micros")
     if _application(catalogue, name) is not None:
         raise Refused(f"application '{name}' already exists")
-    if not name or "/" in name or name in RESERVED_NAMES:
+    if not name or "/" in name or name.lower() in RESERVED_NAMES:
         raise Refused(
             f"Invalid application name supplied: {name!r}. It is a part of paths: neither empty, "
             f"nor with a slash, nor one of {', '.join(sorted(RESERVED_NAMES))}"
@@ -82,8 +87,7 @@ def _add_app(catalogue: Catalogue, fields: Fields) -> str:
         input_type=kind,
         default_output=default_output,
         latency_slo_s=latency_slo_micros * 1e-6,
-        policy=fields.optional_string("policy", SINGLE_MODEL_POLICY),
-        options=fields.optional_object("options"),
+        selection=fields.present(*SELECTION),
     )
     return f"Successfully added application with name '{name}'"
 

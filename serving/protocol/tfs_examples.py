@@ -23,6 +23,9 @@ from serving.values import Signature, Tensor, TensorSpec
 Example = Mapping[str, Sequence[Any]]
 """Values by feature; all of one feature are of one kind (bytes, int or float)."""
 
+MAX_SHARED = 2**22
+"""Values, or bytes of texts, that a context may become: as often as there are examples."""
+
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
 
@@ -48,7 +51,22 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
         )
     if not listed:
         raise InvalidRequest(f"JSON Value: {shown(document)} 'examples' value is an empty array")
-    return [{**context, **_example(item)} for item in listed]
+    return in_context(context, [_example(item) for item in listed])
+
+
+def in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
+    """Examples with the features that they share.
+
+    Raises:
+        InvalidRequest: together they would be far larger than what was sent.
+    """
+    size = sum(map(_size, context.values()))
+    if size * len(listed) > MAX_SHARED:
+        raise InvalidRequest(
+            f"{len(listed)} examples would each get a context of {size} values or bytes; at most "
+            f"{MAX_SHARED} are made for all"
+        )
+    return [{**context, **example} for example in listed]
 
 
 def tensors(listed: Sequence[Example], signature: Signature) -> list[Tensor]:
@@ -81,6 +99,11 @@ def serialized(example: Example) -> bytes:
             feature = _message(3, _message(1, b"".join(_varint(value) for value in values)))
         entries.append(_message(1, _message(1, name.encode()) + _message(2, feature)))
     return _message(1, b"".join(entries))
+
+
+def _size(values: Sequence[Any]) -> int:
+    """Of a feature: itself, its values, and their bytes."""
+    return 1 + len(values) + sum(len(value) for value in values if isinstance(value, bytes))
 
 
 def _takes_serialized(listed: Sequence[Example], signature: Signature) -> bool:

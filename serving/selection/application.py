@@ -129,6 +129,17 @@ class Application:
         for key in data:
             require(key in names, "application", key, f"one of {', '.join(names)}")
         require("name" in data, "application", dict(data), "a name")
+        task = data.get("task", {})
+        require(isinstance(task, Mapping), "task", task, "an object")
+        for option in ("confidence_threshold", "suspicious_threshold"):
+            value = data.get(option, 0.0)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            require(is_number, option, value, "a number")
+        for option in ("policy", "contexts"):
+            require(isinstance(data.get(option, ""), str), option, data.get(option), "a string")
+        for option in ("options", "costs"):
+            value = data.get(option, {})
+            require(isinstance(value, Mapping), option, value, "an object")
         models = data.get("models", ())
         if isinstance(models, str) or not isinstance(models, Sequence):
             raise InvalidSettings(f"models = {models!r}, expected a list of names")
@@ -136,6 +147,6 @@ class Application:
             **{
                 **data,
                 "models": tuple(models),
-                "task": Task.from_json(data.get("task", {})),
+                "task": Task.from_json(task),
             }
         )

@@ -74,8 +74,12 @@ class DecisionLog:
         return self._counted(self._remove(query_id))
 
     def join_input(self, user: str, hashed: str) -> Decision | None:
-        """The newest decision for a user and an input, which leaves the log."""
-        ids = self._by_input.get((user, hashed))
+        """The newest decision for a user and an input, which leaves the log.
+
+        Where there is none it is one that nobody's name stands on: Clipper's clients name the user in
+        feedback alone.
+        """
+        ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._counted(self._remove(next(reversed(ids))) if ids else None)
 
     def clear(self) -> None:

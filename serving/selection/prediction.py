@@ -62,7 +62,8 @@ class Task:
     output: str | None = None
     """Name of the output tensor that is read; None: the only one, or the first."""
     labels: tuple[str, ...] = ()
-    """Names of the classes in the order of the scores; empty: their indices."""
+    """Names of the classes in the order of the scores; empty: their indices. A class told by its index, by
+    a model or by feedback, is the one of that name."""
     scale: float = 1.0
     """Difference of numbers that is as wrong as can be, a loss of 1; in the number's own unit."""
     tolerance: float | None = None
@@ -106,7 +107,21 @@ class Task:
                 raise InvalidSettings(
                     f"task.{key} is not known, expected one of {', '.join(names)}"
                 )
-        return cls(**{**data, "labels": tuple(data.get("labels", ()))})
+        labels = data.get("labels", ())
+        if isinstance(labels, str) or not isinstance(labels, Sequence):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected a list of names")
+        if not all(isinstance(label, str) for label in labels):
+            raise InvalidSettings(f"task.labels = {labels!r}, expected names")
+        for key in ("scale", "tolerance"):
+            value = data.get(key, 1.0)
+            if value is None and key == "tolerance":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise InvalidSettings(f"task.{key} = {value!r}, expected a number")
+        output = data.get("output")
+        if output is not None and not isinstance(output, str):
+            raise InvalidSettings(f"task.output = {output!r}, expected a name")
+        return cls(**{**data, "labels": tuple(labels)})
 
 
 CLASSES = Task()
@@ -131,6 +146,18 @@ def label_text(value: object) -> str:
     raise ValueError(f"{value!r} is not a label, expected a string or a whole number")
 
 
+def class_of(task: Task, value: object) -> str:
+    """The class that a value tells: a label, or the index of one where the task names its classes.
+
+    Raises:
+        ValueError: neither a string nor a whole number.
+    """
+    label = label_text(value)
+    if task.labels and not isinstance(value, str | bytes) and 0 <= int(label) < len(task.labels):
+        return task.labels[int(label)]
+    return label
+
+
 def truth(task: Task, value: object) -> Truth:
     """What feedback says, checked.
 
@@ -139,7 +166,7 @@ def truth(task: Task, value: object) -> Truth:
     """
     if task.kind == "classes":
         try:
-            return label_text(value)
+            return class_of(task, value)
         except ValueError as error:
             raise InvalidRequest(f"label: {error}") from None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -174,7 +201,7 @@ def answers(task: Task, outputs: Sequence[Tensor]) -> list[Answer]:
         return [Number(float(value)) for value in array.ravel()]
     if columns == 1:
         try:
-            return [Label(label_text(value)) for value in array.ravel().tolist()]
+            return [Label(class_of(task, value)) for value in array.ravel().tolist()]
         except ValueError as error:
             raise PredictionFailed(
                 f"output {tensor.name!r}: {error}; a score of one class alone cannot be voted on"

@@ -7,7 +7,7 @@ of the server, as far as that server persists (`appendonly yes`). One hash per a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
@@ -55,14 +55,10 @@ class RedisStore:
 
     def load(self, application: str, user: str) -> str | None:
         """See `StateStore`."""
-        is_pending, text = self._behind.pending_of((application, user))
-        if is_pending:
-            return text
-        try:
-            stored: str | None = self._client.hget(_PREFIX + application, user)
-        except self._error as error:
-            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
-        return stored
+        name = _PREFIX + application
+        return self._behind.load(
+            (application, user), lambda: self._asked(self._client.hget, name, user)
+        )
 
     def save(self, application: str, user: str, text: str) -> None:
         """See `StateStore`."""
@@ -70,25 +66,12 @@ class RedisStore:
 
     def delete(self, application: str, user: str | None = None) -> None:
         """See `StateStore`."""
-        if user is None:
-            self._behind.delete_all(application)
-        else:
-            self._behind.save((application, user), None)
+        self._behind.delete(application, user)
 
     def users(self, application: str) -> list[str]:
         """See `StateStore`."""
-        # Pending changes are taken first: what becomes durable in between is then seen twice, not
-        # never.
-        pending = self._behind.pending()
-        try:
-            stored: Iterable[str] = self._client.hkeys(_PREFIX + application)
-        except self._error as error:
-            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
-        found = set() if application in pending.applications else set(stored)
-        for (name, user), text in pending.texts.items():
-            if name == application:
-                (found.discard if text is None else found.add)(user)
-        return sorted(found)
+        name = _PREFIX + application
+        return self._behind.users(application, lambda: self._asked(self._client.hkeys, name))
 
     def flush(self) -> None:
         """See `StateStore`."""
@@ -98,6 +81,12 @@ class RedisStore:
         """See `StateStore`."""
         self._behind.close()
         self._client.close()
+
+    def _asked(self, command: Callable[..., Any], *arguments: str) -> Any:
+        try:
+            return command(*arguments)
+        except self._error as error:
+            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
 
     def _write(self, batch: Batch) -> None:
         pipeline = self._client.pipeline(transaction=True)

@@ -45,13 +45,10 @@ class SqliteStore:
 
     def load(self, application: str, user: str) -> str | None:
         """See `StateStore`."""
-        is_pending, text = self._behind.pending_of((application, user))
-        if is_pending:
-            return text
-        rows = self._read(
-            "SELECT text FROM states WHERE application = ? AND user = ?", application, user
+        statement = "SELECT text FROM states WHERE application = ? AND user = ?"
+        return self._behind.load(
+            (application, user), lambda: next(iter(self._read(statement, application, user)), None)
         )
-        return rows[0] if rows else None
 
     def save(self, application: str, user: str, text: str) -> None:
         """See `StateStore`."""
@@ -59,22 +56,12 @@ class SqliteStore:
 
     def delete(self, application: str, user: str | None = None) -> None:
         """See `StateStore`."""
-        if user is None:
-            self._behind.delete_all(application)
-        else:
-            self._behind.save((application, user), None)
+        self._behind.delete(application, user)
 
     def users(self, application: str) -> list[str]:
         """See `StateStore`."""
-        # Pending changes are taken first: what becomes durable in between is then seen twice, not
-        # never.
-        pending = self._behind.pending()
-        rows = self._read("SELECT user FROM states WHERE application = ?", application)
-        found = set() if application in pending.applications else set(rows)
-        for (name, user), text in pending.texts.items():
-            if name == application:
-                (found.discard if text is None else found.add)(user)
-        return sorted(found)
+        statement = "SELECT user FROM states WHERE application = ?"
+        return self._behind.users(application, lambda: self._read(statement, application))
 
     def flush(self) -> None:
         """See `StateStore`."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from serving.errors import NotReady
 
@@ -63,8 +63,8 @@ class Batch:
 class WriteBehind:
     """A thread that writes batches.
 
-    `save`, `delete_all` and `pending` may be called from any thread, `write` is called by the
-    thread of this object alone.
+    All but `close` may be called from any thread; `write` is called by the thread of this object
+    alone.
     """
 
     def __init__(self, write: Callable[[Batch], None], *, interval_s: float, name: str) -> None:
@@ -82,31 +82,42 @@ class WriteBehind:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def save(self, key: Key, text: str | None) -> None:
-        """Write a text soon; None deletes the context."""
+    def save(self, key: Key, text: str) -> None:
+        """Write a text soon."""
         with self._changed:
             self._waiting.save(key, text)
             self._noted()
 
-    def delete_all(self, application: str) -> None:
-        """Delete all contexts of an application soon."""
+    def delete(self, application: str, user: str | None) -> None:
+        """Delete a context soon, or (None) all of an application."""
         with self._changed:
-            self._waiting.delete_all(application)
+            if user is None:
+                self._waiting.delete_all(application)
+            else:
+                self._waiting.save((application, user), None)
             self._noted()
 
-    def pending(self) -> Batch:
-        """What is not durable yet."""
-        with self._changed:
-            return self._writing.then(self._waiting)
-
-    def pending_of(self, key: Key) -> tuple[bool, str | None]:
-        """Whether a context has a change that is not durable yet, and its text."""
+    def load(self, key: Key, stored: Callable[[], str | None]) -> str | None:
+        """A context's text: what is not durable yet, or else what is stored."""
         with self._changed:
             for batch in (self._waiting, self._writing):
                 is_there, text = batch.of(key)
                 if is_there:
-                    return True, text
-            return False, None
+                    return text
+        return stored()
+
+    def users(self, application: str, stored: Callable[[], Iterable[str]]) -> list[str]:
+        """The contexts of an application: those stored, with what is not durable yet."""
+        # Pending changes are taken first: what becomes durable in between is then seen twice, not
+        # never.
+        with self._changed:
+            pending = self._writing.then(self._waiting)
+        users = stored()
+        found = set() if application in pending.applications else set(users)
+        for (name, user), text in pending.texts.items():
+            if name == application:
+                (found.discard if text is None else found.add)(user)
+        return sorted(found)
 
     def flush(self) -> None:
         """Return when everything saved so far is durable.

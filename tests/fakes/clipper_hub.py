@@ -137,7 +137,8 @@ class FakeHub:
     def applications(self):
         return list(self.apps.values())
 
-    def add_application(self, name, *, input_type, default_output, latency_slo_s, policy, options):
+    def add_application(self, name, *, input_type, default_output, latency_slo_s, selection):
+        policy = selection.get("policy", "fixed")
         if policy not in {"fixed", "exp3"}:
             raise InvalidSettings(f"policy = {policy!r}, expected one of fixed, exp3")
         self.apps[name] = App(name, input_type, default_output, latency_slo_s, [], policy)

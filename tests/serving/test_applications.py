@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import time
 
+import numpy as np
 import pytest
 
 from serving.applications import Applications
@@ -17,6 +18,7 @@ from serving.selection.state_store import MemoryStore
 from serving.values import ModelCard
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
+from tests.fakes.servables import FunctionHome, signature
 
 
 @dataclasses.dataclass
@@ -186,3 +188,48 @@ def test_an_asker_that_leaves_is_not_called():
         assert running.call(leave()) == []
         assert running.do(lambda: running.engine.unfinished) == 0
         home.release.set()
+
+
+def test_a_threshold_holds_for_the_only_model_of_a_fixed_application():
+    """Below it the default is given, marked."""
+    home = FunctionHome()
+    with hub(home=home) as running:
+        home.deploy(
+            running, "unsure", "1",
+            signature({"x": ("FP32", (-1, 1))}, {"scores": ("FP32", (-1, 2))}),
+            lambda arrays: {"scores": np.hstack([arrays["x"] / 100, 1 - arrays["x"] / 100])},
+        )  # fmt: skip
+        add(running, models=("unsure",), confidence_threshold=0.9)
+        doubtful, sure = ask(running, 60), ask(running, 95)
+        assert (doubtful.output, doubtful.is_default) == (None, True)
+        assert "below the application's threshold 0.9" in doubtful.explanation
+        assert (sure.output, sure.is_default) == ("0", False)
+
+
+def test_feedback_with_an_id_finds_what_was_asked_without_one():
+    """Clipper's clients name a user in feedback alone."""
+    with hub() as running:
+        add(running, contexts="user")
+        ask(running, 4)
+        assert running.do(running.hub.feedback, "app", Update(number(4), 4, user="anna"))
+
+
+def test_feedback_to_a_query_teaches_once_and_is_counted_once():
+    """Sent twice it does not join another query of the same input."""
+    with hub() as running:
+        add(running)
+        results = [ask(running, 4), ask(running, 4)]
+        update = Update(number(4), 4, query_id=results[1].query_id)
+        taken = [running.do(running.hub.feedback, "app", update) for _ in range(2)]
+        assert taken == [True, False]
+        decisions = running.do(running.hub.state, "app")["decisions"]
+        assert decisions == {"waiting": 1, "joined": 1, "unmatched": 1, "dropped": 0}
+
+
+def test_contexts_of_users_are_kept_apart():
+    """There feedback of one user does not find another's query."""
+    with hub() as running:
+        add(running, contexts="user")
+        ask(running, 4, user="ben")
+        assert not running.do(running.hub.feedback, "app", Update(number(4), 4, user="anna"))
+        assert running.do(running.hub.feedback, "app", Update(number(4), 4, user="ben"))

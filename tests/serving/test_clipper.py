@@ -138,3 +138,53 @@ def test_an_application_with_a_policy_shows_what_it_has_learnt(manage):
     assert state["policy"] == "fixed"
     assert manage("delete_app", name="a")[0] == 200
     assert manage.told("get_all_applications", verbose=False) == []
+
+
+APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
+SELECTION = {
+    "policy": "exp4",
+    "options": {"vote": "majority"},
+    "costs": {"m": 0.1},
+    "task": {"labels": ["bag", "shoe"]},
+    "contexts": "user",
+    "confidence_threshold": 0.5,
+    "suspicious_threshold": 0.2,
+}
+
+
+def test_all_of_a_selection_can_be_set(manage):
+    """What an application knows beyond Clipper's: nothing of it is only for who writes Python."""
+    assert manage("add_app", name="s", **APP, **SELECTION)[0] == 200
+    made = manage.running.do(manage.hub.application, "s")
+    assert {name: made.as_json()[name] for name in SELECTION if name != "task"} == {
+        name: value for name, value in SELECTION.items() if name != "task"
+    }
+    assert made.task.labels == ("bag", "shoe")
+    assert manage("delete_app", name="s")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"policy": 1}, "policy = 1, expected a string"),
+        ({"policy": "exp5"}, "policy 'exp5' is not known"),
+        ({"options": []}, "options = [], expected an object"),
+        ({"policy": "exp3", "costs": 3}, "costs = 3, expected an object"),
+        ({"policy": "exp3", "costs": {"m": "a"}}, "expected an object of model names and numbers"),
+        ({"task": 1}, "task = 1, expected an object"),
+        ({"task": {"labels": "ab"}}, "task.labels = 'ab', expected a list of names"),
+        ({"task": {"labels": [[]]}}, "task.labels = [[]], expected names"),
+        ({"task": {"scale": "a"}}, "task.scale = 'a', expected a number"),
+        ({"task": {"output": 1}}, "task.output = 1, expected a name"),
+        ({"task": {"kind": []}}, "task.kind = []"),
+        ({"task": {"size": 1}}, "task.size is not known"),
+        ({"contexts": "all"}, "contexts = 'all', expected shared or user"),
+        ({"confidence_threshold": "high"}, "confidence_threshold = 'high', expected a number"),
+        ({"suspicious_threshold": 2}, "suspicious_threshold = 2, expected 0 to 1"),
+    ],
+)
+def test_what_is_wrong_with_a_selection_is_said_in_one_line(manage, given, message):
+    """400, and no application."""
+    status, text = manage("add_app", name="s", **APP, **given)
+    assert (status, message in text, "\n" in text) == (400, True, False), text
+    assert manage.running.do(manage.hub.application, "s") is None

@@ -40,16 +40,13 @@ OF_HTTP = {
     404: Code.NOT_FOUND,
     409: Code.FAILED_PRECONDITION,
     413: Code.RESOURCE_EXHAUSTED,
-    429: Code.UNAVAILABLE,
+    429: Code.RESOURCE_EXHAUSTED,
     499: Code.CANCELLED,
     501: Code.UNIMPLEMENTED,
     503: Code.UNAVAILABLE,
     504: Code.DEADLINE_EXCEEDED,
 }
-"""An error's HTTP status -> the code that says the same; others are INTERNAL.
-
-A full queue (429) is UNAVAILABLE, as Triton's: the call may be made again as it is.
-"""
+"""An error's HTTP status -> the code that says the same; others are INTERNAL."""
 
 PREFIX_BYTES = 5
 """Of a message: whether it is compressed, and its length."""
@@ -156,9 +153,10 @@ def refusal(code: Code, text: str) -> bytes:
 
 
 def error_block(error: ServingError) -> bytes:
-    """The block of an answer for an error; a full queue says when to come again."""
-    block = refusal(OF_HTTP.get(error.status, Code.INTERNAL), str(error))
+    """The block of an answer for an error; overload is RESOURCE_EXHAUSTED, and says when to come again."""
     retry_after_s = getattr(error, "retry_after_s", None)
+    code = OF_HTTP.get(error.status, Code.INTERNAL)
+    block = refusal(code if retry_after_s is None else Code.RESOURCE_EXHAUSTED, str(error))
     if retry_after_s is not None:
         pushback = b"%d" % max(1, round(retry_after_s * 1e3))
         block += fields.literal(b"grpc-retry-pushback-ms", pushback)

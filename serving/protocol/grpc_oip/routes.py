@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from serving import __version__
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError
 from serving.protocol import oip, triton_extensions
+from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.calls import Call, Code, Refused
-from serving.protocol.grpc_oip.codec import Codec, Query, Wanted
+from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
 from serving.protocol.inference import Inference, Target
 from serving.protocol.triton_extensions import ModelHub
-from serving.values import Buffer
-from serving.waiter import Ticket
 
 log = logging.getLogger(__name__)
 
@@ -33,18 +32,6 @@ _CODEC = "open inference grpc"
 _HEALTH_SERVING = b"\x08\x01"
 _HEALTH_NOT_SERVING = b"\x08\x02"
 """HealthCheckResponse: field 1, `status`."""
-
-
-class Reply(Protocol):
-    """The one answer of a call: one of the two is called, once."""
-
-    def send(self, pieces: Sequence[Buffer]) -> None:
-        """The message of the answer; its pieces are only borrowed for the call."""
-        ...
-
-    def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
-        ...
 
 
 class Exchange(Protocol):
@@ -61,39 +48,6 @@ class Routes(Protocol):
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """See `GrpcRoutes.handle`."""
         ...
-
-
-class _InFlight:
-    """One inference: the waiter of the engine and the exchange of the connection."""
-
-    __slots__ = ("_codec", "_done", "_reply", "_started_s", "_wanted", "ticket")
-
-    def __init__(
-        self,
-        reply: Reply,
-        codec: Codec,
-        wanted: Wanted,
-        started_s: float,
-        done: Callable[[int, float], None],
-    ) -> None:
-        self._reply = reply
-        self._codec = codec
-        self._wanted = wanted
-        self._started_s = started_s
-        self._done = done
-        self.ticket: Ticket
-
-    def answer(self, frame: memoryview) -> None:
-        self._reply.send(self._codec.answer(frame, self._wanted))
-        self._done(200, time.monotonic() - self._started_s)
-
-    def refuse(self, error: ServingError) -> None:
-        self._reply.refuse(error)
-        self._done(error.status, time.monotonic() - self._started_s)
-
-    def cancel(self) -> None:
-        self.ticket.cancel()
-        self._done(499, time.monotonic() - self._started_s)
 
 
 class _Control:
@@ -192,7 +146,7 @@ class GrpcRoutes:
             codec, query = self._query(target, data, known, request)
             if timeout_s is not None and timeout_s < (query.timeout_s or timeout_s + 1):
                 query = query._replace(timeout_s=timeout_s)
-            flight = _InFlight(reply, codec, query.wanted, started_s, target.done)
+            flight = InFlight(reply, codec.answer, query.wanted, started_s, target.done)
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)

@@ -316,7 +316,7 @@ def _examples(message: memoryview) -> list[Example]:
                 found.append(_example(example))
             elif number == 2 and inner == 2 and inner_kind == fields.BYTES:
                 context = _example(example)
-    return [{**context, **example} for example in found]
+    return tfs_examples.in_context(context, found)
 
 
 def _example(message: memoryview) -> Example:

@@ -8,15 +8,14 @@ says the same; the listener knows gRPC's codes for them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs, tfs_routes
+from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_tfs import codec
 from serving.protocol.inference import Inference, Target
 from serving.values import Buffer
-from serving.waiter import Ticket
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
 MODEL_SERVICE = "tensorflow.serving.ModelService"
@@ -56,58 +55,10 @@ class Call(Protocol):
         ...
 
 
-class Reply(Protocol):
-    """The one answer of a call: one of the two is called, once."""
-
-    def send(self, pieces: Sequence[Buffer]) -> None:
-        """The message of the answer; its pieces are only borrowed for the call."""
-        ...
-
-    def refuse(self, error: ServingError) -> None:
-        """No answer, and why."""
-        ...
-
-
 class Unimplemented(InvalidRequest):
     """The method is none of these services."""
 
     status = 501
-
-
-class InFlight:
-    """One inference: the waiter of the engine and the exchange of the connection."""
-
-    __slots__ = ("_codec", "_done", "_query", "_reply", "_started_s", "ticket")
-
-    def __init__(
-        self,
-        reply: Reply,
-        model_codec: codec.Codec,
-        query: codec.Query,
-        started_s: float,
-        done: Callable[[int, float], None],
-    ) -> None:
-        self._reply = reply
-        self._codec = model_codec
-        self._query = query
-        self._started_s = started_s
-        self._done = done
-        self.ticket: Ticket
-
-    def answer(self, frame: memoryview) -> None:
-        """The engine has the outputs."""
-        self._reply.send(self._codec.answer(frame, self._query))
-        self._done(200, time.monotonic() - self._started_s)
-
-    def refuse(self, error: ServingError) -> None:
-        """The engine has none."""
-        self._reply.refuse(error)
-        self._done(error.status, time.monotonic() - self._started_s)
-
-    def cancel(self) -> None:
-        """The client went away."""
-        self.ticket.cancel()
-        self._done(499, time.monotonic() - self._started_s)
 
 
 class TfsGrpcRoutes:
@@ -116,7 +67,7 @@ class TfsGrpcRoutes:
     def __init__(self, engine: Inference) -> None:
         self._engine = engine
 
-    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight | bytes:
+    def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight[codec.Query] | bytes:
         """Answer at once, or return what will call `reply` later.
 
         Raises:
@@ -132,7 +83,9 @@ class TfsGrpcRoutes:
             return codec.status(tfs_routes.states(self._engine, spec.name, self._version(spec)))
         raise Unimplemented(f"no method {call.service}/{call.method} on this server")
 
-    def _infer(self, method: tfs.Method, data: Buffer, call: Call, reply: Reply) -> InFlight:
+    def _infer(
+        self, method: tfs.Method, data: Buffer, call: Call, reply: Reply
+    ) -> InFlight[codec.Query]:
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         try:
@@ -147,7 +100,7 @@ class TfsGrpcRoutes:
         try:
             model_codec = target.codecs.get(_CODEC) or _codec(target)
             query = model_codec.query(request, method, timeout_s)
-            flight = InFlight(reply, model_codec, query, started_s, target.done)
+            flight = InFlight(reply, model_codec.answer, query, started_s, target.done)
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)

@@ -14,6 +14,7 @@ What a client can make it hold is bounded:
 - larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
   only the one that began to grow first goes on, so that there is always one that can end;
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
+- answers that the client does not take: one for each of those requests (`outgoing`);
 - `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
   RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
 """
@@ -25,6 +26,7 @@ from typing import NamedTuple
 from serving.protocol.http2 import frames
 from serving.protocol.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
+from serving.protocol.http2.outgoing import BadWindow, Outgoing
 from serving.values import Buffer
 
 MAX_STREAMS = 512
@@ -35,6 +37,8 @@ BUDGET_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
 
+_MAX_TEXT = 200
+"""Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
 """A stream's window is filled up again when this much of it was used."""
 
@@ -66,27 +70,26 @@ Event = Request | Gone | TooLarge
 class _Stream:
     """A request on its way in, or an answer on its way out."""
 
-    __slots__ = ("body", "body_bytes", "ended", "fields", "pending", "refused", "used", "window")
+    __slots__ = ("body", "body_bytes", "ended", "fields", "is_answered", "refused", "used")
 
-    def __init__(self, fields: Fields, window: int) -> None:
+    def __init__(self, fields: Fields) -> None:
         self.fields = fields
-        self.body: list[bytes] = []
+        self.body = bytearray()
+        """Of a body in several pieces. Not a list of them: a client may send two bytes at a time."""
         self.body_bytes = 0
         self.used = 0
         """Bytes of our window for it that the client used and that were not given back."""
         self.ended = False
         """The client has sent its last frame."""
-        self.window = window
-        """Bytes that the client takes of it now; may be below 0."""
-        self.pending: tuple[memoryview, bytes] | None = None
-        """Rest of the answer's data, and the block of its trailers."""
+        self.is_answered = False
+        """Its answer is on its way out."""
         self.refused = False
         """Its body was too large; what else comes of it is dropped."""
 
     @property
     def waits(self) -> bool:
         """Whether it is whole and its answer has not come."""
-        return self.ended and not self.refused and self.pending is None
+        return self.ended and not self.refused and not self.is_answered
 
 
 class _Broken(Exception):  # the connection's end, inside this file only
@@ -119,23 +122,20 @@ class Session:
         """Streams that used half their window, the first first."""
         self._received = 0
         """Bytes of the connection's window that the client used and that were not given back."""
-        self._window = frames.DEFAULT_WINDOW_BYTES
-        self._stream_window = frames.DEFAULT_WINDOW_BYTES
-        self._frame_bytes = frames.DEFAULT_FRAME_BYTES
-        self._blocked: dict[int, None] = {}
-        """Streams whose answers wait for a window."""
         self._going_away = False
         self._events: list[Event] = []
-        self._out: list[Buffer] = [
+        self._outgoing = Outgoing()
+        self._write = self._outgoing.write
+        self._write(
             frames.settings(
                 {
                     Setting.MAX_CONCURRENT_STREAMS: MAX_STREAMS,
                     Setting.INITIAL_WINDOW_SIZE: WINDOW_BYTES,
                     Setting.MAX_HEADER_LIST_SIZE: MAX_LIST_BYTES,
                 }
-            ),
-            frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES),
-        ]
+            )
+        )
+        self._write(frames.window_update(0, CONNECTION_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES))
 
     # What the owner asks
 
@@ -168,14 +168,13 @@ class Session:
 
     def take(self) -> list[Buffer]:
         """What is to be sent now, in pieces."""
-        out, self._out = self._out, []
-        return out
+        return self._outgoing.take()
 
     def go_away(self) -> None:
         """No new requests from now on; those that are there are answered."""
         if not self._going_away:
             self._going_away = True
-            self._out.append(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
+            self._write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
 
     # Bytes in
 
@@ -192,6 +191,8 @@ class Session:
             self._frames(data)
         except _Broken as broken:
             self._fail(broken)
+        except BadWindow as error:
+            self._fail(_Broken(ErrorCode.FLOW_CONTROL_ERROR, str(error)))
         events, self._events = self._events, []
         return events
 
@@ -253,7 +254,7 @@ class Session:
             raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, "too many frames beside the requests")
 
     def _fail(self, broken: _Broken) -> None:
-        self._out.append(frames.goaway(self._last_stream, broken.code, broken.text))
+        self._write(frames.goaway(self._last_stream, broken.code, broken.text[:_MAX_TEXT]))
         self.closed = True
         self._buffer = b""
         for stream, known in self._streams.items():
@@ -306,9 +307,10 @@ class Session:
         self._last_stream = stream
         if len(self._streams) >= MAX_STREAMS:
             self._bear()
-            self._out.append(frames.reset(stream, ErrorCode.REFUSED_STREAM))
+            self._write(frames.reset(stream, ErrorCode.REFUSED_STREAM))
             return
-        known = self._streams[stream] = _Stream(fields, self._stream_window)
+        known = self._streams[stream] = _Stream(fields)
+        self._outgoing.opened(stream)
         if flags & frames.END_STREAM:
             self._ended(stream, known)
 
@@ -322,14 +324,16 @@ class Session:
             return
         self._ended(stream, known)
 
-    def _ended(self, stream: int, known: _Stream) -> None:
-        """A request is whole."""
+    def _ended(self, stream: int, known: _Stream, last: bytes = b"") -> None:
+        """A request is whole with the last piece of its body."""
         known.ended = True
         if known.refused:
             return
-        body = known.body[0] if len(known.body) == 1 else b"".join(known.body)
+        if known.body:
+            known.body += last
+            last = bytes(known.body)
         self._let_go(stream, known)
-        self._events.append(Request(stream, known.fields, body))
+        self._events.append(Request(stream, known.fields, last))
 
     # Bodies
 
@@ -337,7 +341,7 @@ class Session:
         size = len(payload)
         self._received += size
         if self._received >= CONNECTION_WINDOW_BYTES // 2:
-            self._out.append(frames.window_update(0, self._received))
+            self._write(frames.window_update(0, self._received))
             self._received = 0
         known = self._streams.get(stream)
         if known is None or known.ended:
@@ -355,9 +359,7 @@ class Session:
             known.refused = True
             self._events.append(TooLarge(stream, known.fields))
         if flags & frames.END_STREAM:
-            if size:
-                known.body.append(payload)
-            self._ended(stream, known)
+            self._ended(stream, known, payload)
         else:
             self._more(stream, known, payload)
 
@@ -375,7 +377,7 @@ class Session:
             self._bear()
         if known.refused:
             return
-        known.body.append(payload)
+        known.body += payload
         known.body_bytes += len(payload)
         self._held_bytes += len(payload)
         if known.used >= _UPDATE_BYTES:
@@ -385,13 +387,13 @@ class Session:
     def _grow(self, stream: int, known: _Stream) -> None:
         """Let a body go on, if there is room for it or if it is the first in line."""
         if self._held_bytes <= BUDGET_BYTES or stream == next(iter(self._growing)):
-            self._out.append(frames.window_update(stream, known.used))
+            self._write(frames.window_update(stream, known.used))
             known.used = 0
 
     def _let_go(self, stream: int, known: _Stream) -> None:
         """A body is not held any more; what waited for its room goes on."""
         self._held_bytes -= known.body_bytes
-        known.body = []
+        known.body = bytearray()
         known.body_bytes = 0
         self._growing.pop(stream, None)
         for other in list(self._growing):
@@ -406,21 +408,18 @@ class Session:
             raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
         more = frames.U32.unpack(payload)[0] & 0x7FFFFFFF
         if not stream:
-            self._window += more
-            if not more or self._window > frames.LARGEST_WINDOW_BYTES:
-                raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, "a wrong window of the connection")
-            self._unblock()
+            self._left(self._outgoing.grown_connection(more))
             return
         known = self._streams.get(stream)
         if known is None:
             if stream > self._last_stream and not self._going_away:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a window of stream {stream}, not open")
             return  # it was answered by now
-        known.window += more
-        if not more or known.window > frames.LARGEST_WINDOW_BYTES:
+        try:
+            if self._outgoing.grown(stream, more):
+                self._forget(stream, known)
+        except BadWindow:
             self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
-        elif known.pending is not None:
-            self._send(stream, known)
 
     def _reset(self, stream: int, payload: bytes) -> None:
         if len(payload) != 4:
@@ -439,33 +438,33 @@ class Session:
         if flags & frames.ACK:
             return
         self._bear()
-        for name, value in frames.SETTING.iter_unpack(payload):
-            if name == Setting.INITIAL_WINDOW_SIZE:
-                if value > frames.LARGEST_WINDOW_BYTES:
-                    raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {value} bytes")
-                change = value - self._stream_window
-                self._stream_window = value
-                for known in self._streams.values():
-                    known.window += change
-            elif name == Setting.MAX_FRAME_SIZE:
-                if not frames.DEFAULT_FRAME_BYTES <= value <= frames.LARGEST_FRAME_BYTES:
-                    raise _Broken(ErrorCode.PROTOCOL_ERROR, f"frames of {value} bytes")
-                self._frame_bytes = value
-        self._out.append(frames.SETTINGS_ACK)
-        self._unblock()
+        # Of a setting that comes more than once the last value counts, so that a frame full of them
+        # costs no more than one.
+        values = dict(frames.SETTING.iter_unpack(payload))
+        size = values.get(Setting.MAX_FRAME_SIZE, frames.DEFAULT_FRAME_BYTES)
+        if not frames.DEFAULT_FRAME_BYTES <= size <= frames.LARGEST_FRAME_BYTES:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"frames of {size} bytes")
+        if Setting.MAX_FRAME_SIZE in values:
+            self._outgoing.set_frame_bytes(size)
+        window = values.get(Setting.INITIAL_WINDOW_SIZE)
+        if window is not None:
+            if window > frames.LARGEST_WINDOW_BYTES:
+                raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, f"a window of {window} bytes")
+            self._left(self._outgoing.set_initial_window(window))
+        self._write(frames.SETTINGS_ACK)
 
     def _ping(self, flags: int, stream: int, payload: bytes) -> None:
         if stream or len(payload) != 8:
             raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "malformed PING")
         if not flags & frames.ACK:
             self._bear()
-            self._out.append(frames.ping_ack(payload))
+            self._write(frames.ping_ack(payload))
 
     # Streams that end
 
     def _reset_stream(self, stream: int, known: _Stream, code: ErrorCode) -> None:
         self._bear()
-        self._out.append(frames.reset(stream, code))
+        self._write(frames.reset(stream, code))
         self._drop(stream, known)
 
     def _drop(self, stream: int, known: _Stream) -> None:
@@ -476,10 +475,14 @@ class Session:
 
     def _forget(self, stream: int, known: _Stream) -> None:
         del self._streams[stream]
-        if known.pending is not None:
-            del self._blocked[stream]
+        self._outgoing.closed(stream)
         if not known.ended:
             self._let_go(stream, known)
+
+    def _left(self, streams: list[int]) -> None:
+        """Answers that have left whole."""
+        for stream in streams:
+            self._forget(stream, self._streams[stream])
 
     # Answers out
 
@@ -488,28 +491,9 @@ class Session:
         known = self._streams.get(stream)
         if known is None:
             return
-        size = len(data)
-        if size <= self._window and size <= known.window and size <= self._frame_bytes:
-            self._window -= size
-            pack = frames.HEAD.pack
-            self._out += (
-                pack(len(head) << 8 | FrameType.HEADERS, frames.END_HEADERS, stream),
-                head,
-                pack(size << 8 | FrameType.DATA, 0, stream),
-                data,
-                pack(
-                    len(trailers) << 8 | FrameType.HEADERS,
-                    frames.END_HEADERS | frames.END_STREAM,
-                    stream,
-                ),
-                trailers,
-            )
+        known.is_answered = True
+        if self._outgoing.answer(stream, head, data, trailers):
             self._forget(stream, known)
-            return
-        self._out.append(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
-        known.pending = memoryview(data), trailers
-        self._blocked[stream] = None
-        self._send(stream, known)
 
     def respond_short(self, stream: int, head: bytes) -> None:
         """An answer of fields alone; a request that has not ended yet is told to stop."""
@@ -517,39 +501,10 @@ class Session:
         if known is None:
             return
         flags = frames.END_HEADERS | frames.END_STREAM
-        self._out.append(frames.frame(FrameType.HEADERS, flags, stream, head))
+        self._write(frames.frame(FrameType.HEADERS, flags, stream, head))
         if not known.ended:
-            self._out.append(frames.reset(stream, ErrorCode.NO_ERROR))
+            self._write(frames.reset(stream, ErrorCode.NO_ERROR))
         self._forget(stream, known)
-
-    def _send(self, stream: int, known: _Stream) -> None:
-        """As much of an answer's data as the windows take now."""
-        assert known.pending is not None
-        data, trailers = known.pending
-        sent = 0
-        while sent < len(data):
-            size = min(self._frame_bytes, self._window, known.window, len(data) - sent)
-            if size <= 0:
-                break
-            self._out += (
-                frames.HEAD.pack(size << 8 | FrameType.DATA, 0, stream),
-                data[sent : sent + size],
-            )
-            self._window -= size
-            known.window -= size
-            sent += size
-        if sent < len(data):
-            known.pending = data[sent:], trailers
-            return
-        flags = frames.END_HEADERS | frames.END_STREAM
-        self._out.append(frames.frame(FrameType.HEADERS, flags, stream, trailers))
-        self._forget(stream, known)
-
-    def _unblock(self) -> None:
-        for stream in list(self._blocked):
-            if self._window <= 0:
-                return
-            self._send(stream, self._streams[stream])
 
 
 def _unpadded(payload: bytes) -> bytes:

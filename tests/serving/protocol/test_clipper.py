@@ -103,7 +103,7 @@ def test_version_and_user():
     made = clipper.prediction({"input": "a", "version": "2", "uid": 5}, "strings")
     assert (made.version, made.user) == ("2", "5")
     made = clipper.prediction({"input": "a"}, "strings")
-    assert (made.version, made.user) == (None, "0")
+    assert (made.version, made.user) == (None, "")
 
 
 PROBLEMS = [
@@ -135,6 +135,8 @@ PROBLEMS = [
     ("strings", b'{"input": "\\ud800"}', "half a surrogate pair"),
     ("strings", {"input": "a", "version": 1}, "JSON key version expected type Stringbut found type Number"),
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
+    ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
+    ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid has half a surrogate pair"),
     ("strings", {"input_batch": [""] * (clipper.MAX_BATCH + 1)}, "at most 16384 are taken"),
 ]  # fmt: skip
 

@@ -124,3 +124,13 @@ def test_a_task_survives_json_and_is_checked() -> None:
     for data in wrong:
         with pytest.raises(InvalidSettings, match=f"task.{next(iter(data))}"):
             Task.from_json(data)
+
+
+def test_an_index_is_the_class_of_that_name() -> None:
+    """Clipper's clients can only send numbers, and some models answer with the index of their class."""
+    task = Task(labels=("bag", "shoe"))
+    assert [prediction.truth(task, value) for value in (1, 1.0, "shoe", "1", 2)] == [
+        "shoe", "shoe", "shoe", "1", "2",
+    ]  # fmt: skip
+    assert prediction.answers(task, [tensor([[0], [1]], "INT64")]) == [Label("bag"), Label("shoe")]
+    assert prediction.truth(Task(), 1) == "1"

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.errors import (
     BodyTooLarge,
+    CannotFinish,
     DeadlineExceeded,
     InvalidRequest,
     NotReady,
@@ -103,7 +104,8 @@ def test_bodies_that_are_not_one_message(body, code):
         (InvalidRequest("x"), Code.INVALID_ARGUMENT),
         (UnknownModel("x", ()), Code.NOT_FOUND),
         (BodyTooLarge(1), Code.RESOURCE_EXHAUSTED),
-        (Overloaded(1, 1.0), Code.UNAVAILABLE),
+        (Overloaded(1, 1.0), Code.RESOURCE_EXHAUSTED),
+        (CannotFinish(1.0), Code.RESOURCE_EXHAUSTED),
         (NotReady("x"), Code.UNAVAILABLE),
         (DeadlineExceeded(), Code.DEADLINE_EXCEEDED),
         (PredictionFailed("x"), Code.INTERNAL),
@@ -117,9 +119,10 @@ def test_errors_have_codes(error, code):
     assert urllib.parse.unquote(found[b"grpc-message"].decode()) == str(error)
 
 
-def test_a_full_queue_says_when_to_come_again():
+@pytest.mark.parametrize("error", [Overloaded(1, 0.5), CannotFinish(0.5)])
+def test_overload_says_when_to_come_again(error):
     """Milliseconds until a client that retries should."""
-    found = fields_of(calls.error_block(Overloaded(1, 0.5)))
+    found = fields_of(calls.error_block(error))
     assert found[b"grpc-retry-pushback-ms"] == b"500"
 
 

@@ -309,7 +309,7 @@ def test_a_client_that_goes_away(held):
 
 
 def test_a_full_queue(held):
-    """UNAVAILABLE at once."""
+    """RESOURCE_EXHAUSTED at once."""
     port, home = held
     with grpc.insecure_channel(port.address) as channel:
         stub = GRPCInferenceServiceStub(channel)
@@ -317,7 +317,7 @@ def test_a_full_queue(held):
         # at most two are with the replica and three in the queue
         assert until(lambda: 12 - sum(f.done() for f in futures) == port.unfinished <= 5)
         refused = [future for future in futures if future.done()]
-        assert {future.code() for future in refused} == {CODES.UNAVAILABLE}
+        assert {future.code() for future in refused} == {CODES.RESOURCE_EXHAUSTED}
         home.hold.clear()
         home.release.set()
         taken = [future for future in futures if future not in refused]

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import DeadlineExceeded, Overloaded, ServingError
+from serving.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServingError
+from serving.protocol.grpc_tfs import codec, fields
 from serving.protocol.grpc_tfs.routes import MODEL_SERVICE, PREDICTION_SERVICE, TfsGrpcRoutes
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES
 from serving.values import ModelId
@@ -336,3 +337,19 @@ def test_any_bytes_are_answered_or_refused(server, data, method):
         said = str(error)
         assert error.status < 500  # noqa: PT017
     assert "\n" not in said
+
+
+def test_a_message_of_too_many_fields_is_refused_before_they_are_read():
+    """Fields cost the thread that serves everybody; a message has fewer than a quarter of a million."""
+    with pytest.raises(InvalidRequest, match="more than 262144 fields"):
+        codec.predict_request(b"\x40\x00" * (fields.MAX_FIELDS + 1))
+
+
+def test_a_context_is_not_multiplied_without_bound(server):
+    """A thousand empty examples and a context of 10,000 features would be ten million."""
+    many = {f"f{n}": [1] for n in range(10_000)}
+    request = messages["ClassificationRequest"](
+        model_spec={"name": "scored"}, input=examples(*[{}] * 1000, context=many)
+    )
+    with pytest.raises(InvalidRequest, match="1000 examples would each get a context of 20000"):
+        server.call("Classify", request)

@@ -1,6 +1,7 @@
 """One connection of HTTP/2 without a socket: requests in, answers out, and bounds on what a client may cost."""
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from serving.protocol.http2 import fields, frames, session
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
+from serving.protocol.http2.outgoing import Outgoing
 from serving.protocol.http2.session import Gone, Request, Session, TooLarge
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, goaway_code
 
@@ -289,6 +291,79 @@ def test_floods_end_the_connection(flood):
     it.receive(half)
     assert it.closed
     assert goaway_code(client.read(it.take())) == ErrorCode.ENHANCE_YOUR_CALM
+
+
+def blocked(streams):
+    """A session with that many answers for whose data the client has no window."""
+    it, client = opened({Setting.INITIAL_WINDOW_SIZE: 0})
+    for stream in range(1, 2 * streams, 2):
+        it.receive(client.request(stream))
+        it.respond(stream, HEAD, b"answer", TRAILERS)
+    client.read(it.take())
+    return it, client
+
+
+def test_a_connection_that_grows_by_single_bytes_costs_no_walk_over_what_waits(monkeypatch):
+    """Answers that wait for their own streams are not looked at for each of its frames."""
+    it, client = blocked(100)
+    looked_at = []
+    sent = Outgoing._sent
+    monkeypatch.setattr(Outgoing, "_sent", lambda self, s: looked_at.append(s) or sent(self, s))
+    it.receive(frames.window_update(0, 1) * 1000)
+    assert looked_at == []
+    it.receive(frames.window_update(3, 6))
+    assert looked_at == [3]
+    assert answer(client, it)[1] == b"answer"
+
+
+def test_only_the_last_window_of_a_frame_of_settings_counts():
+    """2730 windows in one frame: answers leave by the last one alone, and a frame costs one change."""
+    it, client = blocked(3)
+    pairs = [struct.pack(">HI", Setting.INITIAL_WINDOW_SIZE, n % 7) for n in range(2730)]
+    it.receive(frames.frame(FrameType.SETTINGS, 0, 0, b"".join(pairs)))  # 2729 % 7 = 6
+    found = client.read(it.take())
+    assert [p for kind, _, _, p in found if kind is FrameType.DATA] == [b"answer"] * 3
+    assert it.streams == 0
+
+
+def test_windows_that_settings_make_too_large_end_the_connection():
+    """RFC 9113, section 6.9.2: a change of the initial window must not overflow that of a stream."""
+    it, client = opened()
+    it.receive(client.headers(1))
+    it.receive(frames.window_update(1, frames.LARGEST_WINDOW_BYTES - frames.DEFAULT_WINDOW_BYTES))
+    it.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: frames.DEFAULT_WINDOW_BYTES + 1}))
+    assert goaway_code(client.read(it.take())) == ErrorCode.FLOW_CONTROL_ERROR
+
+
+def test_a_body_in_many_pieces_takes_no_more_memory_than_its_bytes():
+    """Two bytes a frame: an object for each would take twenty times the body."""
+    it, client = opened()
+    it.receive(client.headers(1))
+    pieces = client.data(1, b"ab" * 20_000, end=False, frame_bytes=2)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        it.receive(pieces)
+        held = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert held < 80_000
+    (event,) = it.receive(client.data(1, b"!"))
+    assert event.body == b"ab" * 20_000 + b"!"
+
+
+def test_goaway_fits_a_frame_whatever_it_quotes():
+    """The text of an error may quote a whole head, which is larger than a frame may be."""
+    it, client = opened()
+    block = b"\x7f" + b"\xff" * 60_000
+    first, *others = [block[at : at + 16_000] for at in range(0, len(block), 16_000)]
+    it.receive(frames.frame(FrameType.HEADERS, 0, 1, first))
+    for place, piece in enumerate(others, 1):
+        flags = frames.END_HEADERS if place == len(others) else 0
+        it.receive(frames.frame(FrameType.CONTINUATION, flags, 1, piece))
+    pieces = it.take()
+    assert sum(map(len, pieces)) < 1000
+    assert goaway_code(client.read(pieces)) == ErrorCode.COMPRESSION_ERROR
 
 
 def test_rapid_resets_end_the_connection():
