@@ -12,23 +12,32 @@ CONCURRENCY ?= 20
 ARGS ?=
 
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# UV=uv: the environments are filled by uv, in a tenth of pip's time. It reads none of pip's settings, so
+# where pip finds wheels is handed on.
+UV ?=
+install_into = $(if $(UV),$(UV) pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) --python $(1)/bin/python,\
+	$(1)/bin/python -m pip --disable-pip-version-check --quiet install)
+# What was installed uncompiled is compiled by whoever imports it first, and must be kept: every server of
+# a test imports it again.
+export PYTHONDONTWRITEBYTECODE :=
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
-PEERS := $(VENV)/.installed-peers
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 COMPILED := build/compiled
+FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requirements-without-dependencies.txt)
+# Of the frameworks' thousands of files a tenth is ever imported: pip need not compile them all.
+NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
 .PHONY: help install tune format install-frameworks check test test-frameworks test-compiled bench docs build clean
 
 help:  ## list the verbs
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 25
-	@echo "Variables: PYTHON, VENV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=..."
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
+	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=..."
 
 install: $(DEV)  ## make .venv with everything that development needs
 
-install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks with PyTorch and TensorFlow
+install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, clients of the protocols
 
 tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
 	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
@@ -46,15 +55,16 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
 
-test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, in an environment of their own
+test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
 test-compiled: $(DEV)  ## the tests of serving/ on the compiled form of its request path; needs a C compiler
 	$(BIN)/python compiled/build.py $(COMPILED)
-	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest tests/serving $(PYTEST)
+	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
 
-bench: $(PEERS)  ## benchmarks against peers, one after another; see benchmarks/README.md
-	@failed=0; for script in load_generator serving_core apache_bench tune_default; do \
+bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
+	$(BIN)/python benchmarks/peers/install.py
+	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate batching_gain overload replica_kills version_switch idle_connections apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
 
 docs: $(DEV)  ## write the pages that are made from the code
@@ -64,7 +74,7 @@ build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -76,20 +86,17 @@ $(BIN)/python:
 
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (once; about a minute)"
-	$(PIP) install --editable '.[sklearn,skopt]'
+	$(call install_into,$(VENV)) --editable '.[sklearn,skopt]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo "installing with development tools into $(VENV) (once; one to two minutes)"
-	$(PIP) install --editable '.[dev]'
+	$(call install_into,$(VENV)) --editable '.[dev]'
 	@touch $(RUNTIME) $@
 
-$(FRAMEWORKS): tests/frameworks/requirements.txt | $(BIN)/python
-	@echo "installing PyTorch and TensorFlow into $(FRAMEWORKS_VENV) (once; one to two minutes)"
+$(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
+	@echo "installing PyTorch, TensorFlow and clients into $(FRAMEWORKS_VENV) (once; two to three minutes)"
 	@$(BIN)/python -m venv $(FRAMEWORKS_VENV)
-	$(FRAMEWORKS_VENV)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
-	@touch $@
-
-$(PEERS): benchmarks/requirements.txt $(DEV)
-	$(PIP) install --requirement benchmarks/requirements.txt
+	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 1,$^)
+	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 2,$^) --no-deps
 	@touch $@

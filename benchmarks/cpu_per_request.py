@@ -94,9 +94,8 @@ def rounds(trees: list[pathlib.Path], options: argparse.Namespace) -> dict[str, 
     with contextlib.ExitStack() as servers:
         started = []
         for tree in trees:
-            port, pid = servers.enter_context(
-                server_process.luthier_process("echo", settings, tree=tree)
-            )
+            where = servers.enter_context(server_process.served("echo", settings, tree=tree))
+            port, pid = where.port, where.pid
             _, _, answer = server_process.request(port, "GET", "/v2/models/echo")
             tensor = json.loads(answer)["inputs"][0]
             payload = os.urandom(PAYLOAD_BYTES)

@@ -57,21 +57,28 @@ class Result:
     """Everything measured, for `--json`."""
     packages: tuple[str, ...] = ()
     """Distributions whose versions matter beside our own."""
+    versions: tuple[str, ...] = ()
+    """Name and version of what is installed elsewhere: peers with an environment of their own."""
+    notes: tuple[str, ...] = ()
+    """Sentences that a reader needs beside the figures."""
 
     def text(self) -> str:
         """What a person reads on a terminal."""
         tables = "\n\n".join(table.text() for table in self.tables)
-        return f"{tables}\n\n{self._conclusion()}"
+        notes = "".join(f"\n- {note}" for note in self.notes)
+        return f"{tables}\n\n{self._conclusion()}{notes}"
 
     def page(self) -> str:
         """The page of results, in Markdown."""
         machine = "\n".join(
-            f"- {key}: {value}" for key, value in machine_facts(self.packages).items()
+            f"- {key}: {value}"
+            for key, value in machine_facts(self.packages, self.versions).items()
         )
+        notes = "".join(f"- {note}\n" for note in self.notes) + "\n" * bool(self.notes)
         return (
             f"# {self.name.replace('_', ' ').capitalize()}\n\n{self.question}\n\n"
             f"Run again with `python benchmarks/{self.name}.py --write`.\n\n"
-            f"{self._conclusion()}\n\n"
+            f"{self._conclusion()}\n\n{notes}"
             + "\n\n".join(f"## {table.text()}" for table in self.tables)
             + f"\n\n## Machine\n\n{machine}\n"
         )
@@ -85,7 +92,7 @@ class Result:
                 "verdict": self.verdict,
                 "is_met": self.is_met,
                 "figures": self.figures,
-                "machine": machine_facts(self.packages),
+                "machine": machine_facts(self.packages, self.versions),
             }
         )
 
@@ -93,7 +100,7 @@ class Result:
         return f"Target: {self.target}\n{'Met' if self.is_met else 'MISSED'}: {self.verdict}"
 
 
-def machine_facts(packages: Sequence[str]) -> dict[str, str]:
+def machine_facts(packages: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
     """What the figures depend on; nothing that names the machine or a person."""
     cpu = platform.machine()
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
@@ -106,7 +113,7 @@ def machine_facts(packages: Sequence[str]) -> dict[str, str]:
         "processor": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "versions": ", ".join(versions),
+        "versions": ", ".join((*versions, *others)),
     }
 
 

@@ -17,10 +17,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 15.0
 
 
@@ -50,29 +51,30 @@ def request(
         connection.close()
 
 
+class Served(NamedTuple):
+    """Where our server is."""
+
+    port: int
+    admin_port: int
+    grpc_port: int
+    """0: it has none."""
+    pid: int
+
+
 @contextlib.contextmanager
 def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
     """Our server; yields its query port."""
-    with luthier_process(model, settings) as (port, _):
-        yield port
+    with served(model, settings) as where:
+        yield where.port
 
 
 @contextlib.contextmanager
-def luthier_process(
+def served(
     model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
-) -> Iterator[tuple[int, int]]:
-    """The server of a checkout; yields query port and process. Ready is the line of JSON that it prints."""
-    command = [
-        sys.executable,
-        "-m",
-        "serving",
-        "--model",
-        model,
-        "--port",
-        "0",
-        "--admin-port",
-        "0",
-    ]
+) -> Iterator[Served]:
+    """The server of a checkout, and what it says of itself. Ready is the line of JSON that it prints."""
+    command = [sys.executable, "-m", "serving", "--model", model]
+    command += ["--port", "0", "--admin-port", "0"]
     for name, value in settings.items():
         command += ["--set", f"{name}={json.dumps(value)}"]
     environment = {"PYTHONPATH": str(tree)}
@@ -81,31 +83,35 @@ def luthier_process(
         line = process.stdout.readline()
         if not line:
             raise ServerFailed(_last_words(command, log))
-        port: int = json.loads(line)["port"]
-        yield port, process.pid
+        facts = json.loads(line)
+        yield Served(facts["port"], facts["admin_port"], facts["grpc_port"] or 0, facts["pid"])
 
 
 @contextlib.contextmanager
-def mosec_echo(batch_size: int, wait_ms: int) -> Iterator[int]:
-    """Mosec with the no-op worker; yields its port. Ready is the first answered inference."""
-    port = free_port()
-    script = str(ROOT / "benchmarks" / "peers" / "mosec_echo.py")
-    command = [sys.executable, script, "--address", "127.0.0.1", "--port", str(port)]
-    environment = {"BATCH_SIZE": str(batch_size), "WAIT_MS": str(wait_ms)}
-    with _session(command, environment, stdout=subprocess.DEVNULL) as (process, log):
+def script(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    port: int,
+    is_ready: Callable[[], bool],
+) -> Iterator[int]:
+    """Any server that is told its port; yields the port once the server is ready.
+
+    What it writes to the temporary folder goes with it.
+    """
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        _session(command, {**environment, "TMPDIR": folder}, stdout=subprocess.DEVNULL) as (
+            process,
+            log,
+        ),
+    ):
         give_up_at = time.monotonic() + START_TIMEOUT_S
-        while not _answers(port):
+        while not is_ready():
             if process.poll() is not None or time.monotonic() > give_up_at:
                 raise ServerFailed(_last_words(command, log))
             time.sleep(0.05)
         yield port
-
-
-def _answers(port: int) -> bool:
-    try:
-        return request(port, "POST", "/inference", b"ready?")[0] == http.client.OK
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 @contextlib.contextmanager

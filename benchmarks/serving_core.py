@@ -1,253 +1,157 @@
-"""Requests per second of the serving core against mosec, whose HTTP side is written in Rust.
+"""Requests per second of the serving core against its peers, and the latency that it adds.
 
-Both serve "nothing": 3 KB of bytes in, the same bytes out, one worker process, 20 keep-alive
-connections from `wrk`. So the figure is what a server costs, not what a model costs. Each side runs
-at the best of a small sweep of its own batching settings; then the two are measured in alternating
-rounds on fresh starts, and the figure is the median of the rounds' ratios.
+All serve "nothing": 3 KB of bytes in, the same bytes out, one process that runs the model, 20
+keep-alive connections from `wrk`. So the figure is what a server costs, not what a model costs. How
+they are compared: `comparison.py`. Latency: one connection, in alternating rounds with
+`null_server.py`, a bare uvloop server that answers as many bytes; what we add is the difference of
+the medians.
 
     apt-get install wrk
-    pip install -r benchmarks/requirements.txt
-    python benchmarks/serving_core.py [--write] [--json] [--form raw]
+    python benchmarks/peers/install.py
+    python benchmarks/serving_core.py [--write] [--json] [--peers mosec,triton] [--quick]
 
-Ends with 1 when the target is missed or any answer was wrong. Takes about five minutes.
+Ends with 1 when a target is missed, a peer is missing or any answer was wrong. Takes about nine
+minutes with all peers.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import dataclasses
-import functools
-import itertools
-import json
-import os
 import statistics
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import bodies
+import candidates
+import comparison
 import result
 import server_process
 import wrk
 
-TARGET = 0.8
-CONNECTIONS = 20
-PAYLOAD_BYTES = 3072
-INFER = "/v2/models/echo/infer"
-
-OUR_SIZES = (1, 8, 16, 20, 32)
-OUR_TIMEOUTS_US = (0, 200, 1000)
-PEER_SIZES = (8, 16, 20, 32)
-PEER_WAITS_MS = (1, 2, 5, 10)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """One server at one setting: how to start it, and the request it answers."""
-
-    name: str
-    setting: str
-    path: str
-    start: Callable[[], contextlib.AbstractContextManager[int]]
-
-
-def ours() -> list[Candidate]:
-    """The sweep of our batching settings; a wait means nothing to a batch of one."""
-    pairs = [(1, 0), *itertools.product(OUR_SIZES[1:], OUR_TIMEOUTS_US)]
-    return [
-        Candidate(
-            name="luthier",
-            setting=f"max_size {size}, timeout_us {timeout}",
-            path=INFER,
-            start=functools.partial(
-                server_process.luthier,
-                "echo",
-                {"batching.max_size": size, "batching.timeout_us": timeout},
-            ),
-        )
-        for size, timeout in pairs
-    ]
-
-
-def peers() -> list[Candidate]:
-    """The sweep of mosec's batching settings."""
-    pairs = [(1, 1), *itertools.product(PEER_SIZES, PEER_WAITS_MS)]
-    return [
-        Candidate(
-            name="mosec",
-            setting=f"max_batch_size {size}, max_wait_time {wait} ms",
-            path="/inference",
-            start=functools.partial(server_process.mosec_echo, size, wait),
-        )
-        for size, wait in pairs
-    ]
-
-
-def body_for(candidate: Candidate, port: int, form: str) -> bodies.Body:
-    """The 3 KB as this server wants them, after one request whose answer is compared."""
-    payload = os.urandom(PAYLOAD_BYTES)
-    if candidate.name == "mosec":
-        body = bodies.raw(payload)
-    else:
-        status, _, answer = server_process.request(port, "GET", "/v2/models/echo")
-        if status != 200:
-            raise wrk.WrongAnswers(f"metadata of echo: status {status}, {answer!r}")
-        tensor = json.loads(answer)["inputs"][0]
-        shape = bodies.filled_shape(tensor, payload)
-        body = bodies.raw(payload) if form == "raw" else bodies.binary(tensor, shape, payload)
-    status, headers, answer = server_process.request(
-        port, "POST", candidate.path, body.data, body.headers
-    )
-    returned = answer if candidate.name == "mosec" else bodies.output_bytes(headers, answer)
-    if status != 200 or returned != payload:
-        raise wrk.WrongAnswers(
-            f"{candidate.name} did not return the bytes: {status}, {answer[:200]!r}"
-        )
-    return body
+TARGET = 1.3
+TARGET_ADDED_MS = 0.3
+LATENCY_ROUNDS = 5
 
 
 @contextlib.contextmanager
-def warm(candidate: Candidate, form: str) -> Iterator[Callable[[int], wrk.Load]]:
-    """A started and warmed server; yields what loads it for some seconds."""
-    with candidate.start() as port:
-        body = body_for(candidate, port, form)
+def null_server(workload: candidates.Workload) -> Iterator[candidates.Measure]:
+    """The bare server; takes the request that we take, and answers as many bytes as the model."""
+    command = [sys.executable, str(candidates.FOLDER / "null_server.py")]
+    command += ["--answer-bytes", str(len(workload.payload))]
+    body = bodies.binary(workload.tensor, workload.shape, workload.payload)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            port = int(process.stdout.readline())
 
-        def load(seconds: int) -> wrk.Load:
-            return wrk.drive(
-                port,
-                candidate.path,
-                body=body.data,
-                headers=body.headers,
-                connections=CONNECTIONS,
-                seconds=seconds,
-            )
+            def measure(seconds: int, connections: int = 1) -> wrk.Load:
+                return wrk.drive(
+                    port,
+                    "/",
+                    body=body.data,
+                    headers=body.headers,
+                    connections=connections,
+                    seconds=seconds,
+                )
 
-        load(1)
-        yield load
-
-
-def sweep(candidates: list[Candidate], form: str, seconds: int) -> list[tuple[Candidate, wrk.Load]]:
-    """Every candidate once, best first."""
-    found = []
-    for candidate in candidates:
-        with warm(candidate, form) as load:
-            found.append((candidate, load(seconds)))
-        _say(f"{candidate.name} {candidate.setting}: {found[-1][1].requests_per_s:,.0f} requests/s")
-    return sorted(found, key=lambda pair: -pair[1].requests_per_s)
+            yield measure
+        finally:
+            process.terminate()
+            process.wait(server_process.STOP_TIMEOUT_S)
 
 
-def alternate(
-    mine: Candidate, peer: Candidate, options: argparse.Namespace
-) -> list[tuple[wrk.Load, wrk.Load]]:
-    """Rounds of (ours, peer) on fresh starts; who goes first changes from round to round."""
-    rounds = []
-    for number in range(options.starts):
-        with warm(mine, options.form) as load_mine, warm(peer, options.form) as load_peer:
-            for turn in range(options.rounds):
-                if (number + turn) % 2 == 0:
-                    ours_now, peer_now = load_mine(options.seconds), load_peer(options.seconds)
-                else:
-                    peer_now, ours_now = load_peer(options.seconds), load_mine(options.seconds)
-                rounds.append((ours_now, peer_now))
-                ratio = ours_now.requests_per_s / peer_now.requests_per_s
-                _say(f"start {number + 1}, round {turn + 1}: ratio {ratio:.3f}")
-    return rounds
-
-
-def concluded(
-    swept: list[tuple[Candidate, wrk.Load]],
-    best: tuple[Candidate, Candidate],
-    rounds: list[tuple[wrk.Load, wrk.Load]],
-    form: str,
-) -> result.Result:
-    """Tables and verdict."""
-    ratios = [mine.requests_per_s / peer.requests_per_s for mine, peer in rounds]
-    ratio = statistics.median(ratios)
-    columns = [[pair[side] for pair in rounds] for side in (0, 1)]
-    summary = [
-        (
-            candidate.name,
-            candidate.setting,
-            f"{statistics.median(load.requests_per_s for load in loads):,.0f}",
-            f"{statistics.median(load.p50_ms for load in loads):.2f}",
-            f"{statistics.median(load.p99_ms for load in loads):.2f}",
-        )
-        for candidate, loads in zip(best, columns, strict=True)
-    ]
-    each = [
-        (
-            str(number),
-            f"{mine.requests_per_s:,.0f}",
-            f"{peer.requests_per_s:,.0f}",
-            f"{value:.3f}",
-        )
-        for number, ((mine, peer), value) in enumerate(zip(rounds, ratios, strict=True), 1)
-    ]
-    tried = [
-        (candidate.name, candidate.setting, f"{load.requests_per_s:,.0f}", f"{load.p50_ms:.2f}")
-        for candidate, load in swept
-    ]
-    return result.Result(
-        name="serving_core",
-        question=(
-            f"How many requests per second does one replica of `echo` answer, "
-            f"{PAYLOAD_BYTES} bytes each way ({form} form), at {CONNECTIONS} connections?"
-        ),
-        target=f"at least {TARGET} x the requests/s of mosec at its best settings",
-        verdict=(
-            f"{ratio:.2f} x mosec (rounds from {min(ratios):.2f} to {max(ratios):.2f}, "
-            f"{len(rounds)} rounds)"
-        ),
-        is_met=ratio >= TARGET,
-        tables=(
-            result.Table(
-                title="Medians of the rounds",
-                head=("server", "best setting", "requests/s", "p50 ms", "p99 ms"),
-                rows=summary,
-            ),
-            result.Table(
-                title="Rounds", head=("round", "luthier /s", "mosec /s", "ratio"), rows=each
-            ),
-            result.Table(
-                title="Sweep of settings, one short run each",
-                head=("server", "setting", "requests/s", "p50 ms"),
-                rows=tried,
-            ),
-        ),
-        figures={
-            "ratio": ratio,
-            "ratios": ratios,
-            "form": form,
-            "best": {candidate.name: candidate.setting for candidate in best},
-            "rounds": [[dataclasses.asdict(load) for load in pair] for pair in rounds],
-            "sweep": [[c.name, c.setting, dataclasses.asdict(load)] for c, load in swept],
-        },
-        packages=("mosec",),
-    )
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def latencies(
+    workload: candidates.Workload, best: candidates.Candidate, options: argparse.Namespace
+) -> dict[str, list[float]]:
+    """Median round trips at one connection, in ms, round by round: bare, by default, at our best."""
+    default = candidates.luthier(workload, {})
+    found: dict[str, list[float]] = {"bare": [], "default": [], "best": []}
+    with (
+        null_server(workload) as bare,
+        default.open() as by_default,
+        best.open() as at_best,
+    ):
+        pairs = (("bare", bare), ("default", by_default), ("best", at_best))
+        for number in range(1 if options.quick else LATENCY_ROUNDS):
+            shift = number % len(pairs)
+            for name, measure in pairs[shift:] + pairs[:shift]:
+                found[name].append(measure(1, connections=1).p50_ms)
+    comparison.say(f"medians at one connection: {found}")
+    return found
 
 
 def main() -> int:
     """Sweep, alternate, conclude."""
-    parser = argparse.ArgumentParser(description="requests per second against mosec")
-    parser.add_argument("--form", choices=("binary", "raw"), default="binary", help="OIP body form")
-    parser.add_argument("--starts", type=int, default=3, help="fresh starts of both (default 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds per start (default 3)")
-    parser.add_argument("--seconds", type=int, default=4, help="length of a round (default 4)")
-    parser.add_argument("--sweep-seconds", type=int, default=2, help="per setting (default 2)")
-    result.add_options(parser)
-    options = parser.parse_args()
-    if problem := wrk.is_missing():
-        _say(problem)
-        return 2
-    mine = sweep(ours(), options.form, options.sweep_seconds)
-    theirs = sweep(peers(), options.form, options.sweep_seconds)
-    best = (mine[0][0], theirs[0][0])
-    rounds = alternate(*best, options)
-    return result.conclude(concluded(mine + theirs, best, rounds, options.form), options)
+    parser = argparse.ArgumentParser(description="requests per second against peers")
+    comparison.add_options(parser)
+    options = comparison.parsed(parser)
+    workload = candidates.echo()
+    mine = comparison.ours(workload, options)
+    theirs = comparison.peers(workload, options)
+    best = mine[0].candidate
+    rounds = comparison.alternate([best, *comparison.near(theirs)], options)
+    rest = comparison.others(theirs, rounds, options)
+    trips = latencies(workload, best, options)
+
+    ratios = comparison.ratio_to_peers(rounds, rest)
+    ratio = statistics.median(ratios)
+    medians = {name: statistics.median(values) for name, values in trips.items()}
+    added_ms = medians["default"] - medians["bare"]
+    settings = {
+        tries[0].candidate.name: tries[0].candidate.setting
+        for tries in (mine, *theirs.values())
+        if tries
+    }
+    absent = comparison.missing(theirs, options)
+    every = [*mine, *(tried for tries in theirs.values() for tried in tries)]
+    found = result.Result(
+        name="serving_core",
+        question=(
+            f"How many requests per second does one replica of `echo` answer, "
+            f"{candidates.PAYLOAD_BYTES} bytes each way, at {candidates.CONNECTIONS} connections, "
+            "and what does it add to the latency of one?"
+        ),
+        target=(
+            f"at least {TARGET} x the requests/s of the best peer at its best settings; "
+            f"added median latency at one connection under {TARGET_ADDED_MS} ms"
+        ),
+        verdict=(
+            f"{ratio:.2f} x the best peer (rounds from {min(ratios):.2f} to {max(ratios):.2f}, "
+            f"{len(rounds)} rounds); {added_ms:.3f} ms added"
+        ),
+        is_met=ratio >= TARGET and added_ms < TARGET_ADDED_MS and not absent,
+        tables=(
+            comparison.medians(settings, rounds, rest),
+            result.Table(
+                title="Median round trip at one connection (`wrk -t1 -c1`), medians of the rounds",
+                head=("server", "p50 ms", "added ms"),
+                rows=[
+                    ("bare uvloop server, as many bytes", f"{medians['bare']:.3f}", ""),
+                    ("luthier, default settings", f"{medians['default']:.3f}", f"{added_ms:.3f}"),
+                    (
+                        f"luthier, {best.setting}",
+                        f"{medians['best']:.3f}",
+                        f"{medians['best'] - medians['bare']:.3f}",
+                    ),
+                ],
+            ),
+            comparison.rounds_table(rounds, [("ours / best peer", ratios)]),
+            comparison.sweep_table(every),
+        ),
+        figures={
+            "ratio": ratio,
+            "ratios": ratios,
+            "added_ms": added_ms,
+            "p50_ms_at_one_connection": trips,
+            "missing": absent,
+            **comparison.figures(every, rounds, rest),
+        },
+        versions=comparison.versions(theirs, options),
+        notes=comparison.notes(theirs, options),
+    )
+    return result.conclude(found, options)
 
 
 if __name__ == "__main__":

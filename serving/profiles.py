@@ -60,6 +60,10 @@ class Profile:
             known = self._estimates[size] = self._worked_out(size)
         return known
 
+    def covers(self, size: int) -> bool:
+        """Whether the estimate of a size lies between measurements: beyond the largest it is a guess."""
+        return bool(self._sizes) and size <= self._sizes[-1]
+
     def largest(self, within_s: float, most: int) -> int:
         """The most items, up to `most`, whose estimate is within a time; 0: not even one.
 

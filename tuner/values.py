@@ -140,8 +140,8 @@ class Measurement:
     p99_ms: float
     p99_interval: Interval
     throughput_per_s: float
-    little_error: float
-    """|throughput x mean / concurrency - 1|."""
+    little_error: float | None
+    """|throughput x mean / concurrency - 1|; None in an open loop, whose concurrency is not set."""
     warmup_s: float
     blocks: tuple[Block, ...]
     noise: HostNoise

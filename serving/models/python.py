@@ -172,7 +172,13 @@ def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> 
         raise PredictionFailed(
             f"the model returned {sorted(answer)}, its declared output {spec.name!r} is missing"
         )
-    array: NDArray[Any] = np.asarray(answer[spec.name]).astype(_dtype(spec), copy=False)
+    given = answer[spec.name]
+    if (
+        spec.datatype == "BYTES"
+    ):  # else NumPy makes texts of one length, and takes zeros off their ends
+        array: NDArray[Any] = np.asarray(given, dtype=object)
+    else:
+        array = np.asarray(given).astype(_dtype(spec), copy=False)
     if count is not None and array.shape[:1] != (count,):
         raise PredictionFailed(
             f"the model returned {spec.name!r} of shape {list(array.shape)} for {count} items; "
@@ -182,7 +188,5 @@ def _checked(answer: Mapping[str, Any], spec: TensorSpec, count: int | None) -> 
 
 
 def _dtype(spec: TensorSpec) -> np.dtype[Any]:
-    """NumPy's type of a datatype: UINT8 is uint8, FP32 is float32, BYTES are objects."""
-    if spec.datatype == "BYTES":
-        return np.dtype(object)
+    """NumPy's type of a datatype of numbers: UINT8 is uint8, FP32 is float32."""
     return np.dtype(spec.datatype.lower().replace("fp", "float"))

@@ -1,16 +1,28 @@
-"""The frameworks, and a gateway's half of the wire to a host.
+"""The frameworks, a gateway's half of the wire to a host, and a server for clients of its protocols.
 
-Where a framework is not installed, its tests are skipped.
+Where a framework or a client is not installed, its tests are skipped.
 """
 
+import json
+import pathlib
+import shutil
 import socket
+import subprocess
+import sys
 import threading
+import urllib.request
+from typing import NamedTuple
 
 import pytest
 
 from serving.replica import host, wire
 from serving.values import Tensor
 from tests.serving.replica.conftest import Talk
+
+SLOW, SLOW_S = [[-3.0, 0.0]], 0.3
+"""What makes the served model `scaled` take so long."""
+SERVED = pathlib.Path(__file__).parent / "served"
+"""Models in Python."""
 
 THREADS = 2
 """Of every load by TensorFlow in this process: it has one number, set before anything is computed."""
@@ -55,3 +67,50 @@ def _talk():
     ours.close()
     thread.join(20)
     assert not thread.is_alive()
+
+
+class Serving(NamedTuple):
+    """A running server."""
+
+    url: str
+    """Of its query port."""
+    grpc: str
+    """Address of its gRPC port."""
+
+
+@pytest.fixture(scope="session", name="serving")
+def _serving(tmp_path_factory):
+    """A server of three models; of `scaled`, which multiplies by its version, 2 is current, and 1 `canary`."""
+    folder = tmp_path_factory.mktemp("models")
+    older = folder.parent / "older" / "1" / "model.py"
+    for model, target in (
+        ("mixed", folder / "mixed" / "1" / "model.py"),
+        ("scored", folder / "scored" / "1" / "model.py"),
+        ("scaled", folder / "scaled" / "2" / "model.py"),
+        ("scaled", older),
+    ):
+        target.parent.mkdir(parents=True)
+        shutil.copy(SERVED / f"{model}.py", target)
+    command = [sys.executable, "-m", "serving", "--model-repository", str(folder), "--port", "0"]
+    command += ["--admin-port", "0", "--log-level", "error", "--set", "server.grpc_port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            facts = json.loads(server.stdout.readline())
+
+            def manage(method, path, data):
+                request = urllib.request.Request(
+                    f"http://127.0.0.1:{facts['admin_port']}/admin/models{path}",
+                    json.dumps(data).encode(),
+                    method=method,
+                )
+                with urllib.request.urlopen(request, timeout=30) as answer:
+                    answer.read()
+
+            first = {"model": f"{older}:Model", "name": "scaled", "version": "1"}
+            manage("POST", "", first | {"current": False})
+            manage("PUT", "/scaled/labels/canary", {"version": "1"})
+            yield Serving(f"http://127.0.0.1:{facts['port']}", f"127.0.0.1:{facts['grpc_port']}")
+            server.terminate()
+            assert server.wait(30) == 0
+        finally:
+            server.kill()

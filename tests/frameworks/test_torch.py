@@ -189,20 +189,19 @@ def request(count):
     ("count", "status", "text"),
     [
         (-1, ActionStatus.MODEL_RAISED, "minus one is not liked"),
-        (-2, ActionStatus.OUT_OF_MEMORY, "no memory for a batch of 2 items"),
-        (-3, ActionStatus.BROKEN_CONTRACT, "for 2 items"),
+        (-2, ActionStatus.OUT_OF_MEMORY, "no memory for a batch of 1 items"),
+        (-3, ActionStatus.BROKEN_CONTRACT, "for 1 items"),
         (-4, ActionStatus.BROKEN_CONTRACT, "FP64"),
     ],
 )
-def test_a_fault_stays_with_its_batch(two, talk, count, status, text):
-    """What the module raises or returns wrongly fails those that ran together; the host lives on."""
+def test_a_fault_stays_with_its_request(two, talk, count, status, text):
+    """What the module raises or returns wrongly fails the request at fault, not its neighbour."""
     assert talk.load("torch", two).status == 0
-    _, outcomes = talk.infer([request(1), request(count)])
-    assert [outcome[0] for outcome in outcomes] == [status] * 2
-    assert text in " ".join(outcome[1] for outcome in outcomes)
-    _, outcomes = talk.infer([request(4)])
+    _, (answer, fault) = talk.infer([request(4), request(count)])
     types = ("<f4", "<i8")
-    assert [np.frombuffer(t.data, d)[0] for t, d in zip(outcomes[0], types, strict=True)] == [2, 5]
+    assert [np.frombuffer(t.data, d)[0] for t, d in zip(answer, types, strict=True)] == [2, 5]
+    assert fault[0] == status
+    assert text in fault[1]
 
 
 @pytest.mark.parametrize("outputs", [1, 3])

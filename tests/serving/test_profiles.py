@@ -60,3 +60,10 @@ def test_estimates_are_times(seen, size):
     for known, estimate in profile.measured().items():
         of_size = [took_s for other, took_s in seen if other == known]
         assert min(of_size) <= estimate <= max(of_size)
+
+
+def test_a_profile_covers_what_lies_between_measurements():
+    """Nothing at first; then all up to the largest size that ran."""
+    assert not Profile().covers(1)
+    profile = profile_of([(2, 0.1), (8, 0.2)])
+    assert [profile.covers(size) for size in (1, 5, 8, 9)] == [True, True, True, False]

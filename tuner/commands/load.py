@@ -1,4 +1,4 @@
-"""`tune load`: drive any HTTP server at a set concurrency and say how long round trips take."""
+"""`tune load`: drive any HTTP server at a set concurrency, or at a set rate, and say how long answers take."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ from tuner.traffic.target import Target, parse_header, parse_url
 from tuner.values import Interval, Measurement
 
 SYNTHETIC_REQUESTS = 64
+MOST_OPEN = 500
+"""Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
+MOST_RATE_PER_S = 1e6
+LATE_S = 1e-3
+MOST_LATE_SHARE = 0.01
 METADATA_TIMEOUT_S = 10.0
 
 
@@ -57,7 +62,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="'NAME: VALUE'",
         help="header that is sent with every request; may be repeated; default none",
     )
-    options.add_group(parser, "target", only=["concurrency", "payload"])
+    load = parser.add_argument_group("the load")
+    load.add_argument(
+        "--concurrency",
+        metavar="N",
+        type=options.parsing(int),
+        help="requests in flight at any time (closed loop); with --rate the most that may be, default "
+        f"{MOST_OPEN}",
+    )
+    load.add_argument(
+        "--rate",
+        metavar="R",
+        type=options.parsing(float),
+        help="requests a second, sent when they are due and not when answers come (open loop); "
+        "default: closed loop",
+    )
+    load.add_argument(
+        "--arrivals",
+        choices=("poisson", "constant"),
+        help="how an open loop spreads its requests over time; default poisson",
+    )
+    options.add_group(parser, "target", only=["payload"])
     options.add_group(parser, "measurement", only=["requests", "seconds", "warmup_s", "timeout_s"])
     options.add_json(parser)
 
@@ -65,8 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Drive the load and summarise it."""
     settings = options.group_of(arguments, MeasurementSettings)
-    if arguments.concurrency < 1:
-        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+    _check_load(arguments)
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
@@ -77,16 +101,34 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         )
         generator.set_payloads(sent)
         before = host.read()
-        result = generator.run(_plan(target, arguments.concurrency, settings))
+        plan = _plan(target, arguments, settings)
+        result = generator.run(plan)
         after = host.read()
-    return _said(result, before, after, arguments.concurrency, settings, sent)
+    return _said(result, before, after, plan, settings, sent)
 
 
-def _plan(target: Target, concurrency: int, settings: MeasurementSettings) -> LoadPlan:
+def _check_load(arguments: argparse.Namespace) -> None:
+    """Refuse a load without sense."""
+    if arguments.concurrency is None and arguments.rate is None:
+        raise WrongUse("how much load? give --concurrency N (closed loop) or --rate R (open loop)")
+    if arguments.concurrency is not None and arguments.concurrency < 1:
+        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
+    if arguments.rate is None and arguments.arrivals is not None:
+        raise WrongUse("--arrivals belongs to an open loop: give --rate R, too")
+    if arguments.rate is not None and not 0 < arguments.rate <= MOST_RATE_PER_S:
+        raise WrongUse(
+            f"--rate {arguments.rate:g}: expected requests a second, above 0 and at most "
+            f"{MOST_RATE_PER_S:,.0f}"
+        )
+
+
+def _plan(target: Target, arguments: argparse.Namespace, settings: MeasurementSettings) -> LoadPlan:
     return LoadPlan(
         host=target.host,
         port=target.port,
-        concurrency=concurrency,
+        concurrency=arguments.concurrency or MOST_OPEN,
+        rate_per_s=arguments.rate,
+        spread=arguments.arrivals or "poisson",
         seconds=settings.seconds if settings.requests is None else None,
         requests=settings.requests,
         warmup=Warmup(seconds=settings.warmup_s),
@@ -168,13 +210,14 @@ def _said(
     result: LoadResult,
     before: host.HostReading,
     after: host.HostReading,
-    concurrency: int,
+    plan: LoadPlan,
     settings: MeasurementSettings,
     sent: Payloads,
 ) -> Said:
+    is_open = plan.rate_per_s is not None
     outcome, measurement = measure_outcome(
         result.records,
-        concurrency=concurrency,
+        concurrency=None if is_open else plan.concurrency,
         warmup_s=result.warmup_end_s,
         seconds=result.measured_s,
         block_s=settings.block_s,
@@ -185,6 +228,7 @@ def _said(
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
     notes = list(doubts(measurement, cores=machine.read().cores))
+    notes += _lateness(result, plan)
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
     is_served = True
@@ -192,7 +236,7 @@ def _said(
         finished = measurement.requests + measurement.errors
         share = measurement.errors / finished
         is_served = share <= MOST_ERROR_SHARE
-        notes.append(_failed(result, measurement.errors, finished))
+        notes.append(_failed(result, measurement.errors, finished, is_open=is_open))
         if not is_served:
             notes.append(
                 f"more than {wording.percent(MOST_ERROR_SHARE)} of the requests failed: errors are "
@@ -201,15 +245,30 @@ def _said(
     text = rich.console.Group(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
-    return Said(
-        text=text, data=_data(measurement, concurrency, notes), exit_code=0 if is_served else 1
+    return Said(text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1)
+
+
+def _lateness(result: LoadResult, plan: LoadPlan) -> list[str]:
+    """Whether an open loop could not keep to its schedule."""
+    late_s = result.records.started_s - result.records.intended_s
+    share = float(np.mean(late_s > LATE_S))
+    if plan.rate_per_s is None or share <= MOST_LATE_SHARE:
+        return []
+    note = (
+        f"{wording.percent(share)} of the requests were sent more than {1e3 * LATE_S:g} ms after they "
+        f"were due: all {plan.concurrency} connections (--concurrency) were busy, or the client was; the "
+        "wait counts"
     )
+    return [note]
 
 
-def _failed(result: LoadResult, failed: int, finished: int) -> str:
+def _failed(result: LoadResult, failed: int, finished: int, *, is_open: bool) -> str:
     """How many requests failed, with which statuses, and what the server said."""
     measured = summary.is_measured(
-        result.records, warmup_s=result.warmup_end_s, seconds=result.measured_s
+        result.records,
+        warmup_s=result.warmup_end_s,
+        seconds=result.measured_s,
+        is_open=is_open,
     )
     because = f"; {result.why_failed}" if result.why_failed else ""
     return (
@@ -239,5 +298,10 @@ def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], .
     )
 
 
-def _data(measurement: Measurement, concurrency: int, notes: list[str]) -> dict[str, Any]:
-    return {"concurrency": concurrency, **measurement.as_json(), "notes": notes}
+def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[str, Any]:
+    load = {
+        "concurrency": plan.concurrency,
+        "rate_per_s": plan.rate_per_s,
+        "arrivals": None if plan.rate_per_s is None else plan.spread,
+    }
+    return {**load, **measurement.as_json(), "notes": notes}

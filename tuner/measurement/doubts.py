@@ -20,7 +20,7 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
         cores: of the machine, which steal is shared over.
     """
     found = []
-    if measurement.little_error > MOST_LITTLE_ERROR:
+    if measurement.little_error is not None and measurement.little_error > MOST_LITTLE_ERROR:
         found.append(
             "throughput and mean round trip disagree with the concurrency by "
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "

@@ -19,7 +19,7 @@ are often quicker than answers, so that a phase with many of them would look fas
 def measure_outcome(
     records: RequestRecords,
     *,
-    concurrency: int,
+    concurrency: int | None,
     warmup_s: float,
     seconds: float,
     block_s: float = 0.5,
@@ -35,7 +35,9 @@ def measure_outcome(
         ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
         part) or `errors` (too many of them were not answered with a 2xx), and None.
     """
-    measured = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    measured = summary.is_measured(
+        records, warmup_s=warmup_s, seconds=seconds, is_open=concurrency is None
+    )
     finished = int(np.count_nonzero(measured))
     failed = int(np.count_nonzero(measured & ~summary.is_ok(records)))
     because = f"; {why_failed}" if why_failed and failed else ""

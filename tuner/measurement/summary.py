@@ -9,6 +9,11 @@ throughput and Little's law agree, and no kind of request is preferred. Requests
 the end are on record but in no figure; a server that stalls at the end therefore shows in the
 Little's-law error, not in p99.
 
+An open loop does not wait for answers, so a server that falls behind is asked on. There the requests
+that count are those that were *due* in the measured part, to the last one, and a latency is counted
+from that second: the wait for a free connection is part of it (coordinated omission, Tene 2013).
+Throughput is still what was answered within the measured part.
+
 Latencies, throughput and `requests` are of answers with status 2xx; everything else is an error
 (redirects too, they are not followed). Little's law counts all that finished, as they all kept a
 connection busy.
@@ -33,18 +38,17 @@ def is_ok(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 def is_measured(
-    records: RequestRecords, *, warmup_s: float, seconds: float
+    records: RequestRecords, *, warmup_s: float, seconds: float, is_open: bool = False
 ) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """(n,) whether each request finished in the measured part."""
-    return (records.finished_s > warmup_s) & (
-        records.finished_s <= warmup_s + seconds + _ROUNDING_S
-    )
+    """(n,) whether each request finished in the measured part; in an open loop, was due in it."""
+    at_s = records.intended_s if is_open else records.finished_s
+    return (at_s > warmup_s) & (at_s <= warmup_s + seconds + _ROUNDING_S)
 
 
 def summarise(
     records: RequestRecords,
     *,
-    concurrency: int,
+    concurrency: int | None,
     warmup_s: float,
     seconds: float,
     block_s: float = 0.5,
@@ -54,7 +58,7 @@ def summarise(
 
     Args:
         records: of the whole phase.
-        concurrency: requests that were kept in flight.
+        concurrency: requests that were kept in flight; None in an open loop.
         warmup_s: when the warm-up ended (`LoadResult.warmup_end_s`).
         seconds: length of the measured part (`LoadResult.measured_s`).
         block_s: wished length of a block; longer ones are taken where round trips are long.
@@ -63,17 +67,20 @@ def summarise(
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
     """
-    measured = is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    is_open = concurrency is None
+    measured = is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     answered = measured & is_ok(records)
     count = int(np.count_nonzero(answered))
     if not count or seconds <= 0:
         raise LoadFailed(f"nothing measured: {nothing_measured(records, measured, seconds)}")
-    took_s = records.finished_s - records.started_s
+    took_s = records.finished_s - records.intended_s
     ordered = np.sort(took_s[answered])
     mean_s = float(ordered.mean())
+    at_s = records.intended_s if is_open else records.finished_s
+    in_turn = np.argsort(at_s[answered], kind="stable")
     parts = blocks.cut(
-        records.finished_s[answered],
-        took_s[answered],
+        at_s[answered][in_turn],
+        took_s[answered][in_turn],
         start_s=warmup_s,
         seconds=seconds,
         block_s=blocks.block_seconds(block_s, mean_s),
@@ -92,12 +99,20 @@ def summarise(
         p95_interval=per_share[0.95][1],
         p99_ms=per_share[0.99][0],
         p99_interval=per_share[0.99][1],
-        throughput_per_s=count / seconds,
-        little_error=little_error(finished / seconds, float(took_s[measured].mean()), concurrency),
+        throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
+        little_error=None
+        if concurrency is None
+        else little_error(finished / seconds, float(took_s[measured].mean()), concurrency),
         warmup_s=warmup_s,
         blocks=parts,
         noise=noise,
     )
+
+
+def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:
+    """Answers with 2xx that came in the measured part, whenever they were due."""
+    finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    return int(np.count_nonzero(finished & is_ok(records)))
 
 
 def nothing_measured(
@@ -111,7 +126,7 @@ def nothing_measured(
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
     if not len(records):
         return "no request was sent"
-    longest_s = float((records.finished_s - records.started_s).max())
+    longest_s = float((records.finished_s - records.intended_s).max())
     return (
         f"no request finished in the measured {seconds:g} s (the longest round trip took "
         f"{longest_s:.3g} s); measure for longer"

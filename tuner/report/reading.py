@@ -260,7 +260,8 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     off = [
         trial.number
         for trial in study.trials
-        if trial.measurement is not None and trial.measurement.little_error > MOST_LITTLE_ERROR
+        if trial.measurement is not None
+        and (trial.measurement.little_error or 0.0) > MOST_LITTLE_ERROR
     ]
     if off:
         numbers = ", ".join(map(str, off[:8])) + (" ..." if len(off) > 8 else "")

@@ -55,7 +55,7 @@ def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
         return None
     order = np.argsort(records.finished_s, kind="stable")
     finished_s, status = records.finished_s[order], records.status[order]
-    round_trip_ms = (finished_s - records.started_s[order]) * 1000
+    round_trip_ms = (finished_s - records.intended_s[order]) * 1000
     is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None

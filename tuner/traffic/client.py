@@ -1,7 +1,7 @@
 """The lean HTTP client: one phase of load from one thread, on raw sockets and one epoll.
 
 In: a `LoadPlan` and whole requests as bytes. Out: columns of one row per request, in order of
-completion, in seconds since the first send. A round trip is from just before the first byte is
+completion, in seconds since the phase began. A round trip is from just before the first byte is
 handed to the kernel to just after the last byte of the response was taken from it; a request that
 finds no room in the socket's buffer goes on when there is.
 
@@ -18,6 +18,7 @@ This file is imported by the client's process only. It knows nothing of models, 
 
 from __future__ import annotations
 
+import math
 import select
 import time
 from collections.abc import Callable, Sequence
@@ -58,10 +59,14 @@ class Client:
         """CPU time of this process, user and kernel, in the measured part."""
         self.first_error = b""
         """Beginning of the body of the first answer that is no 2xx and has one."""
-        self.pool = Pool(plan.host, plan.port, plan.arrivals.connections)
+        arrivals = self.phase.arrivals
+        self.pool = Pool(plan.host, plan.port, arrivals.connections)
         self._requests = requests
         self._on_tick = on_tick
-        self._due_s = plan.arrivals.due_s
+        self._is_open = arrivals.is_open
+        self._due_s = arrivals.due_s
+        self._next_due_s = math.inf
+        """When the next request is due, where that is known and a connection is free for it."""
         self._heads: dict[bytes, Head] = {}
         self._sent = 0
         self._finished = 0
@@ -110,11 +115,13 @@ class Client:
             connection.losses = 0
 
     def _loop(self) -> None:
-        poll, clock, origin = self.pool.poller.poll, time.perf_counter, self._origin
+        poll = self._poll_finely if self._is_open else self.pool.poller.poll
+        clock, origin = time.perf_counter, self._origin
         by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, State.BUSY
         now = clock() - origin
         while self._finished < self.phase.limit:
-            for descriptor, event in poll(max(0.0, self._next_tick_s - now)):
+            wake_s = min(self._next_tick_s, self._next_due_s)
+            for descriptor, event in poll(max(0.0, wake_s - now)):
                 connection = by_descriptor.get(descriptor)
                 if connection is None:
                     continue  # closed by the handling of an event before this one
@@ -140,17 +147,20 @@ class Client:
             if now >= self._next_tick_s:
                 self._tick(now)
                 self._dispatch()
+            elif now >= self._next_due_s:
+                self._dispatch()
 
     def _dispatch(self) -> None:
         """Send on free connections what is due."""
         free = self.pool.free
+        self._next_due_s = math.inf
         while free and self._sent < self.phase.limit:
             now = time.perf_counter() - self._origin
             due = self._due_s(self._sent, self._finished, now)
             if due is None:
                 return
             if due > now:
-                self._next_tick_s = min(self._next_tick_s, due)
+                self._next_due_s = due
                 return
             connection = free.popleft()
             request = self._requests[self._sent % len(self._requests)]
@@ -185,6 +195,17 @@ class Client:
             connection.intended_s, connection.started_s, now, status, connection.index
         )
 
+    def _poll_finely(self, timeout_s: float) -> list[tuple[int, int]]:
+        """Events, waiting for microseconds where epoll itself counts in milliseconds.
+
+        An epoll is readable while it has events, and `select` takes such a time. The epoll is older than
+        its connections, so its number is below the 1,024 that `select` can hold.
+        """
+        poller = self.pool.poller
+        if timeout_s > 0.0:
+            select.select((poller,), (), (), timeout_s)
+        return poller.poll(0)
+
     # Everything below is slow and rare.
 
     def _tick(self, now: float) -> None:
@@ -196,6 +217,8 @@ class Client:
                 self._lose(
                     connection, f"no answer within {self.plan.timeout_s:g} s", failures=RETRIES
                 )
+        if self._is_open:
+            self._abandon(now)
         if self._sent < self.phase.limit:
             if self.pool.gone == len(self.pool.connections):
                 raise ServerGone(
@@ -205,6 +228,19 @@ class Client:
             self.pool.open_due(now)
         decided_s = self.phase.next_s
         self._next_tick_s = min(now + TICK_S, decided_s) if decided_s > now else now + TICK_S
+
+    def _abandon(self, now: float) -> None:
+        """Requests of an open loop that no connection was free for in time are lost: an overload ends."""
+        due_before_s = now - self.plan.timeout_s
+        while (
+            self._sent < self.phase.limit
+            and (due := self._due_s(self._sent, self._finished, now)) is not None
+            and due < due_before_s
+        ):
+            self._sent += 1
+            self._finished += 1
+            self.pool.last_loss = f"no connection was free within {self.plan.timeout_s:g} s"
+            self.columns.append(due, now, now, 0, -1)
 
     def _advance(self, now: float, *, closing: bool = False) -> None:
         before = (self.phase.warmup_end_s, self.phase.measured_end_s)

@@ -38,6 +38,7 @@ class Phase:
 
     def __init__(self, plan: LoadPlan) -> None:
         self.plan = plan
+        self.arrivals = plan.arrivals
         self.warmup_end_s: float | None = None
         self.measured_end_s: float | None = None
         """With `seconds`, exactly that long after the warm-up; with `requests`, when the last one
@@ -59,19 +60,20 @@ class Phase:
         plan = self.plan
         if self.warmup_end_s is None and is_warm(
             plan.warmup,
-            plan.arrivals.connections,
+            self.arrivals.connections,
             now_s=now_s,
             finished=finished,
-            least_round_trips=least_round_trips,
+            least_round_trips=finished if self.arrivals.is_open else least_round_trips,
         ):
             self.warmup_end_s = now_s
             if plan.requests is not None:
-                self.limit = max(finished + plan.requests, sent)
+                before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
+                self.limit = max(before + plan.requests, sent)
         if self.warmup_end_s is None or plan.seconds is None or self.measured_end_s is not None:
             return
         if now_s >= self.warmup_end_s + plan.seconds:
             self.measured_end_s = self.warmup_end_s + plan.seconds
-            self.limit = sent
+            self.limit = self.arrivals.belonging(sent, self.measured_end_s)
 
     def close(self, last_finish_s: float) -> None:
         """Everything has finished."""

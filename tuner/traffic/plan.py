@@ -21,7 +21,8 @@ class Warmup:
     It ends once `seconds` have passed and every connection has had `round_trips` answers. From
     `cap_s` on it is enough that there have been `round_trips` answers per connection in the mean,
     so that one starved connection cannot hold it up and a slow server still gets its round trips.
-    Lost requests count as answers here.
+    Lost requests count as answers here. An open loop needs so many answers in all: how many of its
+    connections are in use is the load's affair.
     """
 
     seconds: float = 0.5
@@ -42,14 +43,22 @@ class LoadPlan:
     host: str
     port: int
     concurrency: int
-    """Requests in flight at any time, each on a keep-alive connection of its own (closed loop)."""
+    """Requests in flight at any time, each on a keep-alive connection of its own (closed loop); with
+    a rate, the most that may be in flight."""
+    rate_per_s: float | None = None
+    """Requests that are due each second, whatever becomes of the others (open loop); None: closed."""
+    spread: arrivals.Spread = "poisson"
+    """How an open loop spreads them over time."""
+    seed: int = 0
+    """Of the distances between arrivals."""
     seconds: float | None = None
     requests: int | None = None
     """Requests sent after the warm-up, those in flight at its end included; without a warm-up all
     of the phase."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
     timeout_s: float = 10.0
-    """A request without an answer after this long is lost, and its connection is replaced."""
+    """A request without an answer after this long is lost, and its connection is replaced. In an open
+    loop a request that no connection was free for in this time after it was due is lost unsent."""
 
     def __post_init__(self) -> None:
         if (self.seconds is None) == (self.requests is None):
@@ -64,12 +73,14 @@ class LoadPlan:
             )
         if self.timeout_s <= 0:
             raise ValueError(f"timeout_s {self.timeout_s}: expected more than 0")
-        arrivals.closed(self.concurrency)  # checks the number
+        _ = self.arrivals  # checks its numbers
 
     @property
     def arrivals(self) -> arrivals.Arrivals:
-        """The schedule of the phase."""
-        return arrivals.closed(self.concurrency)
+        """The schedule of the phase, from its beginning."""
+        if self.rate_per_s is None:
+            return arrivals.closed(self.concurrency)
+        return arrivals.opened(self.rate_per_s, self.concurrency, self.spread, self.seed)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""

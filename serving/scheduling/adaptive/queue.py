@@ -71,6 +71,11 @@ class Entry:
         """Whether some items are still to be sent to a worker."""
         return bool(self.spans) and not self.left
 
+    @property
+    def waiting_items(self) -> int:
+        """How many they are."""
+        return sum(stop - start for start, stop in self.spans)
+
 
 _BY_ARRIVAL = operator.attrgetter("id")
 
@@ -143,6 +148,24 @@ class DeadlineQueue:
     def first(self) -> Entry | None:
         """The entry with which the next batch begins."""
         return self.head()
+
+    def upcoming(self, items: int) -> list[Entry]:
+        """The first entries in deadline order, until they hold so many items together.
+
+        They stay where they are. A heap is searched from its top, each entry before those under it:
+        O(n log n) for n of them, however many wait (Frederickson 1993 does it in O(n)).
+        """
+        heap = self._heap
+        found: list[Entry] = []
+        fringe = [(heap[0], 0)] if heap else []
+        while fringe and items > 0:
+            (_, _, entry), place = heapq.heappop(fringe)
+            if entry.spans and (not found or found[-1] is not entry):
+                found.append(entry)
+                items -= entry.waiting_items
+            for below in range(2 * place + 1, min(2 * place + 3, len(heap))):
+                heapq.heappush(fringe, (heap[below], below))
+        return found
 
     def take(self, size: int) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.

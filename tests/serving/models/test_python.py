@@ -74,6 +74,8 @@ def test_declared_tensors_are_the_signature_and_answers_take_their_datatype(load
     assert answer["length"].dtype == np.int64
     assert answer["length"].tolist() == [2, 1]
     assert answer["capitals"].tolist() == [b"AB", b"C"]
+    answer = model.predict_batch({"text": np.array([b"a\0", b"\0\0", b"abc"], object)})
+    assert answer["capitals"].tolist() == [b"A\0", b"\0\0", b"ABC"]
 
 
 @pytest.mark.parametrize(

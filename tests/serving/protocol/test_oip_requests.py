@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from serving.errors import InvalidRequest
 from serving.protocol.oip_requests import Requests
 from tests.fakes.replicas import SIGNATURE
 
@@ -32,3 +33,33 @@ def test_an_empty_tensor_does_not_hide_the_items_of_another():
     ]
     query = Requests("echo", signature).query(json.dumps({"inputs": inputs}).encode(), None)
     assert query.items == 500
+
+
+@pytest.mark.parametrize("in_body", [False, True])
+def test_null_is_nothing(in_body):
+    """What a client leaves out it may write as null: KServe's does, of tensors of 0 bytes without a binary part."""
+    item = {"name": "data", "shape": [0, 2], "datatype": "UINT8", "data": None}
+    item |= {"parameters": {"binary_data_size": 0}}
+    request = {"id": None, "parameters": None, "inputs": [item], "outputs": None}
+    body = json.dumps(request).encode()
+    requests = Requests("echo", SIGNATURE)
+    query = requests.query(body, len(body) if in_body else None)
+    assert query.frame_bytes == len(query.frame[0])
+    item |= {"data": [[7, 8]], "shape": [1, 2], "parameters": None}
+    query = requests.query(json.dumps(request).encode(), None)
+    assert b"".join(query.frame).endswith(b"\7\10")
+
+
+def test_no_data_and_no_binary_part():
+    """The header that is missing is named."""
+    item = {"name": "data", "shape": [1, 2], "datatype": "UINT8"}
+    for more, phrase in (
+        (
+            {"parameters": {"binary_data_size": 2}},
+            "needs the header Inference-Header-Content-Length",
+        ),
+        ({"data": None}, "Input must set only one of"),
+    ):
+        body = json.dumps({"inputs": [item | more]}).encode()
+        with pytest.raises(InvalidRequest, match=phrase):
+            Requests("echo", SIGNATURE).query(body, None)

@@ -77,3 +77,31 @@ def test_what_has_gone_is_forgotten_behind_one_that_stays():
     assert len(queue._arrivals) + len(queue._heap) < 3 * SLACK
     assert queue.oldest_arrival_s() == 0.0
     assert [entry.id for entry, _ in queue.take(8)] == [0]
+
+
+@given(FIRST, STEPS, st.integers(1, 30))
+def test_the_queue_looks_ahead_in_deadline_order(first, steps, items):
+    """As many entries as hold so many items, as `take` would give them; looking changes nothing."""
+    queue = DeadlineQueue()
+    entries, taken = [], []
+    for now_s, (what, number, more) in enumerate(first + steps):
+        if what == "push":
+            entries.append(Entry(len(entries), number, float(more), float(now_s)))
+            queue.push(entries[-1])
+        elif what == "take":
+            taken.append(queue.take(number))
+        elif what == "give back" and taken:
+            for entry, part in taken.pop(number % len(taken)):
+                if not entry.left:
+                    queue.give_back(entry, part)
+        elif what == "discard" and waiting(entries):
+            queue.discard(waiting(entries)[number % len(waiting(entries))])
+    expected, left = [], items
+    for entry in sorted(waiting(entries), key=lambda entry: (entry.deadline_s, entry.id)):
+        if left <= 0:
+            break
+        expected.append(entry)
+        left -= entry.waiting_items
+    before = queue.items
+    assert queue.upcoming(items) == expected
+    assert queue.items == before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +17,7 @@ EVERY = 20
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers by path: /rare and /often fail now and then, /never always."""
+    """Answers by path: /rare and /often fail now and then, /never always; /slow takes 20 ms."""
 
     wbufsize = 65_536  # head and body in one piece: apart, each answer would wait 40 ms for an acknowledgement
 
@@ -26,7 +27,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """One answer."""
         Handler.turn += 1
-        often = {"/rare": 500, "/often": EVERY, "/never": 1}[self.path]
+        often = {"/rare": 500, "/often": EVERY, "/never": 1, "/slow": 10**9}[self.path]
+        if self.path == "/slow":
+            time.sleep(0.02)
         is_bad = Handler.turn % often == 0
         body = b'{"error":\n "expected 1 item"}' if is_bad else b"ok"
         self.send_response(400 if is_bad else 200)
@@ -84,3 +87,36 @@ def test_nothing_but_errors_says_what_the_server_said(
     """No figure, exit code 1, and the body of the first answer."""
     assert load(f"{url}/never") == 1
     assert 'status 400; the first of them: {"error": "expected 1 item"}' in capsys.readouterr().err
+
+
+def test_an_open_loop_keeps_its_rate_and_says_when_it_was_late(
+    url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 100 a second over one connection that carries 50, most wait; over many, each takes 20 ms."""
+    command = ["load", f"{url}/slow", "--rate", "100", "--requests", "40", "--warmup", "0"]
+    assert cli.main([*command, "--concurrency", "1", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["rate_per_s"], data["arrivals"], data["concurrency"]) == (100, "poisson", 1)
+    assert data["requests"] == 40
+    assert data["p50_ms"] > 100
+    assert any("of the requests were sent more than 1 ms after" in note for note in data["notes"])
+    assert cli.main([*command, "--arrivals", "constant", "--concurrency", "40", "--json"]) == 0
+    assert 20 <= json.loads(capsys.readouterr().out)["p50_ms"] < 60
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "give --concurrency N (closed loop) or --rate R (open loop)"),
+        (["--rate", "0"], "--rate 0: expected requests a second, above 0"),
+        (["--rate", "nan"], "--rate nan: expected"),
+        (["--rate", "5", "--concurrency", "0"], "--concurrency 0: expected a whole number from 1"),
+        (["--concurrency", "2", "--arrivals", "constant"], "--arrivals belongs to an open loop"),
+    ],
+)
+def test_a_load_without_sense_is_one_line(
+    options: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before anything is sent."""
+    assert cli.main(["load", "http://127.0.0.1:9/x", *options]) == 2
+    assert said in capsys.readouterr().err

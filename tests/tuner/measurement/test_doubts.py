@@ -11,6 +11,7 @@ def test_a_sound_measurement_has_none(measured):
     assert doubts(measured(), cores=2) == ()
     noise = HostNoise(client_cpu_s=1.5, steal_s=0.05)
     assert doubts(measured(noise=noise), cores=2) == ()
+    assert doubts(measured(little_error=None), cores=2) == (), "an open loop"
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,26 @@ def test_few_fast_requests_need_no_block():
     assert found.blocks == ()
 
 
+def test_an_open_loop_is_judged_by_when_requests_were_due():
+    """A stall of the last second: all that was due counts, with the wait from then; the rate is of answers."""
+    due_s = 0.01 * np.arange(400)
+    finished_s = np.where(due_s < 2.0, due_s + 0.005, 3.5 + 0.005 * np.arange(400))
+    order = np.argsort(finished_s)
+    records = RequestRecords(
+        intended_s=due_s[order],
+        started_s=np.where(due_s < 2.0, due_s, finished_s - 0.005)[order],
+        finished_s=finished_s[order],
+        status=np.full(400, 200, np.int16),
+        connection=np.zeros(400, np.int32),
+    )
+    found = measure(records, concurrency=None)
+    assert found.requests == 200, "due in (1, 3], answered or not by then"
+    assert found.p50_ms > 1000
+    assert found.throughput_per_s == pytest.approx(50, abs=1), "the stalled second had no answer"
+    assert found.little_error is None
+    assert Measurement.from_json(found.as_json()) == found
+
+
 FAILURES = {
     "all errors": (
         [(1.0, 1.5, 503)] * 9 + [(1.0, 1.6, 0)],

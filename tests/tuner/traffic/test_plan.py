@@ -12,6 +12,9 @@ from tuner.traffic.plan import LoadPlan, Warmup
     [
         LoadPlan(host="h", port=1, concurrency=2, seconds=0.5),
         LoadPlan(
+            host="h", port=1, concurrency=2, seconds=1, rate_per_s=9.5, spread="constant", seed=3
+        ),
+        LoadPlan(
             host="h", port=1, concurrency=2, requests=9, warmup=Warmup(seconds=0, round_trips=0)
         ),
     ],
@@ -30,6 +33,7 @@ def test_a_plan_survives_json(plan):
         ({"requests": 0}, "more than 0"),
         ({"requests": 1, "timeout_s": 0.0}, "timeout_s"),
         ({"requests": 1, "concurrency": 0}, "at least 1"),
+        ({"requests": 1, "rate_per_s": 0.0}, "a rate of"),
     ],
 )
 def test_a_plan_without_sense_is_refused(changes, text):

@@ -1,0 +1,203 @@
+"""Kills a replica every second under load: no request may fail, and the next replica must come soon.
+
+    python benchmarks/replica_kills.py [--seconds 30] [--quick] [--write] [--json]
+
+Two replicas serve `resnet`; 20 clients ask without a pause (closed loop). Each second one replica in turn
+gets SIGKILL. A client beside them asks for answers that name their replica, so that it sees when the
+replacement gives its first good answer, counted from the kill.
+
+Ends with 1 when any request failed or a replacement took more than 2 s. Takes half a minute.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import statistics
+import struct
+import sys
+import threading
+import time
+
+import numpy as np
+import open_loop
+import probe
+import result
+import server_process
+
+from tuner.traffic.generator import Generator, LoadResult
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import LoadPlan
+
+CLIENTS = 20
+REPLICAS = 2
+PERIOD_S = 1.0
+MOST_S = 2.0
+TIMEOUT_S = 10.0
+MODEL = "named"
+
+
+class Killer(threading.Thread):
+    """Kills the replica that has served longest, once in a period."""
+
+    def __init__(self, admin_port: int, seconds: float) -> None:
+        super().__init__(name="killer")
+        self._admin_port = admin_port
+        self._until_s = time.monotonic() + seconds
+        self.kills: list[tuple[float, int]] = []
+        """When, on time.monotonic(), and which process."""
+        self.skipped = 0
+        """Periods in which no replica was ready: there was nothing to kill."""
+
+    def run(self) -> None:
+        """Until the time is over."""
+        due_s = time.monotonic() + PERIOD_S
+        while due_s < self._until_s:
+            time.sleep(max(0.0, due_s - time.monotonic()))
+            due_s += PERIOD_S
+            ready = [row for row in replicas(self._admin_port) if row["state"] == "ready"]
+            if not ready:
+                self.skipped += 1
+                continue
+            pid = min(ready, key=lambda row: row["worker"])["pid"]
+            self.kills.append((time.monotonic(), pid))
+            os.kill(pid, signal.SIGKILL)
+
+
+def replicas(admin_port: int) -> list[dict[str, object]]:
+    """What the server says of its replicas."""
+    _, _, answer = server_process.request(admin_port, "GET", "/admin/replicas")
+    found: list[dict[str, object]] = json.loads(answer)["replicas"]
+    return found
+
+
+def pid_of(_header: object, tensors: bytes) -> int:
+    """The last output of an answer of one item."""
+    found: int = struct.unpack("<q", tensors[-8:])[0]
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the two clients and the killer saw."""
+
+    load: LoadResult
+    probed: probe.Probe
+    kills: list[tuple[float, int]]
+    skipped: int
+
+    @property
+    def failed(self) -> int:
+        """Requests of both clients that were not answered with 200."""
+        return int(np.count_nonzero(self.load.records.status != 200)) + self.probed.failed
+
+    def back_s(self) -> list[float | None]:
+        """For each kill, seconds until the replacement's first good answer; None: it never came."""
+        first_s: dict[int, float] = {}
+        for answer in self.probed.answers:
+            if answer.said is not None:
+                first_s.setdefault(answer.said, answer.at_s)
+        new_s = sorted(first_s.values())[REPLICAS:]
+        return [
+            new_s[number] - at_s if number < len(new_s) else None
+            for number, (at_s, _) in enumerate(self.kills)
+        ]
+
+
+def measured(seconds: float) -> Found:
+    """Load, kill and look, all at once."""
+    model = f"{open_loop.MODELS / 'named.py'}:Model"
+    with (
+        server_process.served(model, {"replica.count": REPLICAS}) as where,
+        Generator() as generator,
+    ):
+        sent = open_loop.images(where.port, MODEL)
+        generator.set_payloads(sent)
+        with _probe(where.port, sent) as probed:
+            _wait_for_all(probed)
+            killer = Killer(where.admin_port, seconds)
+            killer.start()
+            load = generator.run(
+                LoadPlan(
+                    host="127.0.0.1",
+                    port=where.port,
+                    concurrency=CLIENTS,
+                    seconds=seconds + 2 * MOST_S,  # the last replacement is waited for, too
+                    timeout_s=TIMEOUT_S,
+                )
+            )
+            killer.join(2 * TIMEOUT_S)
+    return Found(load=load, probed=probed, kills=killer.kills, skipped=killer.skipped)
+
+
+def _probe(port: int, sent: Payloads) -> probe.Probe:
+    return probe.Probe(port, sent.path, sent.requests[0], sent.headers, read=pid_of)
+
+
+def _wait_for_all(probed: probe.Probe) -> None:
+    """Until the first replicas have been seen: those after them are replacements."""
+    give_up_at_s = time.monotonic() + TIMEOUT_S
+    while len({answer.said for answer in probed.answers}) < REPLICAS:
+        if time.monotonic() > give_up_at_s:
+            raise server_process.ServerFailed("not every replica answers")
+        time.sleep(0.01)
+
+
+def concluded(found: Found) -> result.Result:
+    """Table and verdict."""
+    back_s = found.back_s()
+    known_s = [second for second in back_s if second is not None]
+    is_back = len(known_s) == len(back_s) > 0 and max(known_s) <= MOST_S
+    requests = len(found.load.records) + len(found.probed.answers)
+    records = found.load.records
+    took_ms = 1e3 * (records.finished_s - records.intended_s)
+    rows = [
+        ("requests", f"{requests:,}"),
+        ("failed", f"{found.failed:,}"),
+        ("kills", str(len(found.kills))),
+        ("periods without a replica to kill", str(found.skipped)),
+        ("replacements that answered", str(len(known_s))),
+        ("first good answer, median s", f"{statistics.median(known_s):.2f}" if known_s else "-"),
+        ("first good answer, longest s", f"{max(known_s):.2f}" if known_s else "-"),
+        ("round trip p50 ms", f"{np.quantile(took_ms, 0.5):.1f}"),
+        ("round trip p99 ms", f"{np.quantile(took_ms, 0.99):.1f}"),
+        ("round trip longest ms", f"{took_ms.max():.0f}"),
+    ]
+    longest = f"after at most {max(known_s):.2f} s" if known_s else "never"
+    return result.Result(
+        name="replica_kills",
+        question=f"Does a request fail while one of {REPLICAS} replicas is killed (SIGKILL) every "
+        f"{PERIOD_S:g} s, and when does its replacement answer?",
+        target=f"no failed request; first good answer of the replacement within {MOST_S:g} s",
+        verdict=f"{found.failed} of {requests:,} requests failed in {len(found.kills)} kills; "
+        f"{len(known_s)} replacements answered, {longest}",
+        is_met=not found.failed and is_back,
+        tables=(
+            result.Table(title=f"`resnet`, {CLIENTS} clients", head=("what", "figure"), rows=rows),
+        ),
+        figures={
+            "requests": requests,
+            "failed": found.failed,
+            "why_failed": found.load.why_failed,
+            "back_s": back_s,
+            "kills": len(found.kills),
+        },
+        packages=("onnxruntime",),
+    )
+
+
+def main() -> int:
+    """Kill, and count."""
+    parser = argparse.ArgumentParser(description="kills of replicas under load")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of killing (default 30)")
+    parser.add_argument("--quick", action="store_true", help="five seconds")
+    result.add_options(parser)
+    options = parser.parse_args()
+    return result.conclude(concluded(measured(5.0 if options.quick else options.seconds)), options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,134 @@
+"""The zoo's `resnet` at 20 connections: against a bare ONNX Runtime loop, and against the peers.
+
+All serve the same ONNX file through ONNX Runtime; the client is `wrk` with one real image of 3 KB.
+The bare loop (`ort_loop.py`) runs on all cores without any serving, at its best batch size, in the
+same alternating rounds: no server can be faster, and the client's CPU time comes on top. How they are
+compared: `comparison.py`.
+
+    apt-get install wrk
+    python benchmarks/peers/install.py
+    python benchmarks/resnet_peers.py [--write] [--json] [--peers mosec,triton] [--quick]
+
+Ends with 1 when a target is missed, a peer is missing or any answer was wrong. Takes about nine
+minutes with all peers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+
+import candidates
+import comparison
+import result
+import wrk
+
+TARGET = 0.8
+LOOP = "bare ONNX Runtime loop"
+LOOPS = ((2, 1, 1), (2, 1, 4), (2, 1, 8), (2, 1, 16), (2, 1, 32), (1, 2, 8), (1, 2, 20))
+"""Processes, threads inside an operator, images per call."""
+
+
+@contextlib.contextmanager
+def open_loop(arguments: Sequence[str]) -> Iterator[candidates.Measure]:
+    """The loop as a candidate: a run starts its processes, and counts once all of them are warm."""
+
+    def measure(seconds: int, connections: int = 0) -> wrk.Load:  # noqa: ARG001  it has no client
+        done = subprocess.run(
+            [*arguments, "--seconds", str(seconds)], capture_output=True, text=True, check=True
+        )
+        found = json.loads(done.stdout)
+        return wrk.Load(
+            requests_per_s=found["images_per_s"],
+            p50_ms=found["p50_ms"],
+            p99_ms=found["p99_ms"],
+        )
+
+    yield measure
+
+
+def loop(processes: int, threads: int, batch: int) -> candidates.Candidate:
+    """The loop at one setting."""
+    command = [sys.executable, str(candidates.FOLDER / "ort_loop.py")]
+    command += ["--processes", str(processes), "--threads", str(threads), "--batch", str(batch)]
+    return candidates.Candidate(
+        name=LOOP,
+        setting=f"processes {processes}, threads {threads}, batch {batch}",
+        open=functools.partial(open_loop, command),
+    )
+
+
+def main() -> int:
+    """Sweep, alternate, conclude."""
+    parser = argparse.ArgumentParser(description="resnet against a bare loop and the peers")
+    comparison.add_options(parser)
+    options = comparison.parsed(parser)
+    workload = candidates.resnet()
+    bare = comparison.sweep(
+        [loop(*each) for each in LOOPS[: 2 if options.quick else None]], options
+    )
+    mine = comparison.ours(workload, options)
+    theirs = comparison.peers(workload, options)
+    best = (mine[0].candidate, bare[0].candidate)
+    rounds = comparison.alternate([*best, *comparison.near(theirs)], options)
+    rest = comparison.others(theirs, rounds, options)
+
+    shares = [each["luthier"].requests_per_s / each[LOOP].requests_per_s for each in rounds]
+    share = statistics.median(shares)
+    ratios = comparison.ratio_to_peers(rounds, rest)
+    ratio = statistics.median(ratios)
+    settings = {
+        tries[0].candidate.name: tries[0].candidate.setting
+        for tries in (mine, bare, *theirs.values())
+        if tries
+    }
+    absent = comparison.missing(theirs, options)
+    every = [*bare, *mine, *(tried for tries in theirs.values() for tried in tries)]
+    found = result.Result(
+        name="resnet_peers",
+        question=(
+            f"How many images per second does `resnet` answer at {candidates.CONNECTIONS} connections "
+            "of `wrk`, one image of 3 KB a request?"
+        ),
+        target=(
+            f"at least {TARGET:.0%} of a bare ONNX Runtime loop on all cores, "
+            "and above every peer that serves the same file"
+        ),
+        verdict=(
+            f"{share:.1%} of the loop (rounds from {min(shares):.1%} to {max(shares):.1%}), and "
+            f"{ratio:.2f} x the best peer (from {min(ratios):.2f} to {max(ratios):.2f}), {len(rounds)} rounds"
+        ),
+        is_met=share >= TARGET and ratio > 1 and not absent,
+        tables=(
+            comparison.medians(settings, rounds, rest),
+            comparison.rounds_table(
+                rounds, [("ours / loop", shares), ("ours / best peer", ratios)]
+            ),
+            comparison.sweep_table(every),
+        ),
+        figures={
+            "share": share,
+            "shares": shares,
+            "ratio": ratio,
+            "ratios": ratios,
+            "missing": absent,
+            **comparison.figures(every, rounds, rest),
+        },
+        packages=("onnxruntime",),
+        versions=comparison.versions(theirs, options),
+        notes=(
+            *comparison.notes(theirs, options),
+            f"The {LOOP} has no requests: images/s, and the times are those of a batch.",
+        ),
+    )
+    return result.conclude(found, options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
