@@ -1,9 +1,9 @@
 """Header fields of HTTP/2 (HPACK, RFC 7541): blocks from a client through `hpack`, blocks of answers by hand.
 
 In: header blocks in the order of the connection; out: `Fields`. Clients repeat their fields: once
-the table of the connection knows them, a block is a few index bytes, and such a block means the same
-until the table changes. It is decoded once and then looked up, and whoever reads its fields may keep
-what they mean beside them.
+the table of the connection knows them, a block is some index bytes and spelled-out fields that are not to
+be kept, and such a block means the same until the table changes. It is decoded once and then looked up,
+and whoever reads its fields may keep what they mean beside them.
 
 Answers use no table of their own, so their blocks are constants.
 """
@@ -17,8 +17,8 @@ import hpack
 MAX_LIST_BYTES = 16 * 1024
 """Largest list of fields, counted as the RFC does (names, values, 32 bytes for each field)."""
 _REMEMBERED = 128
-_ALL_INDEXED = bytes(range(0x81, 0xFF))
-"""Bytes that are each a whole indexed field; a block of these alone does not touch the table."""
+_REMEMBERED_BYTES = 1024
+"""Longest block that is remembered."""
 
 
 class BadBlock(Exception):  # every error of the session names what is wrong
@@ -57,13 +57,46 @@ class FieldReader:
         except hpack.HPACKError as error:
             raise BadBlock(str(error)) from error
         fields = Fields(pairs)
-        if block.translate(None, _ALL_INDEXED):
-            self._remembered.clear()  # the block may have changed the table
-        else:
+        if _changes_table(block):
+            self._remembered.clear()
+        elif len(block) <= _REMEMBERED_BYTES:
             if len(self._remembered) >= _REMEMBERED:
                 self._remembered.clear()
             self._remembered[block] = fields
         return fields
+
+
+def _changes_table(block: bytes) -> bool:
+    """Whether a block, which was decoded, adds to the table or bounds it anew (RFC 7541, section 6)."""
+    position = 0
+    while position < len(block):
+        first = block[position]
+        if first & 0x80:  # indexed
+            _, position = _integer(block, position, 0x7F)
+            continue
+        if first & 0x60:  # to be indexed; or the size of the table
+            return True
+        index, position = _integer(block, position, 0x0F)
+        for _ in range(1 if index else 2):  # the value; before it the name, where the table has none
+            length, position = _integer(block, position, 0x7F)
+            position += length
+    return False
+
+
+def _integer(block: bytes, position: int, mask: int) -> tuple[int, int]:
+    """An integer with a prefix, and where it ends (section 5.1)."""
+    value = block[position] & mask
+    position += 1
+    if value < mask:
+        return value, position
+    shift = 0
+    while True:
+        byte = block[position]
+        position += 1
+        value += (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position
 
 
 def status(code: int) -> bytes:
