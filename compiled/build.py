@@ -32,6 +32,8 @@ MODULES = (
     "serving/protocol/oip_answers.py",
     "serving/protocol/oip_requests.py",
     "serving/protocol/routes.py",
+    "serving/replica/answers.py",
+    "serving/replica/arrays.py",
     "serving/replica/collation.py",
     "serving/replica/execution.py",
     "serving/replica/host.py",

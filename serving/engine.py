@@ -16,6 +16,7 @@ import asyncio
 import dataclasses
 import logging
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -31,6 +32,9 @@ from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
 log = logging.getLogger(__name__)
+
+_VERSION = re.compile(r"[A-Za-z0-9._+:~-]{1,128}")
+"""Versions are part of URLs, of metrics and of what is kept."""
 
 RETIRE_S = 30.0
 """Longest time in which a version that was replaced answers what it has taken."""
@@ -237,13 +241,24 @@ class Engine:
         return entry.labels.get(label, entry.current if label == STABLE else None)
 
     def states(self) -> dict[ModelId, tuple[str, str]]:
-        """State of every version that is known, and why, where it failed."""
-        states = {
-            served.id: ("ready" if served.ready else "unavailable", "")
+        """State of every version that is known, and why, where it failed.
+
+        One that serves is what it is while it is loaded anew; the reason tells that this has failed.
+        """
+        states = dict.fromkeys(self._loading, ("loading", ""))
+        states |= {id_: ("failed", why) for id_, why in self._failed.items()}
+        return states | {
+            served.id: ("ready" if served.ready else "unavailable", self._failed.get(served.id, ""))
             for served in self._catalogue.all()
         }
-        states |= dict.fromkeys(self._loading, ("loading", ""))
-        return states | {id_: ("failed", why) for id_, why in self._failed.items()}
+
+    def note_failure(self, id_: ModelId, why: str) -> None:
+        """List a version that could not even be tried, as one that could not be loaded."""
+        self._failed[id_] = why
+
+    def forget_failure(self, id_: ModelId) -> None:
+        """List a version no more that could not be loaded."""
+        self._failed.pop(id_, None)
 
     async def deploy(self, card: ModelCard, *, current: bool = True) -> None:
         """Load a version and let it take traffic once it is warm.
@@ -253,7 +268,7 @@ class Engine:
             current: whether requests that name no version get it.
 
         Raises:
-            InvalidRequest: the version is served already.
+            InvalidRequest: the version is served already, or no version can be called so.
             ServingError: it cannot be loaded; what was served before still is.
         """
         async with self._changing:
@@ -261,6 +276,10 @@ class Engine:
 
     async def _deploy(self, card: ModelCard, *, current: bool) -> None:
         self._check_serving()
+        if not _VERSION.fullmatch(card.version):
+            raise InvalidRequest(
+                f"version {card.version!r} of model {card.name!r}: expected 1 to 128 letters, digits and . _ + : ~ -"
+            )
         entry = self._catalogue.entries.get(card.name)
         if entry is not None and card.version in entry.versions:
             raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
@@ -272,14 +291,14 @@ class Engine:
         """A version with its replicas, loaded and warm, that takes no traffic yet."""
         began_s = time.monotonic()
         self._loading.add(card.id)
-        self._failed.pop(card.id, None)
+        self.forget_failure(card.id)
         try:
             home = await self._homes.of(card)
             settings = self.settings.of(card.name)
             served = Served(card, settings, home, self._homes.workers)
             await served.open()
         except ServingError as error:
-            self._failed[card.id] = str(error)
+            self.note_failure(card.id, str(error))
             raise
         finally:
             self._loading.discard(card.id)
@@ -308,8 +327,7 @@ class Engine:
             new = await self._opened(card)
             entry.versions[card.version] = new
             self._resolved.clear()
-            await old.drained(RETIRE_S)
-            await old.close()
+            await self._ended(old, RETIRE_S)
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
         """Take a version out of service; what it has taken it answers first, within a time.
@@ -327,6 +345,7 @@ class Engine:
                 if self._failed.pop(ModelId(name, version), None) is None:
                     raise
                 return
+            self._failed.pop(served.id, None)
             self._resolved.clear()
             await self._ended(served, within_s)
 
@@ -338,14 +357,18 @@ class Engine:
         """
         async with self._changing:
             all_served = self._catalogue.remove_all(name)
+            for served in all_served:
+                self._failed.pop(served.id, None)
             self._resolved.clear()
             await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
 
     async def _ended(self, served: Served, within_s: float) -> None:
-        if not await served.drained(within_s):
-            name, version = served.id
-            log.warning("not drained in time", extra={"model": name, "version": version})
-        await served.close()
+        try:
+            if not await served.drained(within_s):
+                name, version = served.id
+                log.warning("not drained in time", extra={"model": name, "version": version})
+        finally:  # cancelled, it is in no catalogue any more, and nobody else would end it
+            await served.close()
 
     def set_version(self, name: str, version: str) -> None:
         """Let requests that name no version get this one, from the next one on.
@@ -516,7 +539,7 @@ def _gauges(served: Served) -> Gauges:
         unfinished_requests=served.dispatcher.unfinished,
         replicas=served.pool.states(),
         cache_hits=cache.hits,
-        cache_misses=cache.misses,
+        cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
     )

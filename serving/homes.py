@@ -1,4 +1,4 @@
-"""The homes of replicas, one per kind of model: a template process imports one runtime; and one per program.
+"""The homes of replicas, one per kind of model: a template process imports one runtime.
 
 In: model cards. Out: open homes, made when the first model of a kind is served and kept until the end,
 warm for the next one. Belongs to the event loop's thread.
@@ -10,9 +10,10 @@ import asyncio
 import itertools
 from collections.abc import Callable, Iterator
 
+from serving.errors import ReplicaStartFailed
 from serving.pool import Home
 from serving.replica.as_process import ProcessHome
-from serving.values import ModelCard, Program
+from serving.values import ModelCard
 
 
 class Homes:
@@ -20,7 +21,7 @@ class Homes:
 
     def __init__(self, make: Callable[[], Home] = ProcessHome) -> None:
         self._make = make
-        self._homes: dict[tuple[str, Program | None], Home] = {}
+        self._homes: dict[str, Home] = {}
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
         """Numbers for replicas, each given once."""
@@ -31,16 +32,18 @@ class Homes:
         Raises:
             ReplicaStartFailed: it cannot be opened.
         """
-        key = (card.kind, card.program)
         async with self._opening:
-            home = self._homes.get(key)
+            home = self._homes.get(card.kind)
             if home is None:
-                home = self._homes[key] = self._make()
+                home = self._homes[card.kind] = self._make()
                 try:
-                    await home.open(card.kind, card.program)
-                except BaseException:
-                    del self._homes[key]
+                    await home.open(card.kind)
+                except BaseException as error:
+                    del self._homes[card.kind]
                     await home.close()
+                    if isinstance(error, OSError):  # no descriptor left, no room for its files
+                        text = f"a home for replicas cannot be made: {error}"
+                        raise ReplicaStartFailed("crash", text) from error
                     raise
             return home
 

@@ -55,12 +55,18 @@ class Home(Protocol):
         """The word "enforced", or "not enforced: " and why."""
         ...
 
-    async def open(self, kind: str, program: Program | None = None) -> None:
-        """Make ready for replicas that run models of a kind, or a program."""
+    async def open(self, kind: str) -> None:
+        """Make ready for replicas that run models of a kind."""
         ...
 
     async def start(
-        self, worker: int, *, cpu: float | None, memory_mb: int | None, ready_timeout_s: float
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        program: Program | None,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted."""
         ...
@@ -125,6 +131,7 @@ class Pool:
         counting: Counting,
         workers: Iterator[int],
         on_signature: Callable[[], None],
+        program: Program | None,
     ) -> None:
         """Nothing is started yet.
 
@@ -135,6 +142,7 @@ class Pool:
             counting: where deaths are counted.
             workers: numbers that no other replica of the home has.
             on_signature: called when replicas report another signature than before.
+            program: what its replicas are, where they are no hosts.
         """
         self._home = home
         self._dispatcher = dispatcher
@@ -143,6 +151,7 @@ class Pool:
         self._members: dict[int, Member] = {}
         self._workers = workers
         self._on_signature = on_signature
+        self._program = program
         self._failures = 0
         self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
@@ -333,6 +342,7 @@ class Pool:
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
+                    program=self._program,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
@@ -349,6 +359,8 @@ class Pool:
                 f"a replica was not ready after {timeout_s:g} s (replica.ready_timeout_s); "
                 f"raise it for a model that loads slowly",
             ) from None
+        except OSError as error:  # no descriptor or memory left
+            raise ReplicaStartFailed("crash", f"a replica cannot be started: {error}") from error
         log.info(
             "replica ready",
             extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},

@@ -112,8 +112,15 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
     """The card of a version's folder.
 
     Raises:
-        ServingError: there is no model in it, or more than one.
+        ServingError: there is no model in it, or more than one, or it cannot be read.
     """
+    try:
+        return _read_card(path, id_)
+    except (OSError, ValueError, RecursionError) as error:  # it went, or names what no file can be
+        raise ModelLoadFailed(str(path), f"the version's folder cannot be read: {error}") from error
+
+
+def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
     if (path / zoo.CARD_FILE).is_file():
         card = zoo.find(str(path), name=id_.name)
     else:
@@ -188,7 +195,7 @@ class Repository:
                 try:
                     await self._load(id_, current=True)
                 except ServingError as error:
-                    _log_failure(id_, error)
+                    self._note_failure(id_, error)
                     failures.append(error)
         if failures and not self._engine.models():
             raise failures[0]
@@ -212,7 +219,7 @@ class Repository:
 
     def has_loaded(self, id_: ModelId) -> bool:
         """Whether a version that is served came from the folder."""
-        return id_ in self._taken and self._state(id_) == "ready"
+        return id_ in self._taken and id_ in self._engine.models()
 
     def left_out(self) -> dict[ModelId, Stamp]:
         """Versions that were taken out of service by hand and would be loaded at a start, with their files."""
@@ -240,6 +247,8 @@ class Repository:
                     await changed()
             except ServingError as error:
                 log.warning("a look into the model repository failed", extra={"error": str(error)})
+            except Exception:  # no descriptor left, say: what passes must not end the watching
+                log.exception("a look into the model repository failed")
 
     async def look(self) -> bool:
         """Take up what has changed; returns whether anything has."""
@@ -251,13 +260,18 @@ class Repository:
                 self._tried[id_] = found[id_].stamp
                 try:
                     await self._load(id_, current=True)
+                    await self._retire_old(id_.name)
                 except ServingError as error:
-                    _log_failure(id_, error)
-                    continue
-                await self._retire_old(id_.name)
+                    self._note_failure(id_, error)
             for id_ in todo.gone:
                 del self._tried[id_]
-                await self._retire_gone(id_)
+                try:
+                    await self._retire_gone(id_)
+                except ServingError as error:
+                    log.error(
+                        "a version whose folder is gone cannot be retired",
+                        extra={"model": id_.name, "version": id_.version, "error": str(error)},
+                    )
             return bool(todo.load or todo.gone)
 
     async def set_version(self, name: str, version: str) -> None:
@@ -336,24 +350,29 @@ class Repository:
         try:
             entry = self._engine.entry(id_.name)
         except UnknownModel:
-            return
-        if id_.version not in entry.versions:
+            entry = None
+        if entry is None or id_.version not in entry.versions:
+            self._engine.forget_failure(id_)
             return
         others = [version for version in entry.versions if version != id_.version]
         if others and entry.current == id_.version:
-            self._engine.set_version(id_.name, newest(others, 1)[0])
+            numbered = [version for version in others if _NUMBER.fullmatch(version)]
+            self._engine.set_version(id_.name, newest(numbered, 1)[0] if numbered else others[-1])
         elif not others:
             left = [other.version for other in self._found if other.name == id_.name]
             if left:
                 await self._load(ModelId(id_.name, newest(left, 1)[0]), current=True)
+        if id_.version in entry.shares:  # what it had goes to the current one
+            shares = {one: share for one, share in entry.shares.items() if one != id_.version}
+            self._engine.set_shares(id_.name, shares)
         await self._engine.retire(id_.name, id_.version, within_s=RETIRE_S)
 
-
-def _log_failure(id_: ModelId, error: ServingError) -> None:
-    log.error(
-        "a version cannot be loaded; what was served before still is",
-        extra={"model": id_.name, "version": id_.version, "error": str(error)},
-    )
+    def _note_failure(self, id_: ModelId, error: ServingError) -> None:
+        self._engine.note_failure(id_, str(error))
+        log.error(
+            "a version cannot be loaded; what was served before still is",
+            extra={"model": id_.name, "version": id_.version, "error": str(error)},
+        )
 
 
 def _stamp(folder: pathlib.Path) -> Stamp:

@@ -66,7 +66,15 @@ class Served:
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
         scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
         self.dispatcher = Dispatcher(scheduler, card, on_batch=self._batch_done)
-        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self.codecs.clear)
+        self.pool = Pool(
+            home,
+            self.dispatcher,
+            settings,
+            self.counters,
+            workers,
+            self.codecs.clear,
+            card.program,
+        )
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
         self._default_deadline_s = settings.scheduling.default_deadline_s

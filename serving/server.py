@@ -57,6 +57,8 @@ _BACKLOG = 1024
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
+_ADMIN_END_S = 1.0
+"""How long a command of the admin port may still run when the query ports have ended; a load is broken off."""
 
 
 def bind(host: str, port: int, name: str) -> socket.socket:
@@ -232,6 +234,7 @@ class Server:
                 keep=core.keep,
             ).application(),
             access_log=None,
+            shutdown_timeout=_ADMIN_END_S,
         )
         await runner.setup()
         await web.SockSite(runner, admin).start()

@@ -45,6 +45,11 @@ class TensorSpec:
             raise ValueError(
                 f"tensor {self.name!r}: datatype {self.datatype!r} is not one of {', '.join(ITEM_BYTES)}"
             )
+        if not all(type(size) is int and size >= -1 for size in self.shape):
+            raise ValueError(
+                f"tensor {self.name!r}: shape {list(self.shape)!r} is none; expected whole numbers, "
+                f"-1 for a free dimension"
+            )
 
     def as_json(self) -> dict[str, Any]:
         """The form of the protocol's metadata: name, datatype, shape."""

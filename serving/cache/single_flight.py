@@ -14,7 +14,7 @@ Belongs to the event loop's thread. Knows the engine only as `send`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
@@ -80,6 +80,7 @@ class _Flight:
         self._places.append(place)
 
     def leave(self, place: _Place) -> None:
+        place.flight = None
         if place in self._places:
             self._places.remove(place)
             if not self._places:
@@ -92,19 +93,24 @@ class _Flight:
     def answer(self, frame: memoryview) -> None:
         kept = bytes(frame)
         self._owner.landed(self._key, self, kept)
-        for place in self._places:
+        for place in self._land():
             answer(place.waiter, memoryview(kept))
 
     def refuse(self, error: ServingError) -> None:
         self._owner.landed(self._key, self)
-        later: list[_Place] = []
-        if isinstance(error, DeadlineExceeded):
-            later = [place for place in self._places if place.deadline_s > self.deadline_s]
-        for place in self._places:
-            if place not in later:
+        is_late = isinstance(error, DeadlineExceeded)
+        for place in self._land():
+            if is_late and place.deadline_s > self.deadline_s:
+                self._owner.board(self._key, place, self._send)
+            else:
                 place.waiter.refuse(error)
-        for place in later:
-            self._owner.board(self._key, place, self._send)
+
+    def _land(self) -> Iterator[_Place]:
+        """Whoever still waits, one after the other: what one does with its answer may send others away."""
+        places, self._places = self._places, []
+        for place in places:
+            if place.flight is self:
+                yield place
 
 
 class SingleFlight:
@@ -125,17 +131,18 @@ class SingleFlight:
         if kept is not None:
             return _Hit(self._loop.call_soon(answer, waiter, memoryview(kept)))
         place = _Place(waiter, deadline_s, lane)
-        self.board(key, place, send)
+        if self.board(key, place, send):
+            self.shared += 1
         return place
 
-    def board(self, key: Key, place: _Place, send: Send) -> None:
-        """A place on the flight of this key and its lane, a new one if there is none."""
+    def board(self, key: Key, place: _Place, send: Send) -> bool:
+        """A place on the flight of this key and its lane, a new one if there is none; whether there was one."""
         flight = self._flights.get((key, place.lane))
         if flight is not None and flight.deadline_s <= place.deadline_s:
-            self.shared += 1
             flight.join(place)
-        else:
-            self._flights[key, place.lane] = _Flight(self, key, send, place)
+            return True
+        self._flights[key, place.lane] = _Flight(self, key, send, place)
+        return False
 
     def landed(self, key: Key, flight: _Flight, kept: bytes | None = None) -> None:
         """A flight ended, with an answer or without; one from before a reset leaves no trace."""

@@ -33,6 +33,7 @@ class Gauges:
     """Replicas by state."""
     cache_hits: int
     cache_misses: int
+    """Without those that waited for an equal request."""
     cache_shared: int
     cache_bytes: int
 

@@ -128,7 +128,8 @@ def _form_of(path: pathlib.Path) -> tuple[Literal["script", "program"], bool]:
         ModelLoadFailed: it is neither form, or has parts that only a pickle or native code can hold.
     """
     if not zipfile.is_zipfile(path):
-        what = "a pickle" if path.read_bytes()[:1] == b"\x80" else "no archive of PyTorch"
+        with path.open("rb") as file:
+            what = "a pickle" if file.read(1) == b"\x80" else "no archive of PyTorch"
         raise ModelLoadFailed(
             str(path), f"it is {what}; pickles are refused, they run code: {_SAVE_AS}"
         )

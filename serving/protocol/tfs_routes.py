@@ -232,7 +232,7 @@ def states(engine: Inference, name: str, version: str | None) -> list[tfs.Versio
         NotFound: there is none.
     """
     found = [
-        tfs.VersionState(id_.version, _STATES[state], why)
+        tfs.VersionState(id_.version, _STATES[state], why if state == "failed" else "")
         for id_, (state, why) in engine.states().items()
         if id_.name == name and version in {None, id_.version}
     ]

@@ -8,7 +8,7 @@ of them, in the signature's datatypes, one entry per item) is checked here. Pure
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,11 +29,14 @@ Frame = tuple[int, list[Buffer]]
 """Bytes of a frame, and its buffers: descriptor, then the data of each output."""
 
 
-class _Output(NamedTuple):
-    name: str
-    datatype: str
-    array: NDArray[Any]
-    raw: memoryview
+class _Output:
+    __slots__ = ("array", "datatype", "name", "raw")
+
+    def __init__(self, name: str, datatype: str, array: NDArray[Any], raw: memoryview) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.array = array
+        self.raw = raw
 
 
 def frames(group: Group, outputs: object, signature: Signature) -> list[Frame]:
@@ -49,10 +52,11 @@ def frames(group: Group, outputs: object, signature: Signature) -> list[Frame]:
     named = [_output(outputs, spec.name, spec.datatype) for spec in signature.outputs]
     if not group.has_items:
         return [_frame(named)]
-    for name, _, array, _ in named:
+    for output in named:
+        array = output.array
         if array.ndim == 0 or array.shape[0] != count:
             raise BrokenContract(
-                f"the model returned output {name!r} of shape {list(array.shape)} for {count} "
+                f"the model returned output {output.name!r} of shape {list(array.shape)} for {count} "
                 f"items; expected one entry per item along the first axis"
             )
     if any(output.datatype == "BYTES" for output in named):
@@ -81,7 +85,7 @@ def _raw_output(name: str, datatype: str, array: NDArray[Any]) -> _Output:
 
 
 def _frame(named: list[_Output]) -> Frame:
-    tensors = tuple([(name, kind, array.shape, len(raw)) for name, kind, array, raw in named])
+    tensors = tuple([(out.name, out.datatype, out.array.shape, len(out.raw)) for out in named])
     frame: list[Buffer] = [wire.describe(tensors), *[output.raw for output in named]]
     return sum(map(len, frame)), frame
 
@@ -125,6 +129,7 @@ def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
     position = 0
     for items in group.counts:
         end = position + items
-        result.append(_frame([_raw_output(n, k, array[position:end]) for n, k, array, _ in named]))
+        rows = [_raw_output(out.name, out.datatype, out.array[position:end]) for out in named]
+        result.append(_frame(rows))
         position = end
     return result

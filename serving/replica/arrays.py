@@ -64,6 +64,8 @@ def raw_of(array: NDArray[Any]) -> memoryview:
         return memoryview(join_bytes([_as_bytes(element) for element in array.ravel().tolist()]))
     if array.dtype.byteorder == ">":
         array = array.astype(array.dtype.newbyteorder("<"))
+    if array.flags.c_contiguous and array.size:
+        return array.data.cast("B")
     return np.ascontiguousarray(array).reshape(-1).view(_BYTE).data
 
 

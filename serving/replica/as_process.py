@@ -55,7 +55,6 @@ class ProcessHome:
     def __init__(self, *, warm_timeout_s: float = WARM_TIMEOUT_S) -> None:
         self._warm_timeout_s = warm_timeout_s
         self._kind: str | None = None
-        self._program: Program | None = None
         self._nest: _Nest | None = None
         self._making = asyncio.Lock()
         self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
@@ -67,25 +66,30 @@ class ProcessHome:
         """The word "enforced", or "not enforced: " and why."""
         return self._support.text
 
-    async def open(self, kind: str, program: Program | None = None) -> None:
+    async def open(self, kind: str) -> None:
         """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
 
         Args:
             kind: the template imports its runtime.
-            program: what replicas become instead, where the kind is that of programs.
 
         Raises:
             ReplicaStartFailed: the template process does not become ready.
         """
         for path in cleanup_stale():
             log.info("removed what a killed gateway left", extra={"path": str(path)})
-        self._kind, self._program = kind, program
+        self._kind = kind
         await self._living_nest()
         if self._support.kind is None:
             log.warning("limits are not enforced", extra={"reason": self._support.reason})
 
     async def start(
-        self, worker: int, *, cpu: float | None, memory_mb: int | None, ready_timeout_s: float
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        program: Program | None = None,
     ) -> Replica:
         """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
 
@@ -94,6 +98,7 @@ class ProcessHome:
             cpu: cores, None: no limit.
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
+            program: what it becomes instead, where the kind is that of programs.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.
@@ -111,7 +116,7 @@ class ProcessHome:
         self._replicas[worker] = replica
         try:
             async with asyncio.timeout(ready_timeout_s):
-                await self._connect(replica, nest)
+                await self._connect(replica, nest, program)
         except TimeoutError:
             replica.abandon()
             raise ReplicaStartFailed(
@@ -183,7 +188,7 @@ class ProcessHome:
 
     # A start
 
-    async def _connect(self, replica: Replica, nest: _Nest) -> None:
+    async def _connect(self, replica: Replica, nest: _Nest, program: Program | None) -> None:
         path = nest.directory / f"{replica.worker}.sock"
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
             try:
@@ -196,7 +201,7 @@ class ProcessHome:
             listener.setblocking(False)
             try:
                 procs = replica.group.procs_files if replica.group is not None else ()
-                nest.forker.start(replica.worker, path=path, procs=procs, program=self._program)
+                nest.forker.start(replica.worker, path=path, procs=procs, program=program)
                 replica.ordered = True
                 await _while_alive(replica, _greet(replica, listener))
             finally:

@@ -12,9 +12,11 @@ seen when they are run.
 from __future__ import annotations
 
 import contextlib
+import lzma
 import math
 import pathlib
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,6 +27,9 @@ from serving.errors import ModelLoadFailed
 from serving.models import Arrays, LoadedModel
 from serving.replica import arrays
 from serving.values import TensorSpec
+
+_UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+"""What unpacking a damaged archive raises; RuntimeError where it is encrypted or packed in a way unknown here."""
 
 
 class Samples(NamedTuple):
@@ -94,7 +99,7 @@ def _of_file(file: pathlib.Path, inputs: tuple[TensorSpec, ...], count: int) -> 
                 rows = max(count, 1, *spec.shape[:1])
                 array = _first_rows(archive, f"{spec.name}.npy", rows)
                 samples[spec.name] = _fitted(array, spec, str(file))
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, RuntimeError, *_UNPACKING) as error:
         text = f"the samples in {file} cannot be read as npz: {error}"
         raise ModelLoadFailed(str(file), text) from error
     return samples

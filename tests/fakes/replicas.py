@@ -143,10 +143,10 @@ class FakeHome:
         """The frame of a model's answer: the same one."""
         return frame
 
-    async def open(self, kind, program=None):
+    async def open(self, kind):
         pass
 
-    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s):
+    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s, program=None):
         replica = FakeReplica(worker, self)
         replica.limits = (cpu, memory_mb)
         self.replicas.append(replica)

@@ -394,6 +394,9 @@ def test_cache_and_single_flight():
         other = json.loads(running.request("POST", INFER, body(6))[2])
         assert other["outputs"][0]["data"] == [6]
         assert sum(len(replica.batches) for replica in home.replicas) == 2
+        metrics = running.request("GET", "/metrics", admin=True)[2].decode()
+        for result, count in (("hit", 1), ("miss", 2), ("shared", 5)):  # each look-up once
+            assert f'result="{result}",version="1"}} {count}.0' in metrics
 
 
 def test_a_cached_answer_without_a_json_form_hurts_nobody_else():

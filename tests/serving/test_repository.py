@@ -1,8 +1,10 @@
 """Models from a folder, over a real gateway with small replicas."""
 
 import asyncio
+import dataclasses
 import json
 import shutil
+import threading
 
 import pytest
 
@@ -147,6 +149,110 @@ def test_files_that_change_are_loaded_anew(tmp_path):
         assert len(home.replicas) == before + 1
 
 
+def test_a_version_whose_card_cannot_be_read_is_listed_until_its_folder_goes(tmp_path):
+    """Whatever is wrong with the folder is that version's failure, and no other version waits for it."""
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path, kept=3)
+        put(tmp_path, "m", "2", f"name: m\nversion: 1\nkind: onnx\nfile: {'a' * 5000}\n")
+        put(tmp_path, "m", "3", 'name: m\nversion: 1\nkind: onnx\nfile: "a\\0b"\n')
+        (tmp_path / "m" / "4").mkdir()
+        (tmp_path / "m" / "4" / "readme.txt").write_text("no model")
+        put(tmp_path, "n", "1")
+        look(running, repository)
+        assert infer(running, "n") == (200, "1")
+        states = running.do(running.engine.states)
+        for version, why in (("2", "cannot be read"), ("3", "cannot be read"), ("4", "found none")):
+            state, text = states[ModelId("m", version)]
+            assert state == "failed"
+            assert why in text
+            shutil.rmtree(tmp_path / "m" / version)
+        look(running, repository)
+        assert sorted(running.do(running.engine.states)) == ids("echo/1", "m/1", "n/1")
+
+
+def test_a_version_that_serves_is_ready_whatever_became_of_its_files(tmp_path):
+    """It came from the folder still; that the files of now cannot be loaded is the reason beside it."""
+    put(tmp_path, "m", "1")
+    with gateway(home=(home := FakeHome())) as running:
+        repository = opened(running, tmp_path)
+        home.load_error = "out of shape"
+        put(tmp_path, "m", "1", CARD + "description: other weights\n")
+        look(running, repository)
+        state, why = running.do(running.engine.states)[ModelId("m", "1")]
+        assert (state, "out of shape" in why) == ("ready", True)
+        assert running.do(repository.has_loaded, ModelId("m", "1"))
+        running.call(running.engine.retire("m", "1", within_s=1.0))
+        assert ModelId("m", "1") not in running.do(running.engine.states)
+
+
+def test_the_folder_of_a_version_with_a_share_goes(tmp_path):
+    """Its share goes to the current version, and it leaves; the others that went leave in the same look."""
+    for name in ("m", "n"):
+        put(tmp_path, name, "1")
+        put(tmp_path, name, "2")
+    with gateway() as running:
+        repository = opened(running, tmp_path, kept=2)
+        running.do(running.engine.set_shares, "m", {"1": 0.5})
+        for name in ("m", "n"):
+            shutil.rmtree(tmp_path / name / "1")
+        look(running, repository)
+        for name in ("m", "n"):
+            assert running.do(running.engine.versions, name) == ("2",)
+        assert infer(running, "m") == (200, "2")
+
+
+def test_a_version_deployed_by_hand_takes_over_from_a_folder_that_went(tmp_path):
+    """Its name need not be a number."""
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        card = dataclasses.replace(card_of(tmp_path / "m" / "1", ModelId("m", "1")), version="beta")
+        running.call(running.engine.deploy(card, current=False))
+        shutil.rmtree(tmp_path / "m")
+        look(running, repository)
+        assert infer(running, "m") == (200, "beta")
+
+
+def test_watching_goes_on_after_whatever_failed(tmp_path):
+    """A fault that passes, such as no descriptor left, ends no watching."""
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        seen = threading.Semaphore(0)
+
+        async def changed():
+            seen.release()
+            raise OSError(24, "Too many open files")
+
+        async def start():
+            return asyncio.create_task(repository.watch(changed))
+
+        watching = running.call(start())
+        for version in ("2", "3"):
+            put(tmp_path, "m", version)
+            assert seen.acquire(timeout=5)
+        assert infer(running, "m") == (200, "3")
+        running.do(watching.cancel)
+
+
+def test_a_replica_that_cannot_be_started_for_want_of_descriptors_is_one_error(tmp_path):
+    """The version is listed as failed, and what was served still is."""
+    put(tmp_path, "m", "1")
+    with gateway(home=(home := FakeHome())) as running:
+        repository = opened(running, tmp_path, kept=2)
+
+        async def start(*_arguments, **_limits):
+            raise OSError(24, "Too many open files")
+
+        home.start = start
+        put(tmp_path, "m", "2")
+        look(running, repository)
+        state, why = running.do(running.engine.states)[ModelId("m", "2")]
+        assert (state, "Too many open files" in why) == ("failed", True)
+        assert infer(running, "m") == (200, "1")
+
+
 def test_a_folder_without_models_is_refused(tmp_path):
     """Missing, empty, or nothing in it that loads: one line."""
     with gateway(home=FakeHome()) as running:
@@ -185,6 +291,9 @@ def test_the_admin_port_manages_models(tmp_path):
             ("PUT", "/echo/current", {}, "no 'version'"),
             ("PUT", "/echo/current", {"version": 2}, "expected str"),
             ("POST", "", {"model": "ecco"}, "did you mean 'echo'"),
+            ("POST", "", {"model": "echo", "version": ""}, "expected 1 to 128"),
+            ("POST", "", {"model": "echo", "version": "a/b"}, "expected 1 to 128"),
+            ("POST", "", {"model": "echo", "version": "\ud800"}, "expected 1 to 128"),
             ("PUT", "/echo/traffic", {"shares": {"1": "all"}}, "expected a number"),
             ("POST", "/echo/rollback", None, "no loaded version"),
         ):
@@ -203,6 +312,9 @@ def test_a_repository_with_nothing_that_loads_ends_the_start(tmp_path):
 
         def versions(self, name):
             return ()
+
+        def note_failure(self, id_, why):
+            assert "missing key" in why
 
         async def deploy(self, card, *, current):
             raise AssertionError("nothing can be loaded")

@@ -1,5 +1,6 @@
 """Several models and versions behind one gateway, switched under load."""
 
+import asyncio
 import concurrent.futures
 import json
 import threading
@@ -154,6 +155,31 @@ def test_a_split_and_a_shadow_share_the_traffic():
         assert [infer(running) for _ in range(5)] == [(200, "1")] * 5
         running.call(two.drained(5.0))
         assert sum(two.counters.responses.values()) == before + 5
+
+
+def test_a_retirement_that_is_broken_off_ends_the_version_all_the_same():
+    """It is in no catalogue any more: whoever still waits is refused, and its replicas end."""
+    home = FakeHome()
+    home.hold.set()
+    with gateway(home=home) as running:
+        replica = home.replicas[0]
+        (served,) = running.do(running.engine.served)
+        with concurrent.futures.ThreadPoolExecutor() as threads:
+            asked = threads.submit(infer, running)
+            while not replica.batches:
+                time.sleep(0.001)
+
+            async def break_off():
+                retiring = asyncio.create_task(running.engine.retire("echo", "1", within_s=30.0))
+                await asyncio.sleep(0.02)
+                retiring.cancel()
+                await asyncio.wait([retiring])
+                return served.pool.states(), replica.ended.done(), served.dispatcher.unfinished
+
+            states, has_ended, unfinished = running.call(break_off())
+            home.release.set()
+            assert asked.result(10)[0] == 500
+        assert (sum(states.values()), has_ended, unfinished) == (0, True, 0)
 
 
 def test_what_is_gone_is_unknown():

@@ -43,29 +43,27 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 numbers = itertools.count(1)
 
 
-@pytest_asyncio.fixture(name="open_home", scope="module", loop_scope="module")
-async def _open_home(tmp_path_factory):
-    """Opens one home per way in which the program behaves."""
+@pytest_asyncio.fixture(name="start", scope="module", loop_scope="module")
+async def _start(tmp_path_factory):
+    """Starts a program that behaves as a word says, or another program; all in one home."""
     folder = tmp_path_factory.mktemp("program")
     file = folder / "program"
     file.write_text(PROGRAM.format(python=sys.executable))
     file.chmod(file.stat().st_mode | stat.S_IXUSR)
-    homes = {}
+    home = ProcessHome()
+    await home.open("command")
 
-    async def open_home(word, program=None):
-        if word not in homes:
-            homes[word] = ProcessHome()
-            await homes[word].open("command", program or Program((str(file), word), folder))
-        return homes[word]
+    async def start(word, program=None, memory_mb=None):
+        return await home.start(
+            next(numbers),
+            cpu=None,
+            memory_mb=memory_mb,
+            ready_timeout_s=WAIT_S,
+            program=program or Program((str(file), word), folder),
+        )
 
-    yield open_home
-    for home in homes.values():
-        await home.close()
-
-
-async def _start(home, **wanted):
-    wanted = {"cpu": None, "memory_mb": None} | wanted
-    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S)
+    yield start
+    await home.close()
 
 
 async def _end(replica):
@@ -73,9 +71,9 @@ async def _end(replica):
         return await replica.ended
 
 
-async def test_a_program_answers_in_its_own_words(open_home, converse):
+async def test_a_program_answers_in_its_own_words(start, converse):
     """The program is the replica: its process, its HELLO, its answers; it ends when its socket is closed."""
-    replica = await _start(await open_home("serve"))
+    replica = await start("serve")
     with open(f"/proc/{replica.pid}/cmdline", "rb") as file:  # noqa: ASYNC230, PTH123 - a file of the kernel
         assert b"serve" in file.read()
     assert "json" in replica.features
@@ -85,18 +83,18 @@ async def test_a_program_answers_in_its_own_words(open_home, converse):
     assert await _end(replica) == Ended(reason="exit", text="exited in order")
 
 
-async def test_what_it_promises_is_known(open_home):
+async def test_what_it_promises_is_known(start):
     """Features are those of its HELLO, also ones that nobody knows."""
-    replica = await _start(await open_home("plain"))
+    replica = await start("plain")
     assert replica.features == ("windows", "new")
     replica.kill()
     assert (await _end(replica)).reason == "killed"
     replica.sock.close()
 
 
-async def test_requests_to_end_are_left_to_the_gateway(open_home):
+async def test_requests_to_end_are_left_to_the_gateway(start):
     """A signal that a service manager sends to all does not end a program before it is drained."""
-    replica = await _start(await open_home("serve"))
+    replica = await start("serve")
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         os.kill(replica.pid, number)
     replica.sock.close()
@@ -111,24 +109,24 @@ async def test_requests_to_end_are_left_to_the_gateway(open_home):
         ("leave", "exited with code 3"),
     ],
 )
-async def test_a_program_that_does_not_greet_is_no_replica(open_home, word, text):
+async def test_a_program_that_does_not_greet_is_no_replica(start, word, text):
     """Another process's HELLO, another message, or an end, is told as such."""
     with pytest.raises(ReplicaStartFailed, match=text) as caught:
-        await _start(await open_home(word))
+        await start(word)
     assert caught.value.reason == "crash"
 
 
-async def test_a_program_that_is_gone_is_told(open_home, tmp_path):
+async def test_a_program_that_is_gone_is_told(start, tmp_path):
     """What cannot be executed is a failed start that points to the reason."""
     gone = Program((str(tmp_path / "gone"),), tmp_path)
     with pytest.raises(ReplicaStartFailed, match="its program cannot be started"):
-        await _start(await open_home("gone", gone))
+        await start("gone", gone)
 
 
 @pytest.mark.limits
 @pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
-async def test_limits_hold_for_programs(open_home):
+async def test_limits_hold_for_programs(start):
     """A program that eats more than its memory ends as oom, at its start already."""
     with pytest.raises(ReplicaStartFailed, match="limit 64 MiB") as caught:
-        await _start(await open_home("eat"), memory_mb=64)
+        await start("eat", memory_mb=64)
     assert caught.value.reason == "oom"

@@ -141,7 +141,11 @@ def test_a_file_that_is_no_npz_is_told(tmp_path):
     """Missing, garbage, or arrays of which the first rows cannot be read alone: one line with its path."""
     (tmp_path / "bad.npz").write_bytes(b"no zip")
     np.savez(tmp_path / "columns.npz", x=np.ones((3, 2), order="F"))
-    for name in ("bad.npz", "none.npz", "columns.npz"):
+    np.savez(tmp_path / "unknown.npz", x=np.ones((3, 2)))
+    packed = bytearray((tmp_path / "unknown.npz").read_bytes())
+    packed[packed.find(b"PK\x01\x02") + 10] = 99  # a way of packing that nobody knows
+    (tmp_path / "unknown.npz").write_bytes(packed)
+    for name in ("bad.npz", "none.npz", "columns.npz", "unknown.npz"):
         with pytest.raises(ModelLoadFailed, match=rf"{name} cannot be read as npz"):
             warm(Doubles(), tmp_path / name)
 
