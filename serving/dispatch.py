@@ -28,6 +28,7 @@ from serving.errors import (
     DeadlineExceeded,
     InvalidRequest,
     ModelLoadFailed,
+    NotReady,
     Overloaded,
     PredictionFailed,
     ReplicaFailed,
@@ -347,7 +348,7 @@ class Dispatcher:
         """Refuse whoever still waits and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
-            job.waiter.refuse(ReplicaFailed("the server stops"))
+            job.waiter.refuse(NotReady(f"{self._card.label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()

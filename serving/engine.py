@@ -162,6 +162,8 @@ class Engine:
         self._failed: dict[ModelId, str] = {}
         self._resolved: dict[tuple[str, str | None], Served] = {}
         self._changing = asyncio.Lock()
+        self.editing = asyncio.Lock()
+        """Held by whoever reads the settings, changes some, and applies the whole: no change is lost."""
         self._draining = False
         self.unresolved_responses: dict[int, int] = {}
         """Responses by HTTP status to requests that meant no model."""

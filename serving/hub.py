@@ -99,7 +99,8 @@ class Hub:
         """
         self._check_controlled()
         try:
-            await self._configure_and_load(name, config)
+            async with self._engine.editing:
+                await self._configure_and_load(name, config)
         finally:
             await self._kept()
 

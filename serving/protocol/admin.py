@@ -14,7 +14,6 @@ request path: it may allocate and await as it likes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -72,7 +71,6 @@ class AdminRoutes:
         self._metrics = metrics
         self._token = token
         self._keep = keep
-        self._patching = asyncio.Lock()
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -125,7 +123,7 @@ class AdminRoutes:
         path = request.path
         reply = clipper_management.dispatch(hub, path, body)
         if reply is None:
-            async with self._patching:
+            async with self._engine.editing:
                 reply = await clipper_containers.operate(hub, path, body)
         assert reply is not None
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
@@ -151,7 +149,7 @@ class AdminRoutes:
 
     async def _patch_settings(self, request: web.Request) -> web.Response:
         values, fresh, keep_learnt = _patch(await request.read())
-        async with self._patching:  # each change starts from what the one before it left
+        async with self._engine.editing:  # each change starts from what the one before it left
             settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
             _check_live(self._engine.settings, settings)
             applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)

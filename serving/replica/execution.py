@@ -73,19 +73,23 @@ class Execution:
             outcomes[index] = failed(failure)
         input_ns = time.monotonic_ns() - started_ns
         exec_ns = output_ns = 0
-        for group in groups:
-            times = self._run_group(group, outcomes)
+        for number, group in enumerate(groups, 1):
+            times = self._run_group(group, outcomes, is_last=number == len(groups))
             input_ns += times[0]
             exec_ns += times[1]
             output_ns += times[2]
         return outcomes, wire.ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
 
-    def _run_group(self, group: Group, outcomes: list[Outcome]) -> tuple[int, int, int]:
+    def _run_group(
+        self, group: Group, outcomes: list[Outcome], *, is_last: bool
+    ) -> tuple[int, int, int]:
         """Note the outcome of a group's requests; returns ns for input, execution and output.
 
         A group that fails is halved and its halves are run again, so that the requests which make the
         model fail are found, and fail alone. Where several have failed and none has succeeded, the model is
         at fault and not its input: the others fail without being run.
+
+        A model may return the same arrays from call to call: before it is called again, answers are copied.
         """
         input_ns = exec_ns = output_ns = 0
         waiting = [group]
@@ -93,7 +97,7 @@ class Execution:
         has_succeeded = False
         while waiting:
             part = waiting.pop()
-            times, failure = self._run_part(part, outcomes)
+            times, failure = self._run_part(part, outcomes, copies=bool(waiting) or not is_last)
             input_ns += times[0]
             exec_ns += times[1]
             output_ns += times[2]
@@ -111,7 +115,7 @@ class Execution:
         return input_ns, exec_ns, output_ns
 
     def _run_part(
-        self, group: Group, outcomes: list[Outcome]
+        self, group: Group, outcomes: list[Outcome], *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
         """One call of the model: the times, and why it failed; what succeeds is noted."""
         failure = None
@@ -133,7 +137,7 @@ class Execution:
             failure = _failure(error, items=sum(group.counts), is_told=is_told)
         else:
             for index, (size, frame) in zip(group.indexes, frames, strict=True):
-                outcomes[index] = (0, size, frame)
+                outcomes[index] = (0, size, [bytes(piece) for piece in frame] if copies else frame)
         ended_ns = time.monotonic_ns()
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 

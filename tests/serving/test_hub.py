@@ -1,5 +1,6 @@
 """Triton's extensions over the real engine: what is counted, and models that come and go by name."""
 
+import asyncio
 import contextlib
 import json
 
@@ -9,7 +10,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, ServingError
 from serving.hub import Hub
 from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
@@ -268,3 +269,25 @@ def test_the_texts_of_refusals_are_invalid_requests():
     """What cannot be set is named, with what can."""
     with hub_gateway() as running, pytest.raises(InvalidRequest, match="expected max_batch_size"):
         running.call(running.hub.load("other", {"optimization": {}}))
+
+
+def test_a_load_that_fails_takes_nobody_elses_change_back():
+    """Settings that an operator changes while a load is under way stay, whatever becomes of the load."""
+    with hub_gateway() as running:
+
+        async def slow(_worker, **_how):
+            await asyncio.sleep(0.2)
+            raise OSError("no more processes")
+
+        async def load():
+            running.home.start = slow
+            loading = asyncio.create_task(running.hub.load("other", {"max_batch_size": 4}))
+            await asyncio.sleep(0.05)
+            return loading
+
+        loading = running.call(load())
+        values = {"settings": {"batching.timeout_us": 777}, "keep_learnt": True}
+        assert running.json("PATCH", "/admin/settings", values, admin=True)[0] == 200
+        assert running.call(asyncio.wait({loading}))[1] == set()
+        assert isinstance(loading.exception(), ServingError)
+        assert running.do(lambda: running.engine.settings.batching.timeout_us) == 777

@@ -178,7 +178,7 @@ def test_a_retirement_that_is_broken_off_ends_the_version_all_the_same():
 
             states, has_ended, unfinished = running.call(break_off())
             home.release.set()
-            assert asked.result(10)[0] == 500
+            assert asked.result(10)[0] == 503
         assert (sum(states.values()), has_ended, unfinished) == (0, True, 0)
 
 

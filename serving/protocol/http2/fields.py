@@ -77,7 +77,9 @@ def _changes_table(block: bytes) -> bool:
         if first & 0x60:  # to be indexed; or the size of the table
             return True
         index, position = _integer(block, position, 0x0F)
-        for _ in range(1 if index else 2):  # the value; before it the name, where the table has none
+        for _ in range(
+            1 if index else 2
+        ):  # the value; before it the name, where the table has none
             length, position = _integer(block, position, 0x7F)
             position += length
     return False
