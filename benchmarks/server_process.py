@@ -84,7 +84,7 @@ def served(
         if not line:
             raise ServerFailed(_last_words(command, log))
         facts = json.loads(line)
-        yield Served(facts["port"], facts["admin_port"], facts["grpc_port"] or 0, facts["pid"])
+        yield Served(facts["port"], facts["admin_port"], facts.get("grpc_port") or 0, facts["pid"])
 
 
 @contextlib.contextmanager
