@@ -45,6 +45,7 @@ def open_loop(arguments: Sequence[str]) -> Iterator[candidates.Measure]:
         )
         found = json.loads(done.stdout)
         return wrk.Load(
+            requests=round(found["images_per_s"] * seconds),
             requests_per_s=found["images_per_s"],
             p50_ms=found["p50_ms"],
             p99_ms=found["p99_ms"],

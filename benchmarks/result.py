@@ -16,6 +16,8 @@ import pathlib
 import platform
 from collections.abc import Mapping, Sequence
 
+import serving
+
 RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 
 
@@ -107,7 +109,8 @@ def machine_facts(packages: Sequence[str], others: Sequence[str] = ()) -> dict[s
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
             break
-    versions = [f"{name} {importlib.metadata.version(name)}" for name in ("luthier", *packages)]
+    versions = [f"luthier {serving.__version__} (request path: {serving.form()})"]
+    versions += [f"{name} {importlib.metadata.version(name)}" for name in packages]
     return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "processor": f"{cpu}, {len(os.sched_getaffinity(0))} cores",
