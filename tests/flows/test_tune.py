@@ -279,7 +279,7 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Pa
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
-    """At once (three seconds on an idle machine): code 130, how to go on, no process, no running trial."""
+    """Within three seconds, more where others want the cores: code 130, how to go on, no process, no running trial."""
     budget = ("--trials", "30", "--initial", "30")
     process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json")
     wait_for_trials(process, 1)
@@ -287,7 +287,7 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
     before_s = time.monotonic()
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
-    assert time.monotonic() - before_s < 10
+    assert time.monotonic() - before_s < 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
     assert "tune resume s" in err.splitlines()[-1]
