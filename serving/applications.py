@@ -27,6 +27,7 @@ from serving.errors import (
     CannotFinish,
     DeadlineExceeded,
     InvalidRequest,
+    NotReady,
     ServingError,
     UnknownModel,
 )
@@ -355,7 +356,12 @@ class Applications:
                 "unmatched": decisions.unmatched,
                 "dropped": decisions.dropped,
             },
+            "fresh_states": app.contexts.fresh,
         }
+
+    def fresh_states(self) -> dict[str, int]:
+        """Queries by application that were decided without what was learnt, as it could not be read."""
+        return {name: app.contexts.fresh for name, app in self._apps.items()}
 
     # Queries
 
@@ -390,7 +396,7 @@ class Applications:
         app = self._of(application)
         now_s = self._clock()
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
-        state = app.contexts.state(user)
+        state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
         asked = _Asked(app, pending, asker)
         slo_s = app.application.latency_slo_s
@@ -419,6 +425,7 @@ class Applications:
 
         Raises:
             InvalidRequest: the label is none of this application.
+            NotReady: what was learnt so far cannot be read; the same feedback may be sent again.
         """
         app = self._of(application)
         truth = prediction.truth(app.application.task, update.label)
@@ -429,7 +436,11 @@ class Applications:
             decision = app.decisions.join_input(update.user, hashed)
         if decision is None:
             return False
-        app.contexts.observe(decision, truth)
+        try:
+            app.contexts.observe(decision, truth)
+        except NotReady:
+            app.decisions.give_back(decision)
+            raise
         return True
 
     def flush(self) -> None:

@@ -521,11 +521,12 @@ class Engine:
             deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
 
-    def metrics(self, connections: int) -> Snapshot:
-        """What the metrics show of this moment."""
+    def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
+        """What the metrics show of this moment, with what others have counted."""
         return Snapshot(
             generation=self.generation,
             connections=connections,
+            fresh_states=fresh_states,
             unresolved=dict(self.unresolved_responses),
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
