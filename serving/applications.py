@@ -402,22 +402,28 @@ class Applications:
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
-        for model in pending.models:
-            try:
-                target = self._engine.resolve(model, version)
-                query = question.query(target.signature, slo_s)
-                waiter = _Model(asked, model, target, now_s)
-                asked.sent(model, target.submit(query, waiter, application))
-                taken += 1
-            except InvalidRequest as error:
-                wrong = error
-                pending.failed(model)
-            except ServingError as error:
-                log.debug("a model cannot be asked", extra={"model": model, "why": str(error)})
-                pending.failed(model)
-        if wrong is not None and not taken:
-            raise wrong
-        asked.wait(asyncio.get_running_loop(), slo_s)
+        is_under_way = False
+        try:
+            for model in pending.models:
+                try:
+                    target = self._engine.resolve(model, version)
+                    query = question.query(target.signature, slo_s)
+                    waiter = _Model(asked, model, target, now_s)
+                    asked.sent(model, target.submit(query, waiter, application))
+                    taken += 1
+                except InvalidRequest as error:
+                    wrong = error
+                    pending.failed(model)
+                except ServingError as error:
+                    log.debug("a model cannot be asked", extra={"model": model, "why": str(error)})
+                    pending.failed(model)
+            if wrong is not None and not taken:
+                raise wrong
+            asked.wait(asyncio.get_running_loop(), slo_s)
+            is_under_way = True
+        finally:
+            if not is_under_way:  # a fault of ours: what other models were asked, nobody waits for
+                asked.cancel()
         return asked
 
     def feedback(self, application: str, update: Feedback) -> bool:

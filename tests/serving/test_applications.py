@@ -177,6 +177,32 @@ def test_an_input_that_no_model_takes_is_refused():
             add(running)
 
 
+def test_a_fault_takes_back_what_was_asked_before_it():
+    """One model was asked, then the input's code breaks: nothing waits any more, and nobody is called."""
+    home = FakeHome()
+    home.hold.set()
+
+    class Broken(Input):
+        asked = 0
+
+        def query(self, signature, timeout_s=None):
+            Broken.asked += 1
+            if Broken.asked == 2:
+                raise ZeroDivisionError
+            return super().query(signature, timeout_s)
+
+    with hub(models=("echo", "two"), home=home) as running:
+        add(running, models=("echo", "two"), policy="exp4", latency_slo_s=0.05)
+        asker = Waiting()
+        with pytest.raises(ZeroDivisionError):
+            running.do(running.hub.ask, "app", Broken("integers", [1]), asker)
+        assert running.do(lambda: running.engine.unfinished) == 0
+        time.sleep(0.1)
+        assert asker.results == []
+        home.hold.clear()
+        home.release.set()
+
+
 def test_an_asker_that_leaves_is_not_called():
     """Its work is taken out of the queue."""
     home = FakeHome()
