@@ -326,15 +326,16 @@ class Repository:
         return state
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
+        path, stamp = self._found[id_]
+        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk holds up no request
         try:
             served = self._engine.versions(id_.name)
         except UnknownModel:
             served = ()
-        path, stamp = self._found[id_]
         if id_.version in served:  # its files have changed: the new ones replace it
-            await self._engine.redeploy(card_of(path, id_))
+            await self._engine.redeploy(card)
         else:
-            await self._engine.deploy(card_of(path, id_), current=current)
+            await self._engine.deploy(card, current=current)
         self._taken[id_] = stamp
 
     async def _retire_old(self, name: str) -> None:

@@ -214,6 +214,25 @@ def test_a_version_deployed_by_hand_takes_over_from_a_folder_that_went(tmp_path)
         assert infer(running, "m") == (200, "beta")
 
 
+def test_cards_are_read_beside_the_event_loop(tmp_path, monkeypatch):
+    """A slow disk, or a large file, holds up no request."""
+    readers = []
+
+    def noted(path, id_):
+        readers.append(threading.current_thread().name)
+        return card_of(path, id_)
+
+    monkeypatch.setattr("serving.repository.card_of", noted)
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        put(tmp_path, "m", "1", CARD + "description: changed\n")
+        look(running, repository)
+        loop = running.do(lambda: threading.current_thread().name)
+    assert len(readers) == 2
+    assert loop not in readers
+
+
 def test_watching_goes_on_after_whatever_failed(tmp_path):
     """A fault that passes, such as no descriptor left, ends no watching."""
     put(tmp_path, "m", "1")
