@@ -202,7 +202,10 @@ class Server:
         loop = asyncio.get_running_loop()
         listeners: list[QueryListener] = []
         exposition = Exposition(
-            lambda: engine.metrics(sum([len(listener.connections) for listener in listeners]))
+            lambda: engine.metrics(
+                sum([len(listener.connections) for listener in listeners]),
+                fresh_states=core.applications.fresh_states(),
+            )
         )
         hub = Hub(
             engine,
