@@ -2,7 +2,8 @@
 
 A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one
 (`sizing`; `fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`;
-0: at once). A batch is no larger than its most urgent member's deadline allows, by the profile of
+0: at once). A worker that is busy has room for one batch more, in its buffer: that one could not run yet,
+so it is bound late, half through what the worker is expected to take. A batch is no larger than its most urgent member's deadline allows, by the profile of
 batches that ran; a request that can no longer finish in time is refused before it is sent. So is one
 whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
 overload batches would shrink to single items, and with them what the model can do (`shedding`).
@@ -52,6 +53,13 @@ from serving.values import ModelId
 
 MAX_LOSSES = 1
 """Lost workers that a request survives: it is given to another replica once."""
+
+_LONG_S = 0.001
+"""Of what a worker still works on: where it is less, a batch for its buffer is sent at once, for a timer would
+cost more than company is worth."""
+_HELD = 0.5
+"""Share of that time for which the batch is held. What comes meanwhile joins it and costs the worker no call of
+its own; the other half is ample for the way there on busy cores, so that the worker does not run dry."""
 
 _MIXED = -1
 """Level of a queue with several levels or flows: no request has it."""
@@ -138,9 +146,9 @@ class AdaptiveScheduler:
         self._to_load.clear()
         self._expire(now_s)
         queue = self._queue
-        while queue.items and self._due(now_s):
+        while queue.items:
             worker = self._choose(self._workers.values())
-            if worker is None:
+            if worker is None or self._due_s(worker, now_s) > now_s:
                 break
             action = self._infer(worker, now_s)
             if action is not None:
@@ -279,15 +287,23 @@ class AdaptiveScheduler:
                         later = min(later, entry.deadline_s)
                 batch.deadline_s = later
 
-    def _due(self, now_s: float) -> bool:
+    def _due_s(self, worker: Worker, now_s: float) -> float:
+        """When the next batch goes to this worker: `now_s` or before it means at once."""
         items = self._queue.items
         if items >= self._sizing.size:
-            return True
+            return now_s
+        due_s = now_s
         wait_s = self._sizing.wait_s(items)
-        if wait_s == 0.0:
-            return True
-        oldest_s = self._queue.oldest_arrival_s()
-        return oldest_s is not None and oldest_s + wait_s <= now_s
+        if wait_s > 0.0:
+            oldest_s = self._queue.oldest_arrival_s()
+            if oldest_s is not None:
+                due_s = oldest_s + wait_s
+        if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
+            due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
+        return due_s
+
+    def _has_idle(self) -> bool:
+        return any([worker.free and not worker.unfinished for worker in self._workers.values()])
 
     def _wake_at_s(self, now_s: float) -> float | None:
         wake_s = math.inf
@@ -296,10 +312,9 @@ class AdaptiveScheduler:
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
-            if not self._due(now_s) and self._choose(self._workers.values()):
-                oldest_s = self._queue.oldest_arrival_s()
-                if oldest_s is not None:
-                    wake_s = min(wake_s, oldest_s + self._sizing.wait_s(self._queue.items))
+            worker = self._choose(self._workers.values())
+            if worker is not None:
+                wake_s = min(wake_s, self._due_s(worker, now_s))
         return None if wake_s == math.inf else wake_s
 
     def _next_action(self) -> int:
