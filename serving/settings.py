@@ -372,7 +372,7 @@ class Knob:
         return noun + (" or null" if self.optional else "")
 
     def _wrong(self, value: object, source: str) -> InvalidSettings:
-        return InvalidSettings(f"{source}: {self.name} = {value!r}, expected {self.allowed()}")
+        return InvalidSettings(f"{source}: {self.name} = {value!r:.200}, expected {self.allowed()}")
 
 
 def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
@@ -391,7 +391,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             for model, own in value.items():
                 if not isinstance(own, Mapping):
                     raise InvalidSettings(
-                        f"{source}: models.{model} = {own!r}, expected a mapping of settings"
+                        f"{source}: models.{model} = {own!r:.200}, expected a mapping of settings"
                     )
                 inner_flat = _flattened(own, source)
                 flat |= {f"{_MODELS}.{model}.{name}": inner for name, inner in inner_flat.items()}
@@ -402,7 +402,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         elif key in _GROUPS:
             if value is not None:  # a group with nothing in it, as all its lines are comments
                 raise InvalidSettings(
-                    f"{source}: {key} = {value!r}, expected a mapping of its settings, "
+                    f"{source}: {key} = {value!r:.200}, expected a mapping of its settings, "
                     f"as {{batching: {{max_size: 8}}}}"
                 )
         else:
