@@ -191,6 +191,13 @@ class ServerSettings:
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    max_connections: int = _knob(8192, "connections", 1, 1_000_000, live=False)
+    """Connections of clients at a time, of the query port and the gRPC port together.
+
+    One more is answered 503 with Retry-After (over HTTP/2: GOAWAY) and closed. Default 8192: ten times what
+    clients keep open that share a server, at some kilobytes each, and far from where the kernel gives no more
+    open files. The limit on these (`ulimit -n`) is raised to that where the system allows it.
+    """
     token_file: str | None = _knob(None, live=False)
     """File with a token that requests on the query port and the gRPC port must bring.
 

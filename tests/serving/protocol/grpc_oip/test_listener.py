@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from serving.protocol.door import Door
 from serving.protocol.http2 import frames
 from serving.protocol.http2.frames import FrameType
 from tests.fakes.grpc_running import grpc_gateway
@@ -14,7 +15,7 @@ from tests.fakes.http2_client import CALL, Client
 
 @pytest.fixture(scope="module")
 def port():
-    with grpc_gateway(request_s=5.0) as it:
+    with grpc_gateway(request_s=5.0, door=Door(8)) as it:
         yield it
 
 
@@ -101,3 +102,20 @@ def test_a_deadline_that_has_passed(port):
         sock.sendall(client.request(1, pairs=[*CALL, (b"grpc-timeout", b"0m")]))
         found = read_until(sock, client, (FrameType.HEADERS, 1))
         assert status_of(found, 1) == b"4"
+
+
+def test_one_connection_too_many_is_told_so(port):
+    """GOAWAY that names no stream, so that its calls may be made elsewhere, then the end."""
+    door = port.listener.door
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            sock, client = stack.enter_context(connected(port))
+            read_until(sock, client, (FrameType.SETTINGS, 0))
+        sock, client = stack.enter_context(connected(port))
+        found = []
+        while data := sock.recv(65536):
+            found += client.read(data)
+        assert [kind for kind, *_ in found] == [FrameType.SETTINGS, FrameType.GOAWAY]
+        assert found[1][3][:4] == bytes(4)
+        assert b"server.max_connections" in found[1][3]
+        assert door.refused == 1
