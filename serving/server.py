@@ -207,7 +207,7 @@ class Server:
         door = Door(open_files.room_for(self._settings.server.max_connections))
         exposition = Exposition(
             lambda: dataclasses.replace(
-                engine.metrics(door.inside),
+                engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
                 cut={"refused": door.refused, "stalled": door.stalled},
             )
         )

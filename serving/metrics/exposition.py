@@ -58,6 +58,8 @@ class Snapshot:
     unresolved: Mapping[int, int]
     """Responses by HTTP status to requests that meant no model."""
     models: tuple[ModelMetrics, ...]
+    fresh_states: Mapping[str, int]
+    """Queries by application that were decided without what its policy has learnt."""
 
 
 class _Collector(Collector):
@@ -84,6 +86,14 @@ class _Collector(Collector):
         for status, count in now.unresolved.items():
             unresolved.add_metric((str(status),), count)
         yield unresolved
+        fresh = CounterMetricFamily(
+            "luthier_fresh_states",
+            "Queries decided without what the policy has learnt, as its state could not be read.",
+            labels=("application",),
+        )
+        for name, count in now.fresh_states.items():
+            fresh.add_metric((name,), count)
+        yield fresh
         yield _histogram(
             "luthier_request_seconds",
             "Seconds from a request's last byte to its answer.",

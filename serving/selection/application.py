@@ -125,6 +125,13 @@ class Application:
         Raises:
             InvalidSettings: an unknown key, none of the name, or a wrong value.
         """
+        try:
+            return cls._from_json(data)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            raise InvalidSettings(f"application: a value of a wrong type ({error})") from error
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Application:
         names = [field.name for field in dataclasses.fields(cls)]
         for key in data:
             require(key in names, "application", key, f"one of {', '.join(names)}")
@@ -134,7 +141,7 @@ class Application:
         for option in ("confidence_threshold", "suspicious_threshold"):
             value = data.get(option, 0.0)
             require(is_number(value), option, value, "a number")
-        for option in ("policy", "contexts"):
+        for option in ("policy", "contexts", "default_output"):
             require(isinstance(data.get(option, ""), str), option, data.get(option), "a string")
         for option in ("options", "costs"):
             value = data.get(option, {})
@@ -142,6 +149,7 @@ class Application:
         models = data.get("models", ())
         if isinstance(models, str) or not isinstance(models, Sequence):
             raise InvalidSettings(f"models = {models!r}, expected a list of names")
+        require(all(isinstance(one, str) for one in models), "models", models, "a list of names")
         return cls(
             **{
                 **data,

@@ -5,7 +5,7 @@ A worker with a free slot takes a batch as soon as as many items wait as the pol
 0: at once). A batch is no larger than its most urgent member's deadline allows, by the profile of
 batches that ran; a request that can no longer finish in time is refused before it is sent. So is one
 whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
-overload batches would shrink to single items, and with them what the model can do (`_shed`).
+overload batches would shrink to single items, and with them what the model can do (`shedding`).
 
 Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
 share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
@@ -28,6 +28,7 @@ import math
 from serving.profiles import Profile
 from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
+from serving.scheduling.adaptive.shedding import AMPLE, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker
 from serving.scheduling.seam import (
@@ -52,11 +53,6 @@ from serving.values import ModelId
 MAX_LOSSES = 1
 """Lost workers that a request survives: it is given to another replica once."""
 
-_AMPLE = 2.0
-"""Full batches that fit into the time left of the most urgent request where nothing need be shed."""
-_LOOK_AHEAD = 2
-"""Full batches of which the members' deadlines are looked at."""
-
 _MIXED = -1
 """Level of a queue with several levels or flows: no request has it."""
 
@@ -73,7 +69,10 @@ class _Batch:
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
-        self.deadline_s = min(entry.deadline_s for entry, _ in entries)
+        deadline_s = math.inf
+        for entry, _ in entries:
+            deadline_s = min(deadline_s, entry.deadline_s)
+        self.deadline_s = deadline_s
 
 
 class AdaptiveScheduler:
@@ -291,7 +290,9 @@ class AdaptiveScheduler:
         return oldest_s is not None and oldest_s + wait_s <= now_s
 
     def _wake_at_s(self, now_s: float) -> float | None:
-        wake_s = min((batch.deadline_s for batch in self._batches.values()), default=math.inf)
+        wake_s = math.inf
+        for batch in self._batches.values():
+            wake_s = min(wake_s, batch.deadline_s)
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
@@ -308,7 +309,7 @@ class AdaptiveScheduler:
     def _load(self, worker: Worker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
+        return Action(action, Kind.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
         """A batch for a worker; None where a request was refused instead."""
@@ -328,7 +329,7 @@ class AdaptiveScheduler:
         worker.take(expected_s, now_s)
         worker.last_turn = action
         self._batches[action] = _Batch(worker, entries, items, expected_s)
-        parts = tuple([part for _, part in entries])
+        parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
     def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:
@@ -346,8 +347,12 @@ class AdaptiveScheduler:
         starts_s = worker.starts_s(now_s)
         full_s = self.profile.estimate_s(size)
         left_s = head.deadline_s - starts_s
-        if left_s < _AMPLE * full_s and self._queue is self._plain:
-            head = self._shed(head, worker, now_s)
+        soonest = head if self._queue is self._plain else self._fair.head()
+        if soonest is not None and soonest.deadline_s - starts_s < AMPLE * full_s:
+            self._shed(size, worker, now_s)
+            head = self._queue.first()
+            if head is None:
+                return 0
             left_s = head.deadline_s - starts_s
         if full_s <= left_s:
             return size
@@ -361,18 +366,8 @@ class AdaptiveScheduler:
         self._refuse(head, Reason.CANNOT_FINISH, "")
         return 0
 
-    def _shed(self, head: Entry, worker: Worker, now_s: float) -> Entry:
-        """Refuse the most urgent requests for whose sake batches would go on shrinking; returns the head.
-
-        The batch with the head holds k items, as its deadline allows. Where the request behind them
-        can then still go into a batch of k, serving the head harms nobody. Where it cannot, requests
-        come faster than batches of k are done: that one's batch would be shorter, the next one's
-        shorter still, and a part of the requests is lost in any case. Then the head is what is given up,
-        for it is what keeps batches short. Nexus drops early for the same reason (SOSP'19, section 4.3).
-        """
-        size = self._sizing.size
-        starts_s = worker.starts_s(now_s)
-        estimate_s = self.profile.estimate_s
+    def _shed(self, size: int, worker: Worker, now_s: float) -> None:
+        """Refuse those for whose sake batches would go on shrinking; never all that waits."""
         others_s = min(
             (
                 other.starts_s(now_s)
@@ -381,31 +376,17 @@ class AdaptiveScheduler:
             ),
             default=math.inf,
         )
-        upcoming, is_fresh = self._plain.upcoming(_LOOK_AHEAD * size), True
-        while True:
-            left_s = head.deadline_s - starts_s
-            if left_s >= _AMPLE * estimate_s(size) or head.alone or head.outstanding:
-                return head
-            fitting = self.profile.largest(left_s, size)
-            if fitting < min(size, head.waiting_items):
-                return head
-            taken = 0
-            for entry in upcoming:
-                if taken >= fitting:
-                    behind = entry
-                    break
-                taken += entry.waiting_items
-            else:
-                if is_fresh or taken >= self._plain.items:
-                    return head  # nobody is behind
-                upcoming, is_fresh = self._plain.upcoming(_LOOK_AHEAD * size), True
-                continue
-            if behind.deadline_s <= head.deadline_s or not self.profile.covers(taken):
-                return head  # another head would gain nothing; or what it would is not known
-            next_s = min(starts_s + estimate_s(taken), others_s)
-            as_many = min(taken, self._plain.items - taken)
-            if behind.deadline_s - next_s >= estimate_s(as_many):
-                return head
-            self._refuse(head, Reason.CANNOT_FINISH, "")
-            del upcoming[0]
-            head, is_fresh = upcoming[0], False
+        is_plain = self._queue is self._plain
+        flows = [] if is_plain else self._fair.waiting_flows()
+        shedding = Shedding(
+            self.profile,
+            None if is_plain else Shares([flow.items for flow in flows]),
+            size=size,
+            waiting=self._queue.items,
+            starts_s=worker.starts_s(now_s),
+            others_s=others_s,
+        )
+        backlogs = [self._plain.upcoming] if is_plain else [flow.upcoming for flow in flows]
+        for upcoming in backlogs:
+            for entry in shedding.given_up(upcoming):
+                self._refuse(entry, Reason.CANNOT_FINISH, "")
