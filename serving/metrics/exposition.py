@@ -53,6 +53,8 @@ class Snapshot:
 
     generation: int
     connections: int
+    cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Connections that the server ended for its own sake, by reason."""
     unresolved: Mapping[int, int]
     """Responses by HTTP status to requests that meant no model."""
     models: tuple[ModelMetrics, ...]
@@ -154,6 +156,14 @@ class _Collector(Collector):
         yield GaugeMetricFamily(
             "luthier_connections", "Open client connections.", value=now.connections
         )
+        cut = CounterMetricFamily(
+            "luthier_cut_connections",
+            "Connections ended by the server: refused (server.max_connections), stalled (answers not taken).",
+            labels=("reason",),
+        )
+        for reason, count in now.cut.items():
+            cut.add_metric((reason,), count)
+        yield cut
 
 
 _LABELS = ("model", "version")

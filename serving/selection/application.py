@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from serving.errors import InvalidSettings
 from serving.selection import registry
 from serving.selection.policy import Policy, require
-from serving.selection.prediction import CLASSES, Task
+from serving.selection.prediction import CLASSES, Task, is_number
 
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]
@@ -140,8 +140,7 @@ class Application:
         require(isinstance(task, Mapping), "task", task, "an object")
         for option in ("confidence_threshold", "suspicious_threshold"):
             value = data.get(option, 0.0)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            require(is_number, option, value, "a number")
+            require(is_number(value), option, value, "a number")
         for option in ("policy", "contexts", "default_output"):
             require(isinstance(data.get(option, ""), str), option, data.get(option), "a string")
         for option in ("options", "costs"):

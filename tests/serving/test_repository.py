@@ -339,6 +339,8 @@ def test_the_admin_port_manages_models(tmp_path):
             ("POST", "", {"model": "echo", "version": "a/b"}, "expected 1 to 128"),
             ("POST", "", {"model": "echo", "version": "\ud800"}, "expected 1 to 128"),
             ("PUT", "/echo/traffic", {"shares": {"1": "all"}}, "expected a number"),
+            ("PUT", "/echo/traffic", {"shares": {"1": True}}, "expected a number"),
+            ("PUT", "/echo/traffic", {"shares": {"1": 10**400}}, "expected 0 to 1"),
             ("POST", "/echo/rollback", None, "no loaded version"),
         ):
             status, answer = call(method, path, data)
