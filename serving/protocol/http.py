@@ -130,6 +130,9 @@ class Connection(asyncio.Protocol):
         "_blocked",
         "_exchange",
         "_failed",
+        "_last_bytes",
+        "_last_head",
+        "_last_raw",
         "_listener",
         "_overfull",
         "_pipelined",
@@ -138,6 +141,7 @@ class Connection(asyncio.Protocol):
         "_taking_up",
         "_transport",
         "_waiting",
+        "_worked",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -150,7 +154,14 @@ class Connection(asyncio.Protocol):
         """Head of that request."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._since_s = time.monotonic()
-        """When the last answer was written, or the connection began, or failed."""
+        """When the connection was last seen at work, or began, or failed."""
+        self._worked = False
+        """An answer was written since the last sweep: which notes the time, for a clock costs more than a flag."""
+        self._last_head: Head | None = None
+        self._last_raw = b""
+        """The last request's head and its bytes: the next one's, mostly."""
+        self._last_bytes = 0
+        """Bytes of the last request, head and body."""
         self._reader: RequestReader | None = None
         """For requests that are not recognised; None until the first of them."""
         self._overfull = False
@@ -201,14 +212,20 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         reader = self._reader
         if reader is None or reader.is_between_requests:
+            head = self._last_head
+            if (
+                head is not None
+                and len(data) == self._last_bytes
+                and data.startswith(self._last_raw)
+            ):
+                self._take(head, data[len(self._last_raw) :])
+                return
             end = data.find(b"\r\n\r\n") + 4
             raw_head = data[:end]
             head = self._listener.heads.get(raw_head) if end > 3 else None
             if head is not None and end + (head.content_length or 0) == len(data):
-                if self._waiting or self._pipelined:
-                    self._take(head, data[end:])
-                else:
-                    self._handle(head, data[end:])
+                self._last_head, self._last_raw, self._last_bytes = head, raw_head, len(data)
+                self._take(head, data[end:])
                 return
             if reader is None:
                 self._reader = reader = RequestReader(
@@ -281,7 +298,7 @@ class Connection(asyncio.Protocol):
         if asked.method == "HEAD":
             head, body = head[: head.index(b"\r\n\r\n") + 4], b""
         transport.write(b"".join((head, body)))
-        self._since_s = time.monotonic()
+        self._worked = True
         if closes:
             self._pipelined.clear()
             transport.close()
@@ -327,6 +344,9 @@ class Connection(asyncio.Protocol):
 
     def sweep(self, now_s: float) -> None:
         """Close when idle, or when a request does not arrive, for too long."""
+        if self._worked:
+            self._worked = False
+            self._since_s = now_s
         if self._waiting or self._transport is None:
             return
         if self._blocked or self._failed:

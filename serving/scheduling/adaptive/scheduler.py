@@ -71,7 +71,10 @@ class _Batch:
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
-        self.deadline_s = min(entry.deadline_s for entry, _ in entries)
+        deadline_s = math.inf
+        for entry, _ in entries:
+            deadline_s = min(deadline_s, entry.deadline_s)
+        self.deadline_s = deadline_s
 
 
 class AdaptiveScheduler:
@@ -295,7 +298,9 @@ class AdaptiveScheduler:
         return oldest_s is not None and oldest_s + wait_s <= now_s
 
     def _wake_at_s(self, now_s: float) -> float | None:
-        wake_s = min((batch.deadline_s for batch in self._batches.values()), default=math.inf)
+        wake_s = math.inf
+        for batch in self._batches.values():
+            wake_s = min(wake_s, batch.deadline_s)
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
@@ -312,7 +317,7 @@ class AdaptiveScheduler:
     def _load(self, worker: Worker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
+        return Action(action, Kind.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
         """A batch for a worker; None where a request was refused instead."""
@@ -332,7 +337,7 @@ class AdaptiveScheduler:
         worker.take(expected_s, now_s)
         worker.last_turn = action
         self._batches[action] = _Batch(worker, entries, items, expected_s)
-        parts = tuple([part for _, part in entries])
+        parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
     def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:

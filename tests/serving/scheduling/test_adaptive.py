@@ -188,7 +188,7 @@ def test_one_lost_worker_is_one_loss_however_many_parts_it_held():
     bench.scheduler.on(WorkerDown(1, "killed"), 0.1)
     bench.batches(0.1)
     assert bench.plan.refusals == []
-    assert [action.parts for action in bench.plan.actions] == [((1, 0, 4),), ((1, 4, 8),)]
+    assert [action.parts for action in bench.plan.actions] == [[(1, 0, 4)], [(1, 4, 8)]]
 
 
 def test_memory_of_the_queue_is_bounded():
