@@ -141,7 +141,7 @@ class Job:
 
     def batch(self) -> Batch | None:
         """See `waiter.Timed`."""
-        return self._dispatcher.answering
+        return self._dispatcher.answering()
 
 
 class BatchDone:
@@ -266,11 +266,15 @@ class Dispatcher:
         self._jobs: dict[int, Job] = {}
         self._workers: dict[int, _Worker] = {}
         self._last_id = 0
-        self.answering: Batch | None = None
-        """The batch whose requests are being answered."""
+        self._answering: tuple[float, StageTimes] | None = None
+        """The batch whose requests are being answered: when it was sent, and its times in the replica."""
         self._pumping = False
 
     # Requests
+
+    def answering(self) -> Batch | None:
+        """The batch whose requests are being answered."""
+        return None if self._answering is None else Batch(*self._answering)
 
     @property
     def unfinished(self) -> int:
@@ -511,7 +515,7 @@ class Dispatcher:
             return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
-        self.answering = Batch(sent_s, times)
+        self._answering = (sent_s, times)
         jobs = self._jobs
         items = parts = 0
         waited_s = 0.0
@@ -533,7 +537,7 @@ class Dispatcher:
                     spoilt(waiter, error)
             else:
                 self._join(id_, job, start, stop, frame)
-        self.answering = None
+        self._answering = None
         self._on_batch(BatchDone(worker, items, times, parts, waited_s))
 
     def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:

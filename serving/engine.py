@@ -162,7 +162,8 @@ class Engine:
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
-        self._resolved: dict[tuple[str, str | None], Served] = {}
+        self.resolved: dict[tuple[str, str | None], Target] = {}
+        """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
@@ -190,7 +191,7 @@ class Engine:
             UnknownModel: no such name, version or label.
             NotReady: it is being loaded for the first time.
         """
-        known = self._resolved.get((name, version))
+        known = self.resolved.get((name, version))
         if known is not None:
             return known
         if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
@@ -200,7 +201,7 @@ class Engine:
         if version is None and entry.shadow is not None and served.id.version == entry.current:
             return _Shadowed(served, entry.versions[entry.shadow])
         if version is not None or not entry.shares:
-            self._resolved[name, version] = served
+            self.resolved[name, version] = served
         return served
 
     def unresolved(self, status: int) -> None:
@@ -291,7 +292,7 @@ class Engine:
             raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
         served = await self._opened(card)
         self._catalogue.add(card.name, card.version, served, current=current)
-        self._resolved.clear()
+        self.resolved.clear()
 
     async def _opened(self, card: ModelCard) -> Served:
         """A version with its replicas, loaded and warm, that takes no traffic yet."""
@@ -334,7 +335,7 @@ class Engine:
             old = entry.versions[entry.named(card.version)]
             new = await self._opened(card)
             entry.versions[card.version] = new
-            self._resolved.clear()
+            self.resolved.clear()
             self._end(old, RETIRE_S)
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
@@ -370,7 +371,7 @@ class Engine:
                     raise
                 return None
             self._failed.pop(served.id, None)
-            self._resolved.clear()
+            self.resolved.clear()
             return self._end(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float) -> None:
@@ -383,7 +384,7 @@ class Engine:
             all_served = self._catalogue.remove_all(name)
             for served in all_served:
                 self._failed.pop(served.id, None)
-            self._resolved.clear()
+            self.resolved.clear()
             endings = [self._end(served, within_s) for served in all_served]
         await asyncio.gather(*map(asyncio.shield, endings))
 
@@ -412,7 +413,7 @@ class Engine:
             UnknownModel: no such name, version or label.
         """
         self._catalogue.set_current(name, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def roll_back(self, name: str) -> str:
         """Return to the version before the current one; returns it.
@@ -430,22 +431,22 @@ class Engine:
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Decide about a model's versions as before. Raises as `Catalogue.restore`."""
         self._catalogue.restore(name, past)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""
         self._catalogue.set_label(name, label, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic that names no version. Raises as `Catalogue.set_shares`."""
         self._catalogue.set_shares(name, shares)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_shadow(self, name: str, version: str | None) -> None:
         """Copy the current version's requests to another one. Raises as `Catalogue.set_shadow`."""
         self._catalogue.set_shadow(name, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     # Settings
 

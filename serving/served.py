@@ -124,10 +124,16 @@ class Served:
             return dispatcher.submit(
                 query, waiter, self.id, deadline_s, now_s, query.priority, application
             )
+        return self._looked_up(query, waiter, application, deadline_s, now_s)
+
+    def _looked_up(
+        self, query: Query, waiter: Waiter, application: str, deadline_s: float, now_s: float
+    ) -> Ticket:
+        """By the cache: a kept answer, a place beside an equal request, or the request is sent on."""
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            return dispatcher.submit(
+            return self.dispatcher.submit(
                 query,
                 inner,
                 self.id,

@@ -120,10 +120,7 @@ class DeadlineQueue:
     def push(self, entry: Entry) -> None:
         """A new entry, all of whose items wait. Arrival times must not decrease."""
         heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
-        arrivals = self._arrivals
-        while arrivals and not arrivals[0].spans:
-            arrivals.popleft()
-        arrivals.append(entry)
+        self._arrivals.append(entry)
         self.items += entry.items
 
     def give_back(self, entry: Entry, part: Part) -> None:
@@ -211,7 +208,9 @@ class DeadlineQueue:
             batch.append((entry, (entry.id, start, stop)))
             room -= stop - start
         self.items -= size - room
-        if len(self._arrivals) > 2 * self.items + SLACK:
+        if not self.items:
+            self._arrivals.clear()
+        elif len(self._arrivals) > 2 * self.items + SLACK:
             self._tidy()
         return batch
 
