@@ -23,6 +23,7 @@ split, its parts are ranges of items: (id, start, stop).
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from serving.settings import ServingSettings
@@ -99,6 +100,13 @@ class Result:
         self.times = times
 
 
+class Warmed(NamedTuple):
+    """A worker has run batches of real sample inputs while it loaded."""
+
+    batch_s: Mapping[int, float]
+    """Items -> seconds of execution in the worker, inputs and outputs included."""
+
+
 class SettingsChanged(NamedTuple):
     """New settings are in force; what was learnt is forgotten unless `keep_learnt`."""
 
@@ -106,7 +114,16 @@ class SettingsChanged(NamedTuple):
     keep_learnt: bool
 
 
-Event = Submitted | Cancelled | WorkerUp | WorkerDraining | WorkerDown | Result | SettingsChanged
+Event = (
+    Submitted
+    | Cancelled
+    | WorkerUp
+    | WorkerDraining
+    | WorkerDown
+    | Result
+    | Warmed
+    | SettingsChanged
+)
 
 
 class Kind(enum.Enum):

@@ -17,8 +17,9 @@ from serving.selection.write_behind import Batch, WriteBehind
 _PREFIX = "luthier:states:"
 _TIMEOUT_S = 2.0
 """How long the threads of this store wait for a server that does not answer."""
-_PATIENCE_S = 0.05
-"""Longest wait of a load, with which the event loop waits; a hundred times what a server near by takes."""
+PATIENCE_S = 0.1
+"""Longest wait of a load, with which the event loop waits: a server near by takes a thousandth of it, and a
+machine whose cores are all busy some hundredths of a second more."""
 _RETRY_S = 1.0
 """Between two attempts to reach a server that did not answer."""
 
@@ -26,12 +27,15 @@ _RETRY_S = 1.0
 class RedisStore:
     """A `StateStore` in a Redis server."""
 
-    def __init__(self, url: str, *, interval_s: float = 0.2) -> None:
+    def __init__(
+        self, url: str, *, interval_s: float = 0.2, patience_s: float = PATIENCE_S
+    ) -> None:
         """Connect.
 
         Args:
             url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
             interval_s: seconds between batches.
+            patience_s: longest wait of a load.
 
         Raises:
             InvalidSettings: the package is not installed, or the address is none.
@@ -62,7 +66,7 @@ class RedisStore:
         self._reached = Reached(
             "the Redis server of the states",
             self._client.ping,
-            patience_s=_PATIENCE_S,
+            patience_s=patience_s,
             retry_s=_RETRY_S,
         )
 

@@ -292,7 +292,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
     caplog.set_level(logging.INFO)
     with tempfile.TemporaryDirectory() as name:
         process, url = started_redis(pathlib.Path(name))
-        with hub(store=RedisStore(url, interval_s=0.01)) as running:
+        with hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running:
             add(running, contexts="user", policy="exp3", latency_slo_s=1.0)
 
             def learn(user):

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
-from serving.values import ModelCard
+from serving.replica import wire
+from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
@@ -33,6 +34,33 @@ def infer(running, path="/v2/models/echo"):
 
 def deploy(running, card, **more):
     running.call(running.engine.deploy(card, **more))
+
+
+class Asked:
+    """One item as a query of 0.1 s, and its waiter."""
+
+    def __init__(self):
+        tensor = Tensor("data", "UINT8", (1, 1), b"x")
+        self.frame = (wire.encode_descriptor([tensor]), b"x")
+        self.frame_bytes = sum(map(len, self.frame))
+        self.encoding = wire.Encoding.TENSORS
+        self.items, self.priority, self.timeout_s = 1, 0, 0.1
+        self.done = asyncio.get_running_loop().create_future()
+
+    def answer(self, _frame):
+        self.done.set_result(None)
+
+    def refuse(self, error):
+        self.done.set_result(error)
+
+
+async def ask_at_once(running, count):
+    """So many queries in one turn of the loop; returns when each is answered or refused."""
+    (served,) = running.engine.served()
+    queries = [Asked() for _ in range(count)]
+    for query in queries:
+        served.submit(query, query)
+    await asyncio.gather(*(query.done for query in queries))
 
 
 def test_two_models_answer_for_themselves():
@@ -129,6 +157,31 @@ def test_how_a_version_was_warmed_up_is_shown():
         deploy(running, card())
         two = running.json("GET", "/admin/models/echo", admin=True)[1]["versions"]["2"]
         assert two == {"state": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("warmup", "first"),
+    [
+        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
+        ({"source": "model", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
+        ({"source": "zeros", "batch_s": {"1": 0.05, "8": 0.2}}, 8),
+        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}, "failure": "no"}, 8),
+        ({"source": "file", "batch_s": {"0": 1.0, "-1": 1.0, "x": 1.0, "8": "long", "4": -1.0}}, 8),
+        ({"source": ["file"], "batch_s": [1, 2]}, 8),
+    ],
+)
+def test_the_first_batch_is_as_large_as_the_warm_up_says(warmup, first):
+    """Where it ran on real inputs: 0.1 s are enough for three items; also after a change of settings."""
+    home = FakeHome()
+    home.load_detail = {"load_s": 0.5, "warmup": warmup}
+    with gateway({"batching.max_size": 8}, home) as running:
+        for changes in ({}, {"scheduling.queue_capacity": 99}):
+            changed = running.engine.settings.changed(changes)
+            running.call(running.engine.apply(changed))
+            batches = home.replicas[0].batches
+            batches.clear()
+            running.call(ask_at_once(running, 8))
+            assert batches[0] == first
 
 
 def test_a_replacement_is_warmed_up_with_single_items():

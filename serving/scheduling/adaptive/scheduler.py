@@ -25,6 +25,7 @@ The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from serving.profiles import Profile
 from serving.scheduling.adaptive.fair_queue import FairQueue
@@ -44,6 +45,7 @@ from serving.scheduling.seam import (
     Result,
     SettingsChanged,
     Submitted,
+    Warmed,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -106,6 +108,8 @@ class AdaptiveScheduler:
         self._sizing: Sizing = POLICIES[settings.batching.policy](settings.batching)
         self.profile = Profile()
         """How long batches took, by their size."""
+        self._warmed: Mapping[int, float] = {}
+        """What warm-ups have told of that."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -137,6 +141,9 @@ class AdaptiveScheduler:
                     self._workers[event.worker].draining = True
             case WorkerDown():
                 self._down(event)
+            case Warmed():
+                self._warmed = {**self._warmed, **event.batch_s}  # replacements run single items
+                self.profile.seed(event.batch_s)
             case SettingsChanged():
                 self._changed(event)
 
@@ -197,8 +204,9 @@ class AdaptiveScheduler:
 
     def _changed(self, event: SettingsChanged) -> None:
         batching = event.settings.batching
-        if not event.keep_learnt:
+        if not event.keep_learnt:  # as after a fresh start, with what its warm-up has told
             self.profile = Profile()
+            self.profile.seed(self._warmed)
         if not event.keep_learnt or batching != self._batching:
             self._sizing = POLICIES[batching.policy](batching)
         self._batching = batching

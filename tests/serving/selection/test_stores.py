@@ -245,9 +245,9 @@ def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
             process.send_signal(signal.SIGSTOP)
             began_s = time.monotonic()
             for _ in range(100):
-                with pytest.raises(NotReady, match=r"does not answer: nothing came within 0.05 s"):
+                with pytest.raises(NotReady, match=r"does not answer: nothing came within 0.1 s"):
                     store.load("app", "u")
-            assert time.monotonic() - began_s < 0.5
+            assert time.monotonic() - began_s < 1.0
             process.send_signal(signal.SIGCONT)
             while time.monotonic() < began_s + 20.0:
                 try:
