@@ -1,12 +1,13 @@
 """The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
 
-A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one
-(`sizing`; `fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`;
-0: at once). A worker that is busy has room for one batch more, in its buffer: that one could not run yet,
-so it is bound late, half through what the worker is expected to take. A batch is no larger than its most urgent member's deadline allows, by the profile of
-batches that ran; a request that can no longer finish in time is refused before it is sent. So is one
-whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
-overload batches would shrink to single items, and with them what the model can do (`shedding`).
+A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`;
+`fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`; 0: at once). A
+worker that is busy has room for one batch more, in its buffer: that one could not run yet, so it is bound
+late, half through what the worker is expected to take. A batch is no larger than its most urgent member's
+deadline allows, by the profile of batches that ran; a request that can no longer finish in time is refused
+before it is sent. So is one whose short batch would leave the next one as short or shorter, when that can
+no longer be made up: under overload batches would shrink to single items, and with them what the model can
+do (`shedding`).
 
 Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
 share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
@@ -311,7 +312,7 @@ class AdaptiveScheduler:
         return due_s
 
     def _has_idle(self) -> bool:
-        return any([worker.free and not worker.unfinished for worker in self._workers.values()])
+        return any(worker.free and not worker.unfinished for worker in self._workers.values())
 
     def _wake_at_s(self, now_s: float) -> float | None:
         wake_s = math.inf
