@@ -24,12 +24,13 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 COMPILED := build/compiled
+COMPILED_FORM := $(COMPILED)/.built
 FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requirements-without-dependencies.txt)
 # Of the frameworks' thousands of files a tenth is ever imported: pip need not compile them all.
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks check test test-frameworks test-compiled bench docs build clean
+.PHONY: help install tune format install-frameworks check test test-frameworks compile test-compiled bench docs build clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -58,8 +59,9 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
-test-compiled: $(DEV)  ## the tests of serving/ on the compiled form of its request path; needs a C compiler
-	$(BIN)/python compiled/build.py $(COMPILED)
+compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
+
+test-compiled: $(COMPILED_FORM)  ## the tests of serving/ on that copy
 	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
@@ -93,6 +95,10 @@ $(DEV): pyproject.toml | $(BIN)/python
 	@echo "installing with development tools into $(VENV) (once; one to two minutes)"
 	$(call install_into,$(VENV)) --editable '.[dev]'
 	@touch $(RUNTIME) $@
+
+$(COMPILED_FORM): $(shell find compiled docs examples serving tests pyproject.toml -type f -not -name '*.pyc') | $(DEV)
+	$(BIN)/python compiled/build.py $(COMPILED)
+	@touch $@
 
 $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
 	@echo "installing PyTorch, TensorFlow and clients into $(FRAMEWORKS_VENV) (once; two to three minutes)"

@@ -25,7 +25,6 @@ import open_loop
 import result
 import server_process
 
-from tuner.errors import LoadFailed
 from tuner.traffic.generator import Generator
 
 OBJECTIVE_S = 0.020
@@ -85,14 +84,11 @@ def found_rate(generator: Generator, candidate: Candidate, options: argparse.Nam
         guess = open_loop.closed(generator, port, CLOSED, options.seconds)
 
         def holds(rate: float) -> bool:
-            try:
-                at_s = open_loop.drive(generator, port, rate, options.seconds).quantile_s(QUANTILE)
-            except (
-                LoadFailed
-            ) as error:  # so far beyond what it carries that it answers nothing in time
-                _say(f"{candidate.name}: {error}")
+            seen = open_loop.tried(candidate.name, generator, port, rate, options.seconds)
+            if seen is None:
                 return False
-            _say(f"{candidate.name}: {rate:,.0f}/s, p99 {1e3 * at_s:.1f} ms")
+            at_s = seen.quantile_s(QUANTILE)
+            result.say(f"{candidate.name}: {rate:,.0f}/s, p99 {1e3 * at_s:.1f} ms")
             return at_s <= OBJECTIVE_S
 
         return open_loop.highest(holds, 0.5 * guess, guess, steps=options.steps)
@@ -156,21 +152,13 @@ def concluded(rates: dict[str, list[float]], rounds: int) -> result.Result:
     )
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     """Find the rates, and compare."""
     parser = argparse.ArgumentParser(description="what adaptive batching gains on linear")
     parser.add_argument("--rounds", type=int, default=2, help="searches of each (default 2)")
     parser.add_argument("--steps", type=int, default=4, help="halvings of a search (default 4)")
     parser.add_argument("--seconds", type=float, default=0.8, help="of a phase (default 0.8)")
-    parser.add_argument("--quick", action="store_true", help="one round of short phases")
-    result.add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.steps, options.seconds = 1, 2, 0.5
+    options = result.parsed(parser, rounds=1, steps=2, seconds=0.5)
     return result.conclude(concluded(measured(options), options.rounds), options)
 
 

@@ -78,15 +78,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="requests per second over gRPC")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--seconds", type=int, default=4, help="length of a run (default 4)")
-    parser.add_argument("--quick", action="store_true", help="two settings, one short round")
-    result.add_options(parser)
-    options = parser.parse_args()
+    options = result.parsed(parser, rounds=1, seconds=1)
     if problem := h2load.is_missing():
         parser.error(problem)
-    if options.quick and options.write:
-        parser.error("a quick run is no result: leave out --write or --quick")
-    if options.quick:
-        options.rounds = options.seconds = 1
     message = recorded(os.urandom(candidates.PAYLOAD_BYTES))
     pairs = [(1, 0), *itertools.product(SIZES, TIMEOUTS_US)][: 2 if options.quick else None]
     swept = []
@@ -96,7 +90,7 @@ def main() -> int:
             drive(where.grpc_port, message, "20 connections", 1)
             rate, mean_ms = drive(where.grpc_port, message, "20 connections", 2)
         swept.append((rate, mean_ms, settings))
-        print(f"{settings}: {rate:,.0f} requests/s", file=sys.stderr, flush=True)
+        result.say(f"{settings}: {rate:,.0f} requests/s")
     swept.sort(key=lambda row: -row[0])
     best = swept[0][2]
     runs: dict[str, list[tuple[float, float]]] = {shape: [] for shape in SHAPES}

@@ -104,7 +104,7 @@ def measured(rounds: int, seconds: int) -> list[tuple[wrk.Load, wrk.Load]]:
                 crowded = beside()
                 pair = (alone(), crowded)
             found.append(pair)
-            _say(f"round {number + 1}: ratio {pair[1].p50_ms / pair[0].p50_ms:.3f}")
+            result.say(f"round {number + 1}: ratio {pair[1].p50_ms / pair[0].p50_ms:.3f}")
     return found
 
 
@@ -153,27 +153,19 @@ def concluded(rounds: list[tuple[wrk.Load, wrk.Load]]) -> result.Result:
     )
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     """Measure both in turn, and compare."""
     parser = argparse.ArgumentParser(description="the cost of idle connections")
     parser.add_argument("--rounds", type=int, default=8, help="of both (default 8)")
     parser.add_argument("--seconds", type=int, default=3, help="of one measurement (default 3)")
-    parser.add_argument("--quick", action="store_true", help="two rounds of a second")
-    result.add_options(parser)
-    options = parser.parse_args()
+    options = result.parsed(parser, rounds=2, seconds=1)
     if problem := wrk.is_missing():
-        _say(problem)
+        result.say(problem)
         return 2
-    if options.quick:
-        options.rounds, options.seconds = 2, 1
     try:
         rounds = measured(options.rounds, options.seconds)
     except wrk.WrongAnswers as error:
-        _say(str(error))
+        result.say(str(error))
         return 1
     return result.conclude(concluded(rounds), options)
 

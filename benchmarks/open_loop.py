@@ -13,11 +13,13 @@ import pathlib
 from collections.abc import Callable
 
 import numpy as np
+import result
 import server_process
 from numpy.typing import NDArray
 
 from serving import zoo
 from serving.values import Signature
+from tuner.errors import LoadFailed
 from tuner.traffic import payload_files
 from tuner.traffic.generator import Generator
 from tuner.traffic.payloads import Payloads
@@ -122,6 +124,17 @@ def drive(
         late_s=(records.started_s - records.intended_s)[is_due],
         client_cpu_s=found.client_cpu_s,
     )
+
+
+def tried(
+    what: str, generator: Generator, port: int, rate_per_s: float, seconds: float
+) -> Seen | None:
+    """One phase at a rate that may be too high: nothing where the server answers nothing in time."""
+    try:
+        return drive(generator, port, rate_per_s, seconds)
+    except LoadFailed as error:
+        result.say(f"{what}: {error}")
+        return None
 
 
 def highest(holds: Callable[[float], bool], low: float, high: float, *, steps: int) -> float:

@@ -30,7 +30,6 @@ import open_loop
 import result
 import server_process
 
-from tuner.errors import LoadFailed
 from tuner.traffic.generator import Generator
 from tuner.traffic.plan import LoadPlan
 
@@ -172,13 +171,11 @@ def measured(generator: Generator, case: Case, options: argparse.Namespace) -> F
         guess = open_loop.closed(generator, where.port, CLOSED, options.seconds)
 
         def holds(rate: float) -> bool:
-            try:
-                seen = open_loop.drive(generator, where.port, rate, options.seconds)
-            except LoadFailed as error:
-                _say(f"{case.name}: {error}")
+            seen = open_loop.tried(case.name, generator, where.port, rate, options.seconds)
+            if seen is None:
                 return False
             share = seen.answered(case.objective_s) / len(seen.status)
-            _say(f"{case.name}: {rate:,.0f}/s, {100 * share:.2f} % in time")
+            result.say(f"{case.name}: {rate:,.0f}/s, {100 * share:.2f} % in time")
             return share >= QUANTILE
 
         sustained = open_loop.highest(holds, 0.5 * guess, guess, steps=options.steps)
@@ -194,7 +191,7 @@ def measured(generator: Generator, case: Case, options: argparse.Namespace) -> F
                     seed=number,
                 )
                 phases.append(Phase(load=load, seen=seen))
-                _say(
+                result.say(
                     f"{case.name}: x {load:g}, {phases[-1].goodput_per_s(case.objective_s):,.0f}/s in "
                     f"time, {phases[-1].refused} refused, longest {1e3 * seen.took_s.max():.0f} ms"
                 )
@@ -207,8 +204,8 @@ def measured(generator: Generator, case: Case, options: argparse.Namespace) -> F
     )
 
 
-def concluded(found: list[Found]) -> result.Result:
-    """Tables and verdict."""
+def goodputs(found: list[Found]) -> result.Table:
+    """What each load gave."""
     rows = []
     for one in found:
         for load in LOADS:
@@ -225,7 +222,16 @@ def concluded(found: list[Found]) -> result.Result:
                     f"{1e3 * longest_s:.0f}",
                 )
             )
-    costs = [
+    return result.Table(
+        title="Goodput by load, medians of the rounds",
+        head=("model", "load", "requests/s", "in time /s", "refused", "longest ms"),
+        rows=rows,
+    )
+
+
+def costs(found: list[Found]) -> result.Table:
+    """What is left, and what a refusal costs."""
+    rows = [
         (
             one.case.name,
             f"{1e3 * one.case.objective_s:g}",
@@ -237,6 +243,23 @@ def concluded(found: list[Found]) -> result.Result:
         )
         for one in found
     ]
+    return result.Table(
+        title="What is kept, and the gateway's CPU time",
+        head=(
+            "model",
+            "objective ms",
+            "kept",
+            "target",
+            "unheard",
+            "us an answer",
+            "us a refusal",
+        ),
+        rows=rows,
+    )
+
+
+def concluded(found: list[Found]) -> result.Result:
+    """Tables and verdict."""
     return result.Result(
         name="overload",
         question="How much of its goodput does a server keep at twice the load that it can sustain?",
@@ -248,26 +271,7 @@ def concluded(found: list[Found]) -> result.Result:
             for one in found
         ),
         is_met=all(one.is_met for one in found),
-        tables=(
-            result.Table(
-                title="Goodput by load, medians of the rounds",
-                head=("model", "load", "requests/s", "in time /s", "refused", "longest ms"),
-                rows=rows,
-            ),
-            result.Table(
-                title="What is kept, and the gateway's CPU time",
-                head=(
-                    "model",
-                    "objective ms",
-                    "kept",
-                    "target",
-                    "unheard",
-                    "us an answer",
-                    "us a refusal",
-                ),
-                rows=costs,
-            ),
-        ),
+        tables=(goodputs(found), costs(found)),
         figures={
             one.case.name: {
                 "sustained_per_s": one.sustained_per_s,
@@ -284,10 +288,6 @@ def concluded(found: list[Found]) -> result.Result:
     )
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def main() -> int:
     """Overload each model."""
     parser = argparse.ArgumentParser(description="goodput at twice the sustainable load")
@@ -295,11 +295,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=4, help="halvings of the search (default 4)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of a search phase (default 2)")
     parser.add_argument("--model", choices=[case.name for case in CASES], help="only this one")
-    parser.add_argument("--quick", action="store_true", help="one round of short phases")
-    result.add_options(parser)
-    options = parser.parse_args()
-    if options.quick:
-        options.rounds, options.steps, options.seconds = 1, 1, 0.6
+    options = result.parsed(parser, rounds=1, steps=1, seconds=0.6)
     with Generator() as generator:
         found = [
             measured(generator, case, options)

@@ -22,21 +22,15 @@ import sys
 import threading
 import time
 
-import numpy as np
 import open_loop
 import probe
 import result
 import server_process
+import watched
 
-from tuner.traffic.generator import Generator, LoadResult
-from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan
-
-CLIENTS = 20
 REPLICAS = 2
 PERIOD_S = 1.0
 MOST_S = 2.0
-TIMEOUT_S = 10.0
 MODEL = "named"
 
 
@@ -46,7 +40,7 @@ class Killer(threading.Thread):
     def __init__(self, admin_port: int, seconds: float) -> None:
         super().__init__(name="killer")
         self._admin_port = admin_port
-        self._until_s = time.monotonic() + seconds
+        self._seconds = seconds
         self.kills: list[tuple[float, int]] = []
         """When, on time.monotonic(), and which process."""
         self.skipped = 0
@@ -54,8 +48,9 @@ class Killer(threading.Thread):
 
     def run(self) -> None:
         """Until the time is over."""
+        until_s = time.monotonic() + self._seconds
         due_s = time.monotonic() + PERIOD_S
-        while due_s < self._until_s:
+        while due_s < until_s:
             time.sleep(max(0.0, due_s - time.monotonic()))
             due_s += PERIOD_S
             ready = [row for row in replicas(self._admin_port) if row["state"] == "ready"]
@@ -82,22 +77,16 @@ def pid_of(_header: object, tensors: bytes) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the two clients and the killer saw."""
+    """What the clients and the killer saw."""
 
-    load: LoadResult
-    probed: probe.Probe
+    seen: watched.Watched
     kills: list[tuple[float, int]]
     skipped: int
-
-    @property
-    def failed(self) -> int:
-        """Requests of both clients that were not answered with 200."""
-        return int(np.count_nonzero(self.load.records.status != 200)) + self.probed.failed
 
     def back_s(self) -> list[float | None]:
         """For each kill, seconds until the replacement's first good answer; None: it never came."""
         first_s: dict[int, float] = {}
-        for answer in self.probed.answers:
+        for answer in self.seen.probed.answers:
             if answer.said is not None:
                 first_s.setdefault(answer.said, answer.at_s)
         new_s = sorted(first_s.values())[REPLICAS:]
@@ -110,36 +99,22 @@ class Found:
 def measured(seconds: float) -> Found:
     """Load, kill and look, all at once."""
     model = f"{open_loop.MODELS / 'named.py'}:Model"
-    with (
-        server_process.served(model, {"replica.count": REPLICAS}) as where,
-        Generator() as generator,
-    ):
-        sent = open_loop.images(where.port, MODEL)
-        generator.set_payloads(sent)
-        with _probe(where.port, sent) as probed:
-            _wait_for_all(probed)
-            killer = Killer(where.admin_port, seconds)
-            killer.start()
-            load = generator.run(
-                LoadPlan(
-                    host="127.0.0.1",
-                    port=where.port,
-                    concurrency=CLIENTS,
-                    seconds=seconds + 2 * MOST_S,  # the last replacement is waited for, too
-                    timeout_s=TIMEOUT_S,
-                )
-            )
-            killer.join(2 * TIMEOUT_S)
-    return Found(load=load, probed=probed, kills=killer.kills, skipped=killer.skipped)
-
-
-def _probe(port: int, sent: Payloads) -> probe.Probe:
-    return probe.Probe(port, sent.path, sent.requests[0], sent.headers, read=pid_of)
+    with server_process.served(model, {"replica.count": REPLICAS}) as where:
+        killer = Killer(where.admin_port, seconds)
+        seen = watched.watch(
+            where,
+            MODEL,
+            killer,
+            seconds=seconds + 2 * MOST_S,  # the last replacement is waited for, too
+            read=pid_of,
+            ready=_wait_for_all,
+        )
+    return Found(seen=seen, kills=killer.kills, skipped=killer.skipped)
 
 
 def _wait_for_all(probed: probe.Probe) -> None:
     """Until the first replicas have been seen: those after them are replacements."""
-    give_up_at_s = time.monotonic() + TIMEOUT_S
+    give_up_at_s = time.monotonic() + watched.TIMEOUT_S
     while len({answer.said for answer in probed.answers}) < REPLICAS:
         if time.monotonic() > give_up_at_s:
             raise server_process.ServerFailed("not every replica answers")
@@ -151,20 +126,13 @@ def concluded(found: Found) -> result.Result:
     back_s = found.back_s()
     known_s = [second for second in back_s if second is not None]
     is_back = len(known_s) == len(back_s) > 0 and max(known_s) <= MOST_S
-    requests = len(found.load.records) + len(found.probed.answers)
-    records = found.load.records
-    took_ms = 1e3 * (records.finished_s - records.intended_s)
+    requests, failed = found.seen.requests, found.seen.failed
     rows = [
-        ("requests", f"{requests:,}"),
-        ("failed", f"{found.failed:,}"),
         ("kills", str(len(found.kills))),
         ("periods without a replica to kill", str(found.skipped)),
         ("replacements that answered", str(len(known_s))),
         ("first good answer, median s", f"{statistics.median(known_s):.2f}" if known_s else "-"),
         ("first good answer, longest s", f"{max(known_s):.2f}" if known_s else "-"),
-        ("round trip p50 ms", f"{np.quantile(took_ms, 0.5):.1f}"),
-        ("round trip p99 ms", f"{np.quantile(took_ms, 0.99):.1f}"),
-        ("round trip longest ms", f"{took_ms.max():.0f}"),
     ]
     longest = f"after at most {max(known_s):.2f} s" if known_s else "never"
     return result.Result(
@@ -172,16 +140,14 @@ def concluded(found: Found) -> result.Result:
         question=f"Does a request fail while one of {REPLICAS} replicas is killed (SIGKILL) every "
         f"{PERIOD_S:g} s, and when does its replacement answer?",
         target=f"no failed request; first good answer of the replacement within {MOST_S:g} s",
-        verdict=f"{found.failed} of {requests:,} requests failed in {len(found.kills)} kills; "
+        verdict=f"{failed} of {requests:,} requests failed in {len(found.kills)} kills; "
         f"{len(known_s)} replacements answered, {longest}",
-        is_met=not found.failed and is_back,
-        tables=(
-            result.Table(title=f"`resnet`, {CLIENTS} clients", head=("what", "figure"), rows=rows),
-        ),
+        is_met=not failed and is_back,
+        tables=(found.seen.table(rows),),
         figures={
             "requests": requests,
-            "failed": found.failed,
-            "why_failed": found.load.why_failed,
+            "failed": failed,
+            "why_failed": found.seen.load.why_failed,
             "back_s": back_s,
             "kills": len(found.kills),
         },
@@ -193,10 +159,8 @@ def main() -> int:
     """Kill, and count."""
     parser = argparse.ArgumentParser(description="kills of replicas under load")
     parser.add_argument("--seconds", type=float, default=30.0, help="of killing (default 30)")
-    parser.add_argument("--quick", action="store_true", help="five seconds")
-    result.add_options(parser)
-    options = parser.parse_args()
-    return result.conclude(concluded(measured(5.0 if options.quick else options.seconds)), options)
+    options = result.parsed(parser, seconds=5.0)
+    return result.conclude(concluded(measured(options.seconds)), options)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 
 import serving
@@ -124,6 +125,24 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every benchmark has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
     parser.add_argument("--write", action="store_true", help="write the page in benchmarks/results")
+
+
+def parsed(parser: argparse.ArgumentParser, **quick: float) -> argparse.Namespace:
+    """The options of a script that can be tried quickly: `--quick` sets these ones of its options."""
+    told = ", ".join(f"{name} {value:g}" for name, value in quick.items())
+    parser.add_argument("--quick", action="store_true", help=f"to see that it works: {told}")
+    add_options(parser)
+    options = parser.parse_args()
+    if options.quick and options.write:
+        parser.error("a quick run is no result: leave out --write or --quick")
+    if options.quick:
+        vars(options).update(quick)
+    return options
+
+
+def say(text: str) -> None:
+    """Tell a person how far it is; what was found goes to stdout."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def conclude(result: Result, options: argparse.Namespace) -> int:

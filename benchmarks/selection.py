@@ -331,6 +331,97 @@ def rates(wrong: NDArray[np.bool_], run: Run) -> list[float]:
     return [float(wrong[begin:end].mean()) for _, begin, end in run.phases] + [float(wrong.mean())]
 
 
+def columns(run: Run) -> tuple[str, ...]:
+    """Heads of the columns that hold errors."""
+    return (*(f"{name}, %" for name, _, _ in run.phases), "all, %")
+
+
+def errors_of_models(run: Run, singles: Mapping[str, list[float]]) -> result.Table:
+    """Each model alone, and whoever was best."""
+    oracle = [min(each[phase] for each in singles.values()) for phase in range(len(run.phases))]
+    spans = [end - begin for _, begin, end in run.phases]
+    oracle.append(float(np.average(oracle, weights=spans)))
+    return result.Table(
+        title="Errors of single models",
+        head=("model", *columns(run)),
+        rows=[
+            (name, *(f"{100 * rate:.2f}" for rate in each))
+            for name, each in (*singles.items(), ("the best of each phase", oracle))
+        ],
+    )
+
+
+def errors_of_policies(
+    run: Run,
+    replays: Mapping[str, Replayed],
+    back: Mapping[str, list[int | None]],
+    best_name: str,
+) -> result.Table:
+    """Each policy, and how soon it was back."""
+    best = int(run.wrong[best_name].sum())
+    rows = [
+        (
+            name,
+            *(f"{100 * rate:.2f}" for rate in rates(each.wrong, run)),
+            f"{int(each.wrong.sum()) - best:+,}",
+            *("never" if after is None else f"{after:,}" for after in back[name]),
+            f"{each.asked:.2f}",
+        )
+        for name, each in replays.items()
+    ]
+    costly = replays["exp4, costs"]
+    return result.Table(
+        title="Errors of policies, and queries until they are back\n\n"
+        f"Regret: errors more than {best_name}, the best single model in hindsight. Back: "
+        f"the end of the first {WINDOW} queries with errors at most {100 * MARGIN:g} "
+        "percentage points above those of the best model of that phase on the same queries. "
+        "With costs (`resnet` 0.03, the "
+        f"others 0.002 to 0.005) a query costs {costly.cost:.4f} instead of "
+        f"{sum(POLICIES[8][3].values()):.4f}.",
+        head=(
+            "policy",
+            *columns(run),
+            "regret",
+            "back, degraded",
+            "back, restored",
+            "models asked",
+        ),
+        rows=rows,
+    )
+
+
+def answers_to_perturbed(perturbed: Mapping[str, Mapping[str, float]]) -> result.Table:
+    """How sure, and how right."""
+    rows = [
+        (
+            name,
+            f"{100 * each['right']:.1f}",
+            f"{each['confidence']:.2f}",
+            f"{100 * each['suspicious']:.1f}",
+            f"{100 * each['given']:.1f}",
+            f"{100 * each['right_of_given']:.1f}",
+        )
+        for name, each in perturbed.items()
+    ]
+    return result.Table(
+        title="Perturbed images\n\n"
+        f"The first {PERTURBED:,} test images, judged by the state that exp4 ended with. "
+        f"Suspicious: the models support the answer by less than {SUSPICIOUS:g}, each counted "
+        "by how often it is right. Given: the confidence is at least "
+        f"{CONFIDENT:g}; the default output otherwise. The number of an adversarial row is "
+        "the largest change of a pixel, of 255.",
+        head=(
+            "images",
+            "right, %",
+            "confidence",
+            "suspicious, %",
+            "given, %",
+            "right of given, %",
+        ),
+        rows=rows,
+    )
+
+
 def concluded(found: dict[str, Any]) -> result.Result:
     """The tables, and whether the targets are met."""
     run: Run = found["run"]
@@ -345,32 +436,6 @@ def concluded(found: dict[str, Any]) -> result.Result:
     }
     slowest = max((queries if each is None else each) for name in JUDGED for each in back[name])
     worst = max(float(replays[name].wrong.mean()) for name in ENSEMBLES)
-    oracle = [min(each[phase] for each in singles.values()) for phase in range(len(run.phases))]
-    spans = [end - begin for _, begin, end in run.phases]
-    oracle.append(float(np.average(oracle, weights=spans)))
-    columns = tuple(f"{name}, %" for name, _, _ in run.phases)
-    policies = [
-        (
-            name,
-            *(f"{100 * rate:.2f}" for rate in rates(each.wrong, run)),
-            f"{int(each.wrong.sum()) - round(best * queries):+,}",
-            *("never" if after is None else f"{after:,}" for after in back[name]),
-            f"{each.asked:.2f}",
-        )
-        for name, each in replays.items()
-    ]
-    costly = replays["exp4, costs"]
-    perturbed = [
-        (
-            name,
-            f"{100 * each['right']:.1f}",
-            f"{each['confidence']:.2f}",
-            f"{100 * each['suspicious']:.1f}",
-            f"{100 * each['given']:.1f}",
-            f"{100 * each['right_of_given']:.1f}",
-        )
-        for name, each in found["perturbed"].items()
-    ]
     return result.Result(
         name="selection",
         question="Do selection policies find the best of five models, leave it when it breaks, come "
@@ -387,50 +452,9 @@ def concluded(found: dict[str, Any]) -> result.Result:
         + f"; the slowest was back after {slowest:,} queries",
         is_met=worst < best and slowest <= MOST_BACK,
         tables=(
-            result.Table(
-                title="Errors of single models",
-                head=("model", *columns, "all, %"),
-                rows=[
-                    (name, *(f"{100 * rate:.2f}" for rate in each))
-                    for name, each in (*singles.items(), ("the best of each phase", oracle))
-                ],
-            ),
-            result.Table(
-                title="Errors of policies, and queries until they are back\n\n"
-                f"Regret: errors more than {best_name}, the best single model in hindsight. Back: "
-                f"the end of the first {WINDOW} queries with errors at most {100 * MARGIN:g} "
-                "percentage points above those of the best model of that phase on the same queries. "
-                "With costs (`resnet` 0.03, the "
-                f"others 0.002 to 0.005) a query costs {costly.cost:.4f} instead of "
-                f"{sum(POLICIES[8][3].values()):.4f}.",
-                head=(
-                    "policy",
-                    *columns,
-                    "all, %",
-                    "regret",
-                    "back, degraded",
-                    "back, restored",
-                    "models asked",
-                ),
-                rows=policies,
-            ),
-            result.Table(
-                title="Perturbed images\n\n"
-                f"The first {PERTURBED:,} test images, judged by the state that exp4 ended with. "
-                f"Suspicious: the models support the answer by less than {SUSPICIOUS:g}, each counted "
-                "by how often it is right. Given: the confidence is at least "
-                f"{CONFIDENT:g}; the default output otherwise. The number of an adversarial row is "
-                "the largest change of a pixel, of 255.",
-                head=(
-                    "images",
-                    "right, %",
-                    "confidence",
-                    "suspicious, %",
-                    "given, %",
-                    "right of given, %",
-                ),
-                rows=perturbed,
-            ),
+            errors_of_models(run, singles),
+            errors_of_policies(run, replays, back, best_name),
+            answers_to_perturbed(found["perturbed"]),
         ),
         figures={
             "accuracy": found["accuracy"],

@@ -21,17 +21,11 @@ import threading
 import time
 from typing import Any, NamedTuple
 
-import numpy as np
-import open_loop
 import probe
 import result
 import server_process
+import watched
 
-from tuner.traffic.generator import Generator, LoadResult
-from tuner.traffic.plan import LoadPlan
-
-CLIENTS = 20
-TIMEOUT_S = 10.0
 HOLD_S = 0.4
 """How long each version is left to serve."""
 MODEL = "resnet"
@@ -52,7 +46,7 @@ class Operator(threading.Thread):
     def __init__(self, admin_port: int, seconds: float) -> None:
         super().__init__(name="operator")
         self._admin_port = admin_port
-        self._until_s = time.monotonic() + seconds
+        self._seconds = seconds
         self.switches: list[Switch] = []
         self.deployed_s: list[float] = []
         self.refused: list[str] = []
@@ -60,8 +54,9 @@ class Operator(threading.Thread):
 
     def run(self) -> None:
         """Rounds until the time is over."""
+        until_s = time.monotonic() + self._seconds
         for number in itertools.count(1):
-            if time.monotonic() >= self._until_s:
+            if time.monotonic() >= until_s:
                 return
             old, new = str(number), str(number + 1)
             deploy = {"model": MODEL, "version": new, "current": False}
@@ -113,49 +108,28 @@ def misplaced(switches: list[Switch], answers: list[probe.Answer]) -> int:
     return count
 
 
-def measured(seconds: float) -> tuple[LoadResult, probe.Probe, Operator]:
+def measured(seconds: float) -> tuple[watched.Watched, Operator]:
     """Load and change, both at once."""
-    with server_process.served(MODEL, {}) as where, Generator() as generator:
-        sent = open_loop.images(where.port, MODEL)
-        generator.set_payloads(sent)
-        probed = probe.Probe(where.port, sent.path, sent.requests[0], sent.headers, read=version_of)
-        with probed:
-            operator = Operator(where.admin_port, seconds)
-            operator.start()
-            load = generator.run(
-                LoadPlan(
-                    host="127.0.0.1",
-                    port=where.port,
-                    concurrency=CLIENTS,
-                    seconds=seconds,
-                    timeout_s=TIMEOUT_S,
-                )
-            )
-            operator.join(2 * TIMEOUT_S)
-    return load, probed, operator
+    with server_process.served(MODEL, {}) as where:
+        operator = Operator(where.admin_port, seconds)
+        seen = watched.watch(where, MODEL, operator, seconds=seconds, read=version_of)
+    return seen, operator
 
 
-def concluded(load: LoadResult, probed: probe.Probe, operator: Operator) -> result.Result:
+def concluded(seen: watched.Watched, operator: Operator) -> result.Result:
     """Table and verdict."""
     switches = operator.switches
-    failed = int(np.count_nonzero(load.records.status != 200)) + probed.failed
-    requests = len(load.records) + len(probed.answers)
-    wrong = misplaced(switches, probed.answers)
-    seen = len({answer.said for answer in probed.answers if answer.said is not None})
-    took_ms = 1e3 * (load.records.finished_s - load.records.intended_s)
+    requests, failed, answers = seen.requests, seen.failed, seen.probed.answers
+    wrong = misplaced(switches, answers)
+    versions = len({answer.said for answer in answers if answer.said is not None})
     rows = [
-        ("requests", f"{requests:,}"),
-        ("failed", f"{failed:,}"),
         ("switches", str(sum(switch.what == "switch" for switch in switches))),
         ("roll-backs", str(sum(switch.what == "roll-back" for switch in switches))),
-        ("versions that answered", str(seen)),
+        ("versions that answered", str(versions)),
         ("answers of a version that was not current", str(wrong)),
         ("commands refused", str(len(operator.refused))),
         ("deploying, median s", f"{statistics.median(operator.deployed_s):.2f}"),
         ("switching, median ms", f"{1e3 * statistics.median(s.took_s for s in switches):.1f}"),
-        ("round trip p50 ms", f"{np.quantile(took_ms, 0.5):.1f}"),
-        ("round trip p99 ms", f"{np.quantile(took_ms, 0.99):.1f}"),
-        ("round trip longest ms", f"{took_ms.max():.0f}"),
     ]
     return result.Result(
         name="version_switch",
@@ -163,14 +137,12 @@ def concluded(load: LoadResult, probed: probe.Probe, operator: Operator) -> resu
         target="no failed request, and every answer of the version that was current",
         verdict=f"{failed} of {requests:,} requests failed in {len(switches)} switches and roll-backs; "
         f"{wrong} answers of another version, {len(operator.refused)} commands refused",
-        is_met=not failed and not wrong and not operator.refused and seen > 1,
-        tables=(
-            result.Table(title=f"`resnet`, {CLIENTS} clients", head=("what", "figure"), rows=rows),
-        ),
+        is_met=not failed and not wrong and not operator.refused and versions > 1,
+        tables=(seen.table(rows),),
         figures={
             "requests": requests,
             "failed": failed,
-            "why_failed": load.why_failed,
+            "why_failed": seen.load.why_failed,
             "misplaced": wrong,
             "switches": [switch._asdict() for switch in switches],
             "refused": operator.refused,
@@ -184,11 +156,8 @@ def main() -> int:
     """Switch, and count."""
     parser = argparse.ArgumentParser(description="switches of versions under load")
     parser.add_argument("--seconds", type=float, default=15.0, help="of load (default 15)")
-    parser.add_argument("--quick", action="store_true", help="four seconds")
-    result.add_options(parser)
-    options = parser.parse_args()
-    found = measured(4.0 if options.quick else options.seconds)
-    return result.conclude(concluded(*found), options)
+    options = result.parsed(parser, seconds=4.0)
+    return result.conclude(concluded(*measured(options.seconds)), options)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
 """The compiled form of the request path: the modules below through mypyc.
 
     python compiled/build.py DIR [FOLDER...]
+    python compiled/build.py --check
 
 Copies the checkout, or some folders of it, to DIR and compiles there; the checkout stays pure Python. Both
 forms are the same source, and the pure one is the reference. Needs a C compiler, Python's headers, mypy and
-setuptools. Takes one to two minutes. Why: docs/decisions/0007-compiled-form.md.
+setuptools; `--check` tells whether the first two are there. Takes one to two minutes.
+Why: docs/decisions/0007-compiled-form.md.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import os
 import pathlib
 import shutil
 import sys
+import sysconfig
 
 from mypyc.build import mypycify
 from setuptools import Distribution
@@ -66,6 +69,17 @@ _OPTIONS = ("--config-file=pyproject.toml", "--ignore-missing-imports", "--no-wa
 _NOT_COPIED = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info", "*.so")
 
 
+def lacking() -> str | None:
+    """What this machine lacks for compiling, in a line; nothing if it can compile."""
+    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    if shutil.which(compiler.split()[0]) is None:
+        return f"no C compiler, {compiler.split()[0]}; on Debian: apt-get install gcc"
+    headers = pathlib.Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        return f"no Python.h in {headers}; on Debian: apt-get install python3-dev"
+    return None
+
+
 def copy(target: pathlib.Path, folders: list[str]) -> None:
     """Copy the checkout, or folders of it and its pyproject.toml; what was at the target is replaced."""
     shutil.rmtree(target, ignore_errors=True)
@@ -96,6 +110,9 @@ def build(folder: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    place = pathlib.Path(sys.argv[1]).resolve()
-    copy(place, sys.argv[2:])
-    build(place)
+    if missing := lacking():
+        sys.exit(f"the request path cannot be compiled here: {missing}")
+    if sys.argv[1] != "--check":
+        place = pathlib.Path(sys.argv[1]).resolve()
+        copy(place, sys.argv[2:])
+        build(place)

@@ -77,8 +77,8 @@ class ErrorCode(enum.IntEnum):
     HTTP_1_1_REQUIRED = 13
 
 
-def frame(kind: FrameType, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A whole frame."""
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A whole frame; its kind is a FrameType, or a number that none is."""
     return HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
 
 
