@@ -55,6 +55,7 @@ MODULES = (
     "serving/scheduling/adaptive/fair_queue.py",
     "serving/scheduling/adaptive/queue.py",
     "serving/scheduling/adaptive/scheduler.py",
+    "serving/scheduling/adaptive/shedding.py",
     "serving/scheduling/adaptive/sizing.py",
     "serving/scheduling/adaptive/workers.py",
     "serving/scheduling/seam.py",

@@ -27,6 +27,7 @@ from serving.errors import (
     CannotFinish,
     DeadlineExceeded,
     InvalidRequest,
+    NotReady,
     ServingError,
     UnknownModel,
 )
@@ -355,7 +356,12 @@ class Applications:
                 "unmatched": decisions.unmatched,
                 "dropped": decisions.dropped,
             },
+            "fresh_states": app.contexts.fresh,
         }
+
+    def fresh_states(self) -> dict[str, int]:
+        """Queries by application that were decided without what was learnt, as it could not be read."""
+        return {name: app.contexts.fresh for name, app in self._apps.items()}
 
     # Queries
 
@@ -390,28 +396,34 @@ class Applications:
         app = self._of(application)
         now_s = self._clock()
         asking = Asking(id=next(self._ids), user=user, input_hash=input_hash((question.key,)))
-        state = app.contexts.state(user)
+        state = app.contexts.for_query(user)
         pending = app.selector.begin(asking, state, draw=self._draw(), now_s=now_s)
         asked = _Asked(app, pending, asker)
         slo_s = app.application.latency_slo_s
         wrong: InvalidRequest | None = None
         taken = 0
-        for model in pending.models:
-            try:
-                target = self._engine.resolve(model, version)
-                query = question.query(target.signature, slo_s)
-                waiter = _Model(asked, model, target, now_s)
-                asked.sent(model, target.submit(query, waiter, application))
-                taken += 1
-            except InvalidRequest as error:
-                wrong = error
-                pending.failed(model)
-            except ServingError as error:
-                log.debug("a model cannot be asked", extra={"model": model, "why": str(error)})
-                pending.failed(model)
-        if wrong is not None and not taken:
-            raise wrong
-        asked.wait(asyncio.get_running_loop(), slo_s)
+        is_under_way = False
+        try:
+            for model in pending.models:
+                try:
+                    target = self._engine.resolve(model, version)
+                    query = question.query(target.signature, slo_s)
+                    waiter = _Model(asked, model, target, now_s)
+                    asked.sent(model, target.submit(query, waiter, application))
+                    taken += 1
+                except InvalidRequest as error:
+                    wrong = error
+                    pending.failed(model)
+                except ServingError as error:
+                    log.debug("a model cannot be asked", extra={"model": model, "why": str(error)})
+                    pending.failed(model)
+            if wrong is not None and not taken:
+                raise wrong
+            asked.wait(asyncio.get_running_loop(), slo_s)
+            is_under_way = True
+        finally:
+            if not is_under_way:  # a fault of ours: what other models were asked, nobody waits for
+                asked.cancel()
         return asked
 
     def feedback(self, application: str, update: Feedback) -> bool:
@@ -419,6 +431,7 @@ class Applications:
 
         Raises:
             InvalidRequest: the label is none of this application.
+            NotReady: what was learnt so far cannot be read; the same feedback may be sent again.
         """
         app = self._of(application)
         truth = prediction.truth(app.application.task, update.label)
@@ -429,7 +442,11 @@ class Applications:
             decision = app.decisions.join_input(update.user, hashed)
         if decision is None:
             return False
-        app.contexts.observe(decision, truth)
+        try:
+            app.contexts.observe(decision, truth)
+        except NotReady:
+            app.decisions.give_back(decision)
+            raise
         return True
 
     def flush(self) -> None:

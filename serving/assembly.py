@@ -99,7 +99,7 @@ def assembled(
         )
     # Microseconds since 1970: no number of a query comes again after a restart.
     applications = Applications(engine, states, first_id=time.time_ns() // 1000)
-    clipper = ClipperHub(engine, applications)
+    clipper = ClipperHub(engine, applications, settings)
     keeper = None
     if records is not None:
         keeper = Keeper(

@@ -8,7 +8,6 @@ version is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
@@ -247,8 +246,8 @@ class Catalogue(Generic[Version]):
         entry = self.entry(name)
         wanted: dict[str, float] = {}
         for version, share in shares.items():
-            if not (math.isfinite(share) and 0.0 <= share <= 1.0):
-                raise InvalidRequest(f"the share of {version!r} is {share!r}, expected 0 to 1")
+            if not 0.0 <= share <= 1.0:  # so nor if it is none, or is too large for a float
+                raise InvalidRequest(f"the share of {version!r} is {share!r:.40}, expected 0 to 1")
             known = entry.named(version)
             wanted[known] = wanted.get(known, 0.0) + share
         if sum(wanted.values()) > 1.0 + 1e-9:

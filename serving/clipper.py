@@ -14,27 +14,42 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from serving import zoo
 from serving.applications import Applications, Asker, Feedback, Question
 from serving.engine import RETIRE_S, Engine
-from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
+from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
 from serving.protocol.clipper_catalogue import DEFAULT_BATCH_SIZE, Container, Model
 from serving.selection.application import Application
+from serving.settings import ServingSettings
 from serving.values import ModelId
 from serving.waiter import Ticket
 
 log = logging.getLogger(__name__)
 
+_COMMANDED = ("replica.count", "batching.policy", "batching.max_size")
+"""Settings that commands give a model."""
+
 
 class ClipperHub:
     """Implements `Catalogue`, `Containers` and `Applications` of Clipper's protocols."""
 
-    def __init__(self, engine: Engine, applications: Applications) -> None:
+    def __init__(
+        self, engine: Engine, applications: Applications, given: ServingSettings | None = None
+    ) -> None:
+        """Nothing is registered yet.
+
+        Args:
+            engine: runs the models.
+            applications: ask them.
+            given: settings as the server's start gave them, which models have again that are stopped;
+                None: those that are in force now.
+        """
         self._engine = engine
         self._applications = applications
+        self._given = given or engine.settings
         self._models: dict[ModelId, Model] = {}
         self._current: dict[str, str] = {}
 
@@ -176,7 +191,13 @@ class ClipperHub:
         if not replicas:
             return
         await self._settings_of(model.name, replicas, batch_size)
-        await self._engine.deploy(dataclasses.replace(card, version=model.version), current=False)
+        try:
+            await self._engine.deploy(
+                dataclasses.replace(card, version=model.version), current=False
+            )
+        except ServingError:
+            await self._take_back_settings([model.name])
+            raise
         if self._current.get(model.name, model.version) == model.version:
             self._engine.set_version(model.name, model.version)
 
@@ -205,6 +226,7 @@ class ClipperHub:
             if others and entry.current == model.version:
                 self._engine.set_version(model.name, others[-1])
             await self._engine.retire(model.name, model.version, within_s=RETIRE_S)
+        await self._take_back_settings(dict.fromkeys(model.name for model in models))
 
     def count(self, model: ModelId) -> int:
         """Replicas that are ready; 0 for an unknown version."""
@@ -225,3 +247,19 @@ class ClipperHub:
             values[f"models.{name}.batching.max_size"] = batch_size
         settings = self._engine.settings.changed(values, source="the command")
         await self._engine.apply(settings, keep_learnt=True)
+
+    async def _take_back_settings(self, names: Iterable[str]) -> None:
+        """Models of which no version runs any more have of the settings of commands what the start gave."""
+        running = {id_.name for id_ in self._engine.models()}
+        settings = self._engine.settings
+        models = dict(settings.models)
+        for name in names:
+            if name in running or name not in models:
+                continue
+            kept = {knob: value for knob, value in models[name].items() if knob not in _COMMANDED}
+            given = self._given.models.get(name, {})
+            models[name] = {**kept, **{knob: given[knob] for knob in _COMMANDED if knob in given}}
+            if not models[name]:
+                del models[name]
+        if models != settings.models:
+            await self._engine.apply(dataclasses.replace(settings, models=models), keep_learnt=True)

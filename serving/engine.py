@@ -2,10 +2,12 @@
 
     resolve: name -> version (current, label, share of a split) -> `Served`; submit there
     deploy:  start replicas -> load and warm up -> register; then it takes traffic
+    retire:  out of the catalogue -> answers what it has taken -> replicas end
     apply:   check -> replicas and limits (pool) -> scheduler -> cache -> generation, model by model
 
 A request is resolved and submitted in one go, so that a version switch loses none: what was taken by the
-old version is answered by it.
+old version is answered by it. One change is made at a time; a version that is out of the catalogue is in
+nobody's way any more, so what it still answers holds up no other change.
 
 All methods belong to the event loop's thread.
 """
@@ -160,8 +162,11 @@ class Engine:
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
-        self._resolved: dict[tuple[str, str | None], Served] = {}
+        self.resolved: dict[tuple[str, str | None], Target] = {}
+        """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
+        self._endings: dict[asyncio.Task[None], Served] = {}
+        """Versions that are out of service, and answer what they have taken."""
         self.editing = asyncio.Lock()
         """Held by whoever reads the settings, changes some, and applies the whole: no change is lost."""
         self._draining = False
@@ -186,7 +191,7 @@ class Engine:
             UnknownModel: no such name, version or label.
             NotReady: it is being loaded for the first time.
         """
-        known = self._resolved.get((name, version))
+        known = self.resolved.get((name, version))
         if known is not None:
             return known
         if name not in self._catalogue.entries and any(name == one.name for one in self._loading):
@@ -196,7 +201,7 @@ class Engine:
         if version is None and entry.shadow is not None and served.id.version == entry.current:
             return _Shadowed(served, entry.versions[entry.shadow])
         if version is not None or not entry.shares:
-            self._resolved[name, version] = served
+            self.resolved[name, version] = served
         return served
 
     def unresolved(self, status: int) -> None:
@@ -287,7 +292,7 @@ class Engine:
             raise InvalidRequest(f"model {card.name!r} has a version {card.version!r} already")
         served = await self._opened(card)
         self._catalogue.add(card.name, card.version, served, current=current)
-        self._resolved.clear()
+        self.resolved.clear()
 
     async def _opened(self, card: ModelCard) -> Served:
         """A version with its replicas, loaded and warm, that takes no traffic yet."""
@@ -318,6 +323,8 @@ class Engine:
     async def redeploy(self, card: ModelCard) -> None:
         """Load a version anew, from files that have changed, and let it take the place of the served one.
 
+        What the old one has taken it goes on to answer.
+
         Raises:
             UnknownModel: no such name or version.
             ServingError: it cannot be loaded; the one that was served still is.
@@ -328,17 +335,33 @@ class Engine:
             old = entry.versions[entry.named(card.version)]
             new = await self._opened(card)
             entry.versions[card.version] = new
-            self._resolved.clear()
-            await self._ended(old, RETIRE_S)
+            self.resolved.clear()
+            self._end(old, RETIRE_S)
 
     async def retire(self, name: str, version: str, *, within_s: float) -> None:
-        """Take a version out of service; what it has taken it answers first, within a time.
+        """Take a version out of service; return when it has answered what it has taken, within a time.
 
-        One that could not be loaded is listed no more.
+        Other changes need not wait for this one. Broken off, it goes on by itself.
 
         Raises:
             UnknownModel: no such name or version.
             InvalidRequest: requests without a version go to it, and there is another one.
+        """
+        ending = await self.withdraw(name, version, within_s=within_s)
+        if ending is not None:
+            await asyncio.shield(ending)
+
+    async def withdraw(
+        self, name: str, version: str, *, within_s: float
+    ) -> asyncio.Task[None] | None:
+        """As `retire`, but return as soon as the version is out of service.
+
+        Returns:
+            What is done when it has ended, and is looked after here; None: it was only listed as one that
+            could not be loaded, and is no more.
+
+        Raises:
+            As `retire`.
         """
         async with self._changing:
             try:
@@ -346,10 +369,10 @@ class Engine:
             except UnknownModel:
                 if self._failed.pop(ModelId(name, version), None) is None:
                     raise
-                return
+                return None
             self._failed.pop(served.id, None)
-            self._resolved.clear()
-            await self._ended(served, within_s)
+            self.resolved.clear()
+            return self._end(served, within_s)
 
     async def retire_model(self, name: str, *, within_s: float) -> None:
         """Take all versions of a model out of service, as `retire` does with one.
@@ -361,16 +384,27 @@ class Engine:
             all_served = self._catalogue.remove_all(name)
             for served in all_served:
                 self._failed.pop(served.id, None)
-            self._resolved.clear()
-            await asyncio.gather(*(self._ended(served, within_s) for served in all_served))
+            self.resolved.clear()
+            endings = [self._end(served, within_s) for served in all_served]
+        await asyncio.gather(*map(asyncio.shield, endings))
+
+    def _end(self, served: Served, within_s: float) -> asyncio.Task[None]:
+        """Let a version that is in no catalogue any more answer what it has taken, and end it."""
+        ending = asyncio.create_task(self._ended(served, within_s), name=f"end {served.id}")
+        self._endings[ending] = served
+        ending.add_done_callback(self._endings.pop)
+        return ending
 
     async def _ended(self, served: Served, within_s: float) -> None:
+        name, version = served.id
         try:
             if not await served.drained(within_s):
-                name, version = served.id
                 log.warning("not drained in time", extra={"model": name, "version": version})
-        finally:  # cancelled, it is in no catalogue any more, and nobody else would end it
-            await served.close()
+        finally:
+            try:
+                await served.close()
+            except Exception:  # it may be that nobody waits for this
+                log.exception("a version has not ended", extra={"model": name, "version": version})
 
     def set_version(self, name: str, version: str) -> None:
         """Let requests that name no version get this one, from the next one on.
@@ -379,7 +413,7 @@ class Engine:
             UnknownModel: no such name, version or label.
         """
         self._catalogue.set_current(name, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def roll_back(self, name: str) -> str:
         """Return to the version before the current one; returns it.
@@ -397,22 +431,22 @@ class Engine:
     def restore(self, name: str, past: Mapping[str, Any]) -> None:
         """Decide about a model's versions as before. Raises as `Catalogue.restore`."""
         self._catalogue.restore(name, past)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_label(self, name: str, label: str, version: str | None) -> None:
         """Let a label mean a version; None takes it away. Raises as `Catalogue.set_label`."""
         self._catalogue.set_label(name, label, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic that names no version. Raises as `Catalogue.set_shares`."""
         self._catalogue.set_shares(name, shares)
-        self._resolved.clear()
+        self.resolved.clear()
 
     def set_shadow(self, name: str, version: str | None) -> None:
         """Copy the current version's requests to another one. Raises as `Catalogue.set_shadow`."""
         self._catalogue.set_shadow(name, version)
-        self._resolved.clear()
+        self.resolved.clear()
 
     # Settings
 
@@ -492,12 +526,19 @@ class Engine:
     @property
     def unfinished(self) -> int:
         """Requests without an answer."""
-        return sum(served.dispatcher.unfinished for served in self._catalogue.all())
+        served = [*self._catalogue.all(), *self._endings.values()]
+        return sum(one.dispatcher.unfinished for one in served)
 
     async def close(self) -> None:
         """End replicas and their homes; whoever still waits is refused."""
         self._draining = True
-        await asyncio.gather(*(served.close() for served in self._catalogue.all()))
+        endings = dict(self._endings)
+        for ending in endings:
+            ending.cancel()
+        await asyncio.gather(*endings, return_exceptions=True)
+        # One that was cancelled before it began has ended nothing.
+        served = [*self._catalogue.all(), *endings.values()]
+        await asyncio.gather(*(one.close() for one in served))
         await self._homes.close()
 
     # Facts
@@ -521,11 +562,12 @@ class Engine:
             deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
 
-    def metrics(self, connections: int) -> Snapshot:
-        """What the metrics show of this moment."""
+    def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
+        """What the metrics show of this moment, with what others have counted."""
         return Snapshot(
             generation=self.generation,
             connections=connections,
+            fresh_states=fresh_states,
             unresolved=dict(self.unresolved_responses),
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))

@@ -9,7 +9,8 @@ was written last. The newest word counts: a setting that was changed live holds 
 another value than it gave then; a model of the command line that was taken out of service stays out
 until the command line, or its files in the folder, say something else.
 
-What cannot be put back is told in one line and left out; it stays in the record, for the next start.
+What cannot be put back, be it that a model is gone or that somebody has edited the row to nonsense, is told
+in one line and left out; it stays in the record, for the next start, until what it speaks of is set anew.
 
 All methods belong to the event loop's thread; the record is written by a thread beside it.
 """
@@ -32,24 +33,12 @@ from serving.protocol.clipper_catalogue import Model
 from serving.repository import Repository, Stamp
 from serving.selection.application import Application
 from serving.settings import ServingSettings
+from serving.state import forms
 from serving.state.records import Key, Records, Rows
 from serving.values import ModelCard, ModelId
 from serving.zoo import cards as card_form
 
 log = logging.getLogger(__name__)
-
-# Kinds of rows; a row's text is JSON.
-_SETTING = (
-    "setting"  # of a dotted name: value, and instead_of: what the start gave, where it gave any
-)
-_VERSION = "version"  # of a model that is served: its card, or that it came from the folder
-_RETIRED = (
-    "retired"  # a version of the start that is not served: its card, or its files in the folder
-)
-_MODEL = "model"  # `catalogue.Entry.as_json`
-_APPLICATION = "application"  # `Application.as_json`
-_REGISTERED = "registered"  # Clipper's record of a model's version
-_CURRENT = "registered current"  # Clipper's current version of a model
 
 
 class Past:
@@ -64,27 +53,65 @@ class Past:
             settings: as file, environment and command line give them.
         """
         self.rows = rows
+        self.left_out_rows: Rows = {}
+        """What cannot be put back, each told in one line."""
+        self._said: dict[Key, Any] = {}
+        for key, text in rows.items():
+            with self.reporting(key):
+                self._said[key] = forms.read(key, text)
         self.start_cards = tuple(cards)
         self.start_settings = settings
-        self.settings = _settings(rows, settings)
+        self.settings = self._settings(settings)
         """In force from the start on."""
-        retired = dict(_of_kind(rows, _RETIRED))
+        retired = self.said(forms.RETIRED)
         self.cards = tuple(
-            card for card in cards if retired.get(_key(_RETIRED, card.id)) != _card_text(card)
+            card for card in cards if retired.get(_key(forms.RETIRED, card.id)) != _card(card)
         )
         """Models to start with."""
-        self.left_out: dict[ModelId, Stamp] = {}
+        self.left_out: dict[ModelId, Stamp] = {
+            ModelId(key.name, key.version): tuple(map(tuple, said["files"]))
+            for key, said in retired.items()
+            if "files" in said
+        }
         """Versions of the folder that are not to be loaded while their files are these."""
-        for key, text in retired.items():
-            files = json.loads(text).get("files")
-            if files is not None:
-                self.left_out[ModelId(key.name, key.version)] = tuple(map(tuple, files))
         for card in cards:
             if card not in self.cards:
                 log.warning(
                     "was taken out of service by hand and stays out; deploy it through the admin port",
                     extra={"model": card.name, "version": card.version},
                 )
+
+    def said(self, kind: str) -> dict[Key, Any]:
+        """What the rows of a kind say, in the order in which they came; those that cannot be read are left out."""
+        return {key: said for key, said in self._said.items() if key.kind == kind}
+
+    @contextlib.contextmanager
+    def reporting(self, key: Key) -> Iterator[None]:
+        """What cannot be put back keeps nothing else down."""
+        try:
+            yield
+        except ServingError as error:
+            self.left_out_rows[key] = self.rows[key]
+            log.error(
+                "cannot be restored and is left out",
+                extra={"what": " ".join(str(part) for part in key if part), "error": str(error)},
+            )
+
+    def _settings(self, start: ServingSettings) -> ServingSettings:
+        """The start's settings with what was changed live, as far as the start says what it said then."""
+        given = start.flat()
+        settings = start
+        for key, said in self.said(forms.SETTING).items():
+            name = key.name
+            was = {"instead_of": given[name]} if name in given else {}
+            if {key: value for key, value in said.items() if key != "value"} != was:
+                log.warning(
+                    "the start's setting replaces one changed live", extra={"setting": name}
+                )
+                continue
+            with self.reporting(key):
+                settings = settings.changed({name: said["value"]}, source="server.state_dir")
+        return settings
 
 
 class Keeper:
@@ -118,8 +145,6 @@ class Keeper:
         self._applications = applications
         self._clipper = clipper
         self._written = past.rows
-        self._left_out: Rows = {}
-        """What could not be put back; it stays in the record."""
         self._shortened: dict[Key, tuple[str, str]] = {}
         """Models that lack a version which could not be put back: what is in force, what the record says."""
         self._keeping = asyncio.Lock()
@@ -131,21 +156,24 @@ class Keeper:
         Raises:
             NotReady: the record cannot be written.
         """
-        rows = self._past.rows
-        for key, text in _of_kind(rows, _VERSION):
-            with self._reporting(key, text):
-                await self._restore_version(ModelId(key.name, key.version), json.loads(text))
-        for key, text in _of_kind(rows, _MODEL):
-            with self._reporting(key, text):
-                self._restore_model(key, text)
+        past = self._past
+        for key, said in past.said(forms.VERSION).items():
+            with past.reporting(key):
+                await self._restore_version(ModelId(key.name, key.version), said)
+        self._list_unreadable()
+        for key, said in past.said(forms.MODEL).items():
+            self._restore_model(key, said)
         if self._repository is not None:
             await self._repository.settle()
-        for key, text in _of_kind(rows, _APPLICATION):
-            with self._reporting(key, text):
-                self._applications.add(Application.from_json(json.loads(text)))
+        for key, said in past.said(forms.APPLICATION).items():
+            with past.reporting(key):
+                self._applications.add(Application.from_json(said))
         self._clipper.restore(
-            [_registered(json.loads(text)) for _, text in _of_kind(rows, _REGISTERED)],
-            {key.name: json.loads(text) for key, text in _of_kind(rows, _CURRENT)},
+            [
+                Model(**{**said, "labels": tuple(said["labels"])})
+                for said in past.said(forms.REGISTERED).values()
+            ],
+            {key.name: said for key, said in past.said(forms.CURRENT).items()},
         )
         await self.keep()
 
@@ -175,18 +203,6 @@ class Keeper:
 
     # What was
 
-    @contextlib.contextmanager
-    def _reporting(self, key: Key, text: str) -> Iterator[None]:
-        """What cannot be put back keeps nothing else down."""
-        try:
-            yield
-        except ServingError as error:
-            self._left_out[key] = text
-            log.error(
-                "cannot be restored and is left out",
-                extra={"what": " ".join(filter(None, key)), "error": str(error)},
-            )
-
     async def _restore_version(self, id_: ModelId, data: Mapping[str, Any]) -> None:
         if id_ in self._engine.models():  # the start gave it
             return
@@ -195,16 +211,34 @@ class Keeper:
         elif self._repository is not None:
             await self._repository.restore(id_)
 
-    def _restore_model(self, key: Key, text: str) -> None:
-        lacks = any((one.kind, one.name) == (_VERSION, key.name) for one in self._left_out)
+    def _list_unreadable(self) -> None:
+        """Versions of which the row cannot be read are listed as failed; a model's row stays while it may."""
+        served = self._engine.models()
+        listed = self._engine.states()
+        for key, text in self._past.left_out_rows.items():
+            id_ = ModelId(key.name, key.version)
+            if key.kind == forms.VERSION and id_ not in listed:
+                self._engine.note_failure(id_, "its row in the record cannot be read; see the log")
+            if key.kind == forms.MODEL and any(one.name == key.name for one in served):
+                self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
+
+    def _restore_model(self, key: Key, said: Mapping[str, Any]) -> None:
+        left_out = self._past.left_out_rows
+        lacks = any((one.kind, one.name) == (forms.VERSION, key.name) for one in left_out)
         try:
-            self._engine.restore(key.name, json.loads(text))
+            self._engine.restore(key.name, said)
         except UnknownModel:
             if lacks:  # that is told already
-                self._left_out[key] = text
+                left_out[key] = self._past.rows[key]
+            else:
+                log.warning(
+                    "is forgotten, for the start names no such model",
+                    extra={"what": f"model {key.name}"},
+                )
             return
         if lacks:
-            self._shortened[key] = (_text(self._engine.entry(key.name).as_json()), text)
+            now = _text(self._engine.entry(key.name).as_json())
+            self._shortened[key] = (now, self._past.rows[key])
 
     # What is
 
@@ -212,16 +246,16 @@ class Keeper:
         """Everything that the start itself would not give."""
         rows = {**self._changed_settings(), **self._versions(), **self._retired()}
         for name in dict.fromkeys(id_.name for id_ in self._engine.models()):
-            key = Key(_MODEL, name)
+            key = Key(forms.MODEL, name)
             text = _text(self._engine.entry(name).as_json())
             shortened, whole = self._shortened.get(key, ("", ""))
             rows[key] = whole if text == shortened else text
         for application in self._applications.all():
-            rows[Key(_APPLICATION, application.name)] = _text(application.as_json())
+            rows[Key(forms.APPLICATION, application.name)] = _text(application.as_json())
         for model in self._clipper.models():
-            rows[Key(_REGISTERED, model.name, model.version)] = _text(model._asdict())
+            rows[Key(forms.REGISTERED, model.name, model.version)] = _text(model._asdict())
         for name, version in self._clipper.current_versions().items():
-            rows[Key(_CURRENT, name)] = _text(version)
+            rows[Key(forms.CURRENT, name)] = _text(version)
         return {**self._still_left_out(), **rows}
 
     def _changed_settings(self) -> Rows:
@@ -229,30 +263,30 @@ class Keeper:
         rows: Rows = {}
         for name, value in self._engine.settings.flat().items():
             if name not in start:
-                rows[Key(_SETTING, name)] = _text({"value": value})
+                rows[Key(forms.SETTING, name)] = _text({"value": value})
             elif start[name] != value:
-                rows[Key(_SETTING, name)] = _text({"value": value, "instead_of": start[name]})
+                rows[Key(forms.SETTING, name)] = _text({"value": value, "instead_of": start[name]})
         return rows
 
     def _versions(self) -> Rows:
         rows: Rows = {}
         for served in self._engine.served():
             if self._repository is not None and self._repository.has_loaded(served.id):
-                rows[_key(_VERSION, served.id)] = _text({"folder": True})
+                rows[_key(forms.VERSION, served.id)] = _text({"folder": True})
             elif self._start_cards.get(served.id) != served.card:
-                rows[_key(_VERSION, served.id)] = _card_text(served.card)
+                rows[_key(forms.VERSION, served.id)] = _text(_card(served.card))
         return rows
 
     def _retired(self) -> Rows:
         served = self._engine.models()
         rows = {
-            _key(_RETIRED, id_): _card_text(card)
+            _key(forms.RETIRED, id_): _text(_card(card))
             for id_, card in self._start_cards.items()
             if id_ not in served
         }
         if self._repository is not None:
             for id_, stamp in self._repository.left_out().items():
-                rows[_key(_RETIRED, id_)] = _text({"files": stamp})
+                rows[_key(forms.RETIRED, id_)] = _text({"files": stamp})
         return rows
 
     def _still_left_out(self) -> Rows:
@@ -261,44 +295,21 @@ class Keeper:
         names = {id_.name for id_ in failed}
         return {
             key: text
-            for key, text in self._left_out.items()
-            if (key.kind != _VERSION or ModelId(key.name, key.version) in failed)
-            and (key.kind != _MODEL or key.name in names)
+            for key, text in self._past.left_out_rows.items()
+            if (key.kind != forms.VERSION or ModelId(key.name, key.version) in failed)
+            and (
+                key.kind != forms.MODEL or key.name in names or key not in self._past.said(key.kind)
+            )
         }
-
-
-def _settings(rows: Rows, start: ServingSettings) -> ServingSettings:
-    """The start's settings with what was changed live, as far as the start says what it said then."""
-    given = start.flat()
-    settings = start
-    for key, text in _of_kind(rows, _SETTING):
-        name, data = key.name, json.loads(text)
-        was = {"instead_of": given[name]} if name in given else {}
-        if {key: value for key, value in data.items() if key != "value"} != was:
-            log.warning("the start's setting replaces one changed live", extra={"setting": name})
-            continue
-        try:
-            settings = settings.changed({name: data["value"]}, source="server.state_dir")
-        except ServingError as error:
-            log.error("cannot be restored and is left out", extra={"error": str(error)})
-    return settings
-
-
-def _of_kind(rows: Rows, kind: str) -> list[tuple[Key, str]]:
-    return [(key, text) for key, text in rows.items() if key.kind == kind]
 
 
 def _key(kind: str, id_: ModelId) -> Key:
     return Key(kind, id_.name, id_.version)
 
 
-def _card_text(card: ModelCard) -> str:
-    return _text({"card": card_form.as_json(card)})
+def _card(card: ModelCard) -> dict[str, Any]:
+    return {"card": card_form.as_json(card)}
 
 
 def _text(data: object) -> str:
     return json.dumps(data, separators=(",", ":"))
-
-
-def _registered(data: Mapping[str, Any]) -> Model:
-    return Model(**{**data, "labels": tuple(data["labels"])})

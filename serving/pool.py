@@ -131,6 +131,7 @@ class Pool:
         counting: Counting,
         workers: Iterator[int],
         on_signature: Callable[[], None],
+        on_loaded: Callable[[Loaded], None],
         program: Program | None,
     ) -> None:
         """Nothing is started yet.
@@ -142,6 +143,7 @@ class Pool:
             counting: where deaths are counted.
             workers: numbers that no other replica of the home has.
             on_signature: called when replicas report another signature than before.
+            on_loaded: called with what a replica says of its load, before it gets a batch.
             program: what its replicas are, where they are no hosts.
         """
         self._home = home
@@ -151,6 +153,7 @@ class Pool:
         self._members: dict[int, Member] = {}
         self._workers = workers
         self._on_signature = on_signature
+        self._on_loaded = on_loaded
         self._program = program
         self._failures = 0
         self._served: set[int] = set()
@@ -377,6 +380,7 @@ class Pool:
             if isinstance(outcome, Loaded):
                 member.state = "ready"
                 self.loaded = outcome
+                self._on_loaded(outcome)
                 reads_json = "json" in replica.features
                 signature = dataclasses.replace(outcome.signature, reads_json=reads_json)
                 member.ready.set_result(signature)

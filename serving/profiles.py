@@ -7,12 +7,15 @@ largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements p
 size) takes their 99th percentile, in effect the maximum; on shared cores one hiccup would then rule
 the next ten decisions.
 
+What a warm-up has measured stands in for a size until the first batch of it has run.
+
 Pure; times are in seconds.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections.abc import Mapping
 
 WINDOW = 10
 """Measurements kept per size, as in Clockwork."""
@@ -20,10 +23,14 @@ _RANK = 1
 """Of the sorted measurements of a full window, from the largest: the 90th percentile of ten."""
 
 
+SEEDS_LAST = 100
+"""Batches after which no seed is believed any more: a size that one made look too slow would never be tried."""
+
+
 class Profile:
     """Execution times of one model on one kind of worker."""
 
-    __slots__ = ("_estimates", "_measured", "_next", "_seen", "_sizes")
+    __slots__ = ("_estimates", "_measured", "_next", "_seeds", "_seeds_last", "_seen", "_sizes")
 
     def __init__(self) -> None:
         self._seen: dict[int, list[float]] = {}
@@ -33,6 +40,24 @@ class Profile:
         """What each size that was measured is worth."""
         self._estimates: dict[int, float] = {}
         """What was told since one of them changed."""
+        self._seeds: set[int] = set()
+        """Sizes of which only a warm-up tells anything."""
+        self._seeds_last = SEEDS_LAST
+
+    def seed(self, batch_s: Mapping[int, float]) -> None:
+        """Batches of these sizes took so long in a warm-up on real inputs.
+
+        A size that was measured is known better. Of several seeds the shortest counts: replicas that
+        warm up together slow one another down, and one that is too long refuses what could be answered.
+        """
+        for size, took_s in batch_s.items():
+            if size in self._seeds:
+                self._measured[size] = min(took_s, self._measured[size])
+            elif size not in self._measured:
+                self._seeds.add(size)
+                self._measured[size] = took_s
+                bisect.insort(self._sizes, size)
+        self._estimates.clear()
 
     def observe(self, size: int, took_s: float) -> None:
         """A batch of `size` items took so long in its worker."""
@@ -40,7 +65,14 @@ class Profile:
         if seen is None:
             self._seen[size] = seen = []
             self._next[size] = 0
-            bisect.insort(self._sizes, size)
+            if size in self._seeds:
+                self._seeds.remove(size)
+            else:
+                bisect.insort(self._sizes, size)
+        if self._seeds:
+            self._seeds_last -= 1
+            if not self._seeds_last:
+                self._forget_seeds()
         if len(seen) < WINDOW:
             seen.append(took_s)
         else:
@@ -81,6 +113,13 @@ class Profile:
     def measured(self) -> dict[int, float]:
         """Estimate per measured size."""
         return {size: self._measured[size] for size in self._sizes}
+
+    def _forget_seeds(self) -> None:
+        for size in self._seeds:
+            self._sizes.remove(size)
+            del self._measured[size]
+        self._seeds.clear()
+        self._estimates.clear()
 
     def _worked_out(self, size: int) -> float:
         sizes = self._sizes

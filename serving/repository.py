@@ -314,8 +314,7 @@ class Repository:
         Raises:
             UnknownModel: no such model is served.
         """
-        async with self._changing:
-            await self._engine.retire_model(name, within_s=RETIRE_S)
+        await self._engine.retire_model(name, within_s=RETIRE_S)
 
     def listed(self) -> dict[ModelId, pathlib.Path]:
         """Every version in the folder, loaded or not."""
@@ -326,15 +325,16 @@ class Repository:
         return state
 
     async def _load(self, id_: ModelId, *, current: bool) -> None:
+        path, stamp = self._found[id_]
+        card = await asyncio.to_thread(card_of, path, id_)  # a slow disk holds up no request
         try:
             served = self._engine.versions(id_.name)
         except UnknownModel:
             served = ()
-        path, stamp = self._found[id_]
         if id_.version in served:  # its files have changed: the new ones replace it
-            await self._engine.redeploy(card_of(path, id_))
+            await self._engine.redeploy(card)
         else:
-            await self._engine.deploy(card_of(path, id_), current=current)
+            await self._engine.deploy(card, current=current)
         self._taken[id_] = stamp
 
     async def _retire_old(self, name: str) -> None:
@@ -344,7 +344,7 @@ class Repository:
         kept.add(entry.shadow or entry.current)
         for version in numbered:
             if version not in kept:
-                await self._engine.retire(name, version, within_s=RETIRE_S)
+                await self._engine.withdraw(name, version, within_s=RETIRE_S)
 
     async def _retire_gone(self, id_: ModelId) -> None:
         try:
@@ -365,7 +365,7 @@ class Repository:
         if id_.version in entry.shares:  # what it had goes to the current one
             shares = {one: share for one, share in entry.shares.items() if one != id_.version}
             self._engine.set_shares(id_.name, shares)
-        await self._engine.retire(id_.name, id_.version, within_s=RETIRE_S)
+        await self._engine.withdraw(id_.name, id_.version, within_s=RETIRE_S)
 
     def _note_failure(self, id_: ModelId, error: ServingError) -> None:
         self._engine.note_failure(id_, str(error))

@@ -10,23 +10,29 @@ thread; `apply` calls must not overlap.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight
-from serving.dispatch import BatchDone, Dispatcher, Request
+from serving.dispatch import BatchDone, Dispatcher, Loaded, Request
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsOf
 from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
+from serving.scheduling.seam import Warmed
 from serving.settings import ServingSettings
 from serving.values import ModelCard, Signature
 from serving.waiter import Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
+_REAL = ("file", "model")
+"""Sources of samples that are real inputs."""
+_MOST_DIGITS = 7
+"""Of a batch's size."""
 
 
 class Query(Request, Protocol):
@@ -64,8 +70,8 @@ class Served:
         self._statistics = StatisticsOf(card.id)
         self.codecs: dict[str, Any] = {}
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
-        scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
-        self.dispatcher = Dispatcher(scheduler, card, on_batch=self._batch_done)
+        self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
+        self.dispatcher = Dispatcher(self._scheduler, card, on_batch=self._batch_done)
         self.pool = Pool(
             home,
             self.dispatcher,
@@ -73,6 +79,7 @@ class Served:
             self.counters,
             workers,
             self.codecs.clear,
+            self._replica_loaded,
             card.program,
         )
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
@@ -117,10 +124,16 @@ class Served:
             return dispatcher.submit(
                 query, waiter, self.id, deadline_s, now_s, query.priority, application
             )
+        return self._looked_up(query, waiter, application, deadline_s, now_s)
+
+    def _looked_up(
+        self, query: Query, waiter: Waiter, application: str, deadline_s: float, now_s: float
+    ) -> Ticket:
+        """By the cache: a kept answer, a place beside an equal request, or the request is sent on."""
         key = Key(self.id, query.encoding, b"".join(query.frame))
 
         def send(inner: Waiter, inner_deadline_s: float) -> Ticket:
-            return dispatcher.submit(
+            return self.dispatcher.submit(
                 query,
                 inner,
                 self.id,
@@ -148,6 +161,14 @@ class Served:
         return self._statistics.snapshot(
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
+
+    def _replica_loaded(self, loaded: Loaded) -> None:
+        """The scheduler begins with what a warm-up on real inputs has measured; made-up ones tell too little."""
+        warmup = loaded.warmup
+        if warmup.get("source") in _REAL and "failure" not in warmup:
+            batch_s = _measured(warmup.get("batch_s"))
+            if batch_s:
+                self._scheduler.on(Warmed(batch_s), time.monotonic())
 
     def _batch_done(self, done: BatchDone) -> None:
         self.pool.served(done.worker)
@@ -204,3 +225,20 @@ class Served:
         """End the replicas; whoever still waits is refused."""
         await self.pool.close(grace_s=0.0)
         self.dispatcher.close()
+
+
+def _measured(batch_s: object) -> dict[int, float]:
+    """Items -> seconds as a replica tells them; what makes no sense, for it may be in any language, is left out."""
+    measured: dict[int, float] = {}
+    if isinstance(batch_s, dict):
+        for items, seconds in batch_s.items():
+            if (
+                isinstance(seconds, float)
+                and 0.0 < seconds < math.inf
+                and isinstance(items, str)
+                and items.isdecimal()
+                and len(items) <= _MOST_DIGITS
+                and int(items) > 0
+            ):
+                measured[int(items)] = seconds
+    return measured

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import json
 import logging
@@ -25,7 +26,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import credentials, form, zoo
+from serving import credentials, form, open_files, zoo
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
@@ -37,6 +38,7 @@ from serving.metrics.exposition import Exposition
 from serving.protocol.access import Access, Token
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.clipper_routes import ClipperRoutes
+from serving.protocol.door import Door
 from serving.protocol.gate import Gate
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
@@ -57,6 +59,8 @@ _BACKLOG = 1024
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
+_HANDSHAKE_S = 10.0
+"""Of TLS; until then a connection is not one of `server.max_connections`."""
 _ADMIN_END_S = 1.0
 """How long a command of the admin port may still run when the query ports have ended; a load is broken off."""
 
@@ -200,9 +204,12 @@ class Server:
     ) -> None:
         engine, repository, clipper = core.engine, core.repository, core.clipper
         loop = asyncio.get_running_loop()
-        listeners: list[QueryListener] = []
+        door = Door(open_files.room_for(self._settings.server.max_connections))
         exposition = Exposition(
-            lambda: engine.metrics(sum([len(listener.connections) for listener in listeners]))
+            lambda: dataclasses.replace(
+                engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
+                cut={"refused": door.refused, "stalled": door.stalled},
+            )
         )
         hub = Hub(
             engine,
@@ -222,8 +229,8 @@ class Server:
                 otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random())),  # noqa: S311 - it samples latencies
             )
         )
-        ports = self._query_ports(gate, query, calls, grpc)
-        listeners += [listener for listener, _ in ports]
+        ports = self._query_ports(gate, query, calls, grpc, door)
+        listeners = [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(
                 engine,
@@ -243,11 +250,12 @@ class Server:
                 listener.protocol,
                 sock=sock,
                 backlog=_BACKLOG,
+                ssl_handshake_timeout=self._tls and _HANDSHAKE_S,
                 ssl=self._tls and self._tls.context("http/1.1" if sock is query else "h2"),
             )
             for listener, sock in ports
         ]
-        chores = [asyncio.create_task(_sweep(listeners), name="sweep connections")]
+        chores = [asyncio.create_task(_sweep(listeners, door), name="sweep connections")]
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -268,6 +276,7 @@ class Server:
                 server.close()
             for listener in listeners:
                 listener.close()
+            door.close()
             gate.close()
             await asyncio.gather(triton.close(), calls.close())
             await runner.cleanup()
@@ -290,6 +299,7 @@ class Server:
         query: socket.socket,
         calls: GrpcRoutes,
         grpc: socket.socket | None,
+        door: Door,
     ) -> list[tuple[QueryListener, socket.socket]]:
         """The listeners of queries, each with its socket."""
         max_body_bytes = self._settings.server.max_body_bytes
@@ -298,6 +308,7 @@ class Server:
             max_body_bytes=max_body_bytes,
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
+            door=door,
         )
         ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
@@ -307,6 +318,7 @@ class Server:
                 idle_s=_IDLE_S,
                 request_s=_REQUEST_S,
                 token=self._token,
+                door=door,
             )
             ports.append((grpc_listener, grpc))
         return ports
@@ -364,8 +376,9 @@ class Server:
                 loop.remove_signal_handler(number)
 
 
-async def _sweep(listeners: Sequence[QueryListener]) -> None:
+async def _sweep(listeners: Sequence[QueryListener], door: Door) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
         for listener in listeners:
             listener.sweep(time.monotonic())
+        door.sweep(time.monotonic())

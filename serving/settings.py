@@ -191,6 +191,13 @@ class ServerSettings:
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    max_connections: int = _knob(8192, "connections", 1, 1_000_000, live=False)
+    """Connections of clients at a time, of the query port and the gRPC port together.
+
+    One more is answered 503 with Retry-After (over HTTP/2: GOAWAY) and closed. Default 8192: ten times what
+    clients keep open that share a server, at some kilobytes each, and far from where the kernel gives no more
+    open files. The limit on these (`ulimit -n`) is raised to that where the system allows it.
+    """
     token_file: str | None = _knob(None, live=False)
     """File with a token that requests on the query port and the gRPC port must bring.
 
@@ -372,7 +379,7 @@ class Knob:
         return noun + (" or null" if self.optional else "")
 
     def _wrong(self, value: object, source: str) -> InvalidSettings:
-        return InvalidSettings(f"{source}: {self.name} = {value!r}, expected {self.allowed()}")
+        return InvalidSettings(f"{source}: {self.name} = {value!r:.200}, expected {self.allowed()}")
 
 
 def _walk(settings: ServingSettings) -> Iterator[tuple[str, dataclasses.Field[Any], Value]]:
@@ -391,7 +398,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
             for model, own in value.items():
                 if not isinstance(own, Mapping):
                     raise InvalidSettings(
-                        f"{source}: models.{model} = {own!r}, expected a mapping of settings"
+                        f"{source}: models.{model} = {own!r:.200}, expected a mapping of settings"
                     )
                 inner_flat = _flattened(own, source)
                 flat |= {f"{_MODELS}.{model}.{name}": inner for name, inner in inner_flat.items()}
@@ -402,7 +409,7 @@ def _flattened(values: Mapping[str, Any], source: str) -> dict[str, Any]:
         elif key in _GROUPS:
             if value is not None:  # a group with nothing in it, as all its lines are comments
                 raise InvalidSettings(
-                    f"{source}: {key} = {value!r}, expected a mapping of its settings, "
+                    f"{source}: {key} = {value!r:.200}, expected a mapping of its settings, "
                     f"as {{batching: {{max_size: 8}}}}"
                 )
         else:

@@ -60,8 +60,14 @@ def answer(waiter: Waiter, frame: memoryview) -> None:
     """Answer, or say why the frame is none: one bad answer must not touch the others that came with it."""
     try:
         waiter.answer(frame)
-    except ServingError as error:
+    except Exception as error:
+        spoilt(waiter, error)
+
+
+def spoilt(waiter: Waiter, error: Exception) -> None:
+    """Refuse, for this was raised when it was answered."""
+    if isinstance(error, ServingError):
         waiter.refuse(error)
-    except Exception:
-        log.exception("an answer met a fault of the server")
-        waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))
+        return
+    log.error("an answer met a fault of the server", exc_info=error)
+    waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))

@@ -37,6 +37,12 @@ class _Place:
         self.deadline_s = deadline_s
         self.flight: _Flight | None = None
 
+    def released(self) -> Waiter:
+        """The waiter, which is answered now; of one that mostly holds its ticket the ticket knows no more."""
+        waiter = self.waiter
+        del self.waiter
+        return waiter
+
     def cancel(self) -> None:
         """This waiter goes."""
         if self.flight is not None:
@@ -50,14 +56,20 @@ class _Place:
 class _Hit:
     """The ticket of an answer that is on its way from the cache."""
 
-    __slots__ = ("_handle",)
+    __slots__ = ("_waiter",)
 
-    def __init__(self, handle: asyncio.Handle) -> None:
-        self._handle = handle
+    def __init__(self, waiter: Waiter) -> None:
+        self._waiter: Waiter | None = waiter
 
     def cancel(self) -> None:
         """The waiter goes."""
-        self._handle.cancel()
+        self._waiter = None
+
+    def answer(self, kept: bytes) -> None:
+        """The answer is there."""
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            answer(waiter, memoryview(kept))
 
 
 class _Flight:
@@ -83,6 +95,7 @@ class _Flight:
         place.flight = None
         if place in self._places:
             self._places.remove(place)
+            del place.waiter
             if not self._places:
                 self._owner.landed(self._key, self)
                 self._ticket.cancel()
@@ -94,7 +107,7 @@ class _Flight:
         kept = bytes(frame)
         self._owner.landed(self._key, self, kept)
         for place in self._land():
-            answer(place.waiter, memoryview(kept))
+            answer(place.released(), memoryview(kept))
 
     def refuse(self, error: ServingError) -> None:
         self._owner.landed(self._key, self)
@@ -103,7 +116,7 @@ class _Flight:
             if is_late and place.deadline_s > self.deadline_s:
                 self._owner.board(self._key, place, self._send)
             else:
-                place.waiter.refuse(error)
+                place.released().refuse(error)
 
     def _land(self) -> Iterator[_Place]:
         """Whoever still waits, one after the other: what one does with its answer may send others away."""
@@ -129,7 +142,9 @@ class SingleFlight:
         """Answer from the cache, join an equal request, or send this one on."""
         kept = self.cache.get(key)
         if kept is not None:
-            return _Hit(self._loop.call_soon(answer, waiter, memoryview(kept)))
+            hit = _Hit(waiter)
+            self._loop.call_soon(hit.answer, kept)
+            return hit
         place = _Place(waiter, deadline_s, lane)
         if self.board(key, place, send):
             self.shared += 1

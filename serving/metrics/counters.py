@@ -6,7 +6,7 @@ somebody asks.
 
 from __future__ import annotations
 
-import bisect
+import numpy as np
 
 LATENCY_BOUNDS_S = (
     0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075, 0.1, 0.25,
@@ -18,21 +18,40 @@ BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Upper bounds in items."""
 
 
+_UNCOUNTED = 1024
+"""Observations that are kept as they are: to count as many at once costs a tenth of counting each."""
+
+
 class Histogram:
     """Counts by upper bound, with the sum."""
 
-    __slots__ = ("bounds", "counts", "sum")
+    __slots__ = ("_counts", "_uncounted", "bounds", "sum")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        """Observations at most each bound and above the one before; the last: above all."""
         self.sum = 0.0
+        self._counts = [0] * (len(bounds) + 1)
+        self._uncounted: list[float] = []
+
+    @property
+    def counts(self) -> list[int]:
+        """Observations at most each bound and above the one before; the last: above all."""
+        if self._uncounted:
+            self._count()
+        return self._counts
 
     def observe(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect.bisect_left(self.bounds, value)] += 1
         self.sum += value
+        self._uncounted.append(value)
+        if len(self._uncounted) >= _UNCOUNTED:
+            self._count()
+
+    def _count(self) -> None:
+        places = np.searchsorted(self.bounds, self._uncounted)
+        found: list[int] = np.bincount(places, minlength=len(self._counts)).tolist()
+        self._counts = [had + new for had, new in zip(self._counts, found, strict=True)]
+        self._uncounted = []
 
     def cumulative(self) -> list[tuple[str, float]]:
         """Prometheus buckets: (upper bound, observations at most that)."""

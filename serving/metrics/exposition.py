@@ -53,9 +53,13 @@ class Snapshot:
 
     generation: int
     connections: int
+    cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Connections that the server ended for its own sake, by reason."""
     unresolved: Mapping[int, int]
     """Responses by HTTP status to requests that meant no model."""
     models: tuple[ModelMetrics, ...]
+    fresh_states: Mapping[str, int]
+    """Queries by application that were decided without what its policy has learnt."""
 
 
 class _Collector(Collector):
@@ -82,6 +86,14 @@ class _Collector(Collector):
         for status, count in now.unresolved.items():
             unresolved.add_metric((str(status),), count)
         yield unresolved
+        fresh = CounterMetricFamily(
+            "luthier_fresh_states",
+            "Queries decided without what the policy has learnt, as its state could not be read.",
+            labels=("application",),
+        )
+        for name, count in now.fresh_states.items():
+            fresh.add_metric((name,), count)
+        yield fresh
         yield _histogram(
             "luthier_request_seconds",
             "Seconds from a request's last byte to its answer.",
@@ -144,6 +156,14 @@ class _Collector(Collector):
         yield GaugeMetricFamily(
             "luthier_connections", "Open client connections.", value=now.connections
         )
+        cut = CounterMetricFamily(
+            "luthier_cut_connections",
+            "Connections ended by the server: refused (server.max_connections), stalled (answers not taken).",
+            labels=("reason",),
+        )
+        for reason, count in now.cut.items():
+            cut.add_metric((reason,), count)
+        yield cut
 
 
 _LABELS = ("model", "version")

@@ -77,7 +77,7 @@ class Model:
                 str(path), "no such file; the kind sklearn needs a .skops or .npz file"
             )
         self._threads = threads
-        self._pools = threadpoolctl.ThreadpoolController()
+        self._pools = _Pools()
         with _as_load_failure(path):
             self._estimator, declared = _read(path)
             jobs = [name for name in self._estimator.get_params() if name.endswith("n_jobs")]
@@ -120,10 +120,28 @@ class Model:
         rows = _as_text(array) if self._input.datatype == "BYTES" else array
         if rows.ndim > 2:
             rows = rows.reshape(len(rows), -1)
-        with self._pools.limit(limits=self._threads):
-            if self._has_scores:
-                return "scores", np.asarray(self._estimator.predict_proba(rows))
-            return "prediction", np.asarray(self._estimator.predict(rows))
+        self._pools.limit(self._threads)
+        if self._has_scores:
+            return "scores", np.asarray(self._estimator.predict_proba(rows))
+        return "prediction", np.asarray(self._estimator.predict(rows))
+
+
+class _Pools:
+    """Thread pools below scikit-learn (OpenMP, BLAS). Their limit is the process's, and stays in force until a model
+    that wants another one is called: to set it takes as long as half of a small prediction.
+    """
+
+    _in_force: int | None = None
+
+    def __init__(self) -> None:
+        self._controller = threadpoolctl.ThreadpoolController()
+        _Pools._in_force = None  # a library that was loaded since has no limit yet
+
+    def limit(self, threads: int) -> None:
+        """Let calls from now on use so many threads."""
+        if _Pools._in_force != threads:
+            self._controller.limit(limits=threads)
+            _Pools._in_force = threads
 
 
 def _read(path: pathlib.Path) -> tuple[Any, Mapping[str, Any] | None]:

@@ -179,7 +179,7 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
     """The parts of a PATCH body."""
     try:
         data = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidSettings(f"the body is not JSON: {error}") from error
     expected = {"settings", "fresh_replicas", "keep_learnt"}
     if not isinstance(data, dict) or not data.keys() <= expected:

@@ -87,8 +87,8 @@ class ModelRoutes:
 
     async def _set_traffic(self, request: web.Request) -> web.Response:
         shares = (await _data(request, {"shares": dict})).get("shares", {})
-        if not all(isinstance(share, int | float) for share in shares.values()):
-            raise InvalidRequest(f"shares are {shares!r}, expected a number for each version")
+        if not all(type(share) in {int, float} for share in shares.values()):
+            raise InvalidRequest(f"shares are {shares!r:.200}, expected a number for each version")
         self._engine.set_shares(request.match_info["name"], shares)
         return self._answer(request)
 
@@ -146,7 +146,7 @@ async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
         raise InvalidRequest(f"the body is {shown}, expected an object with {expected}")
     for key, value in data.items():
         if not isinstance(value, keys[key]):
-            raise InvalidRequest(f"{key} is {value!r}, expected {keys[key].__name__}")
+            raise InvalidRequest(f"{key} is {value!r:.200}, expected {keys[key].__name__}")
     return data
 
 

@@ -17,8 +17,10 @@ from collections import deque
 from typing import Protocol, cast
 
 from serving.errors import InvalidRequest, ServingError
+from serving.protocol.door import TEXT, Door, unsent
 from serving.protocol.http_messages import (
     CLOSE,
+    JSON_TYPE,
     KEEP_ALIVE,
     REASONS,
     Head,
@@ -28,13 +30,23 @@ from serving.protocol.http_messages import (
     json_response,
 )
 from serving.protocol.http_reader import RequestReader
+from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
 log = logging.getLogger(__name__)
 
 _PIPELINED = 64
 """Requests that may wait on one connection before reading from it stops."""
+_PIPELINED_BYTES = 1024 * 1024
+"""Bytes of their bodies that may."""
 
+
+_FULL_BODY = b'{"error":"%b"}' % TEXT.encode()
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\n%b%b" % (
+    CLOSE,
+    ending(JSON_TYPE + b"Retry-After: 1\r\n", len(_FULL_BODY)) + _FULL_BODY,
+)
+"""To a client whose connection is one too many."""
 
 _UNREADABLE = Head(
     method="",
@@ -89,7 +101,13 @@ class Listener:
     """State that all connections of one port share."""
 
     def __init__(
-        self, routes: Routes, *, max_body_bytes: int, idle_s: float, request_s: float
+        self,
+        routes: Routes,
+        *,
+        max_body_bytes: int,
+        idle_s: float,
+        request_s: float,
+        door: Door | None = None,
     ) -> None:
         self.routes = routes
         self.max_body_bytes = max_body_bytes
@@ -97,6 +115,9 @@ class Listener:
         """A connection without a request is closed after this long."""
         self.request_s = request_s
         """A request that has not arrived whole after this long is answered 408."""
+        self.door = door or Door()
+        """Lets connections in."""
+        self._stalls: Stalls[Connection] = Stalls()
         self.connections: set[Connection] = set()
         self.heads: dict[bytes, Head] = {}
         self.draining = False
@@ -112,7 +133,11 @@ class Listener:
             connection.close_if_idle()
 
     def sweep(self, now_s: float) -> None:
-        """Close what has been idle or incomplete for too long."""
+        """Close what has been idle or incomplete for too long, and whose client does not take its answers."""
+        unsent = {one: left for one in self.connections if (left := one.unsent())}
+        for connection in self._stalls.over(unsent, now_s):
+            self.door.stalled += 1
+            connection.abort()
         for connection in list(self.connections):
             connection.sweep(now_s)
 
@@ -130,14 +155,19 @@ class Connection(asyncio.Protocol):
         "_blocked",
         "_exchange",
         "_failed",
+        "_last_bytes",
+        "_last_head",
+        "_last_raw",
         "_listener",
         "_overfull",
         "_pipelined",
+        "_pipelined_bytes",
         "_reader",
         "_since_s",
         "_taking_up",
         "_transport",
         "_waiting",
+        "_worked",
     )
 
     def __init__(self, listener: Listener) -> None:
@@ -149,8 +179,17 @@ class Connection(asyncio.Protocol):
         self._asked = _UNREADABLE
         """Head of that request."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
+        self._pipelined_bytes = 0
+        """Of bodies among them."""
         self._since_s = time.monotonic()
-        """When the last answer was written, or the connection began, or failed."""
+        """When the connection was last seen at work, or began, or failed."""
+        self._worked = False
+        """An answer was written since the last sweep: which notes the time, for a clock costs more than a flag."""
+        self._last_head: Head | None = None
+        self._last_raw = b""
+        """The last request's head and its bytes: the next one's, mostly."""
+        self._last_bytes = 0
+        """Bytes of the last request, head and body."""
         self._reader: RequestReader | None = None
         """For requests that are not recognised; None until the first of them."""
         self._overfull = False
@@ -165,8 +204,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self._listener.connections.add(self)
+        client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        if self._listener.door.enter(client, _FULL):
+            self._transport = client
+            self._listener.connections.add(self)
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The client is gone; its work is dropped."""
@@ -175,6 +216,7 @@ class Connection(asyncio.Protocol):
             self._reader.close()
             self._reader = None
         self._listener.connections.discard(self)
+        self._listener.door.leave()
         self._pipelined.clear()
         exchange, self._exchange = self._exchange, None
         if self._waiting and exchange is not None:
@@ -201,14 +243,20 @@ class Connection(asyncio.Protocol):
         """Bytes from the client."""
         reader = self._reader
         if reader is None or reader.is_between_requests:
+            head = self._last_head
+            if (
+                head is not None
+                and len(data) == self._last_bytes
+                and data.startswith(self._last_raw)
+            ):
+                self._take(head, data[len(self._last_raw) :])
+                return
             end = data.find(b"\r\n\r\n") + 4
             raw_head = data[:end]
             head = self._listener.heads.get(raw_head) if end > 3 else None
             if head is not None and end + (head.content_length or 0) == len(data):
-                if self._waiting or self._pipelined:
-                    self._take(head, data[end:])
-                else:
-                    self._handle(head, data[end:])
+                self._last_head, self._last_raw, self._last_bytes = head, raw_head, len(data)
+                self._take(head, data[end:])
                 return
             if reader is None:
                 self._reader = reader = RequestReader(
@@ -235,7 +283,11 @@ class Connection(asyncio.Protocol):
     def _take(self, head: Head, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked:
             self._pipelined.append((head, body))
-            if len(self._pipelined) >= _PIPELINED and not self._overfull and self._transport:
+            self._pipelined_bytes += len(body)
+            is_full = (
+                len(self._pipelined) >= _PIPELINED or self._pipelined_bytes >= _PIPELINED_BYTES
+            )
+            if is_full and not self._overfull and self._transport:
                 self._overfull = True
                 self._transport.pause_reading()
             return
@@ -281,7 +333,7 @@ class Connection(asyncio.Protocol):
         if asked.method == "HEAD":
             head, body = head[: head.index(b"\r\n\r\n") + 4], b""
         transport.write(b"".join((head, body)))
-        self._since_s = time.monotonic()
+        self._worked = True
         if closes:
             self._pipelined.clear()
             transport.close()
@@ -297,7 +349,13 @@ class Connection(asyncio.Protocol):
             if self._transport is None:
                 break
             following = self._pipelined.popleft()
-            if self._overfull and len(self._pipelined) < _PIPELINED // 2:
+            if not isinstance(following, Response):
+                self._pipelined_bytes -= len(following[1])
+            if (
+                self._overfull
+                and len(self._pipelined) < _PIPELINED // 2
+                and self._pipelined_bytes < _PIPELINED_BYTES // 2
+            ):
                 self._overfull = False
                 if not self._failed and not self._blocked:
                     self._transport.resume_reading()
@@ -319,6 +377,10 @@ class Connection(asyncio.Protocol):
 
     # Housekeeping
 
+    def unsent(self) -> int:
+        """Bytes of answers that wait for the client; see `door.unsent`."""
+        return unsent(self._transport)
+
     def close_if_idle(self) -> None:
         """Close unless a request is in flight or arriving."""
         arriving = self._reader is not None and not self._reader.is_between_requests
@@ -327,9 +389,12 @@ class Connection(asyncio.Protocol):
 
     def sweep(self, now_s: float) -> None:
         """Close when idle, or when a request does not arrive, for too long."""
-        if self._waiting or self._transport is None:
+        if self._worked:
+            self._worked = False
+            self._since_s = now_s
+        if self._waiting or self._blocked or self._transport is None:
             return
-        if self._blocked or self._failed:
+        if self._failed:
             if now_s - self._since_s > self._listener.idle_s:
                 self._transport.abort()
         elif self._reader is not None and not self._reader.is_between_requests:

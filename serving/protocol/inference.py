@@ -13,6 +13,10 @@ from serving.waiter import Ticket, Waiter
 class Inference(Protocol):
     """What the routes of every protocol need of an engine."""
 
+    resolved: dict[tuple[str, str | None], Target]
+    """What `resolve` would say of some names, where it would say the same again: always this object, never written
+    to by others. Whoever looks here first saves a call per request."""
+
     def ready(self) -> bool:
         """Whether requests are answered now."""
         ...

@@ -89,6 +89,8 @@ class Requests:
         self._signature = signature
         self._outputs = {spec.name for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
+        self._last_header = b""
+        self._last_layout: _Layout | None = None
 
     def query(self, body: bytes, header_bytes: int | None) -> Query:
         """Read a request.
@@ -108,16 +110,17 @@ class Requests:
             raise InvalidRequest(
                 f"Inference-Header-Content-Length is {header_bytes}, expected 0 to {len(body)}, the Content-Length"
             )
-        header = body[:header_bytes]
-        layout = self._layouts.get(header)
-        if layout is None:
-            layout = self._layout(header)
+        layout = self._last_layout
+        if (
+            layout is None
+            or header_bytes != len(self._last_header)
+            or not body.startswith(self._last_header)
+        ):
+            header = body[:header_bytes]
+            layout = self._layouts.get(header) or self._layout(header)
             if layout is None:
                 return self._mixed_query(header, body)
-            if len(header) <= _KEPT_HEADER_BYTES:
-                if len(self._layouts) >= _KEPT_HEADERS:
-                    self._layouts.clear()
-                self._layouts[header] = layout
+            self._keep(header, layout)
         given = len(body) - header_bytes
         if given != layout.data_bytes:
             raise self._wrong_size(given, layout.data_bytes)
@@ -131,6 +134,14 @@ class Requests:
             layout.timeout_s,
             layout.priority,
         )
+
+    def _keep(self, header: bytes, layout: _Layout) -> None:
+        if len(header) > _KEPT_HEADER_BYTES:
+            return
+        if len(self._layouts) >= _KEPT_HEADERS and header not in self._layouts:
+            self._layouts.clear()
+        self._layouts[header] = layout
+        self._last_layout, self._last_header = layout, header
 
     def _layout(self, header: bytes) -> _Layout | None:
         """The layout of a header all of whose inputs are binary; None when some are not."""

@@ -39,12 +39,13 @@ _BINARY_FIELDS = (
 class _Asked:
     """What a method and a path ask for."""
 
-    __slots__ = ("kind", "name", "version")
+    __slots__ = ("kind", "model", "name", "version")
 
     def __init__(self, kind: str, name: str = "", version: str | None = None) -> None:
         self.kind = kind
         self.name = name
         self.version = version
+        self.model = (name, version)
 
 
 class _InFlight:
@@ -97,6 +98,7 @@ class OipRoutes:
             triton: Triton's extensions, where they are offered.
         """
         self._engine = engine
+        self._resolved = engine.resolved
         self._triton = triton
         self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
 
@@ -118,11 +120,13 @@ class OipRoutes:
 
     def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:
         started_s = time.monotonic()
-        try:
-            target = self._engine.resolve(asked.name, asked.version)
-        except ServingError as error:
-            self._engine.unresolved(error.status)
-            raise
+        target = self._resolved.get(asked.model)
+        if target is None:
+            try:
+                target = self._engine.resolve(asked.name, asked.version)
+            except ServingError as error:
+                self._engine.unresolved(error.status)
+                raise
         try:
             if head.content_encoding and head.content_encoding != "identity":
                 raise InvalidRequest(

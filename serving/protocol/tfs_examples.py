@@ -23,8 +23,9 @@ from serving.values import Signature, Tensor, TensorSpec
 Example = Mapping[str, Sequence[Any]]
 """Values by feature; all of one feature are of one kind (bytes, int or float)."""
 
-MAX_SHARED = 2**22
-"""Values, or bytes of texts, that a context may become: as often as there are examples."""
+MAX_SHARED = 2**18
+"""Features with their values and bytes of texts that a context may become, as often as there are examples: few
+bytes sent would else be seconds of work."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
@@ -172,12 +173,12 @@ def _column(listed: Sequence[Example], spec: TensorSpec) -> Tensor:
                 "another"
             )
         length = len(values)
-        for value in values:
-            if spec.datatype == "BOOL" and isinstance(value, int) and value in {0, 1}:
-                flat.append(bool(value))
-                continue
+        flat += values
+    if spec.datatype == "BOOL":
+        flat = [bool(value) if value in (0, 1) and type(value) is int else value for value in flat]
+    if not tfs_tensors.are_all(flat, spec.datatype):
+        for value in flat:
             tfs_tensors.check(_as_text(value), spec.datatype)
-            flat.append(value)
     shape = (len(listed), *item_shape(spec, length or 0))
     data = tfs_tensors.flat_bytes(flat, spec.datatype, infinities=True)
     return Tensor(spec.name, spec.datatype, shape, data)

@@ -173,6 +173,13 @@ def check(value: object, datatype: str) -> None:
         )
 
 
+def are_all(values: list[Any], datatype: str) -> bool:
+    """Whether all of many elements surely fit, at a fraction of `check`'s cost; False: look at each."""
+    if datatype == "BYTES":
+        return set(map(type, values)) <= {str, bytes}
+    return _at_once(values, datatype) is not None
+
+
 def decoded(value: dict[str, str]) -> bytes:
     """The bytes of a `{"b64": text}`; padding may be missing.
 

@@ -23,6 +23,7 @@ split, its parts are ranges of items: (id, start, stop).
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from serving.settings import ServingSettings
@@ -35,7 +36,7 @@ BACKGROUND = 2**31
 class Submitted:
     """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`; ids grow."""
 
-    # The one event per request: no named tuple, which takes longer to make.
+    # No named tuple, which takes longer to make: here and in what there is for each batch.
     __slots__ = ("deadline_s", "flow", "id", "items", "model", "priority")
 
     def __init__(
@@ -83,17 +84,27 @@ class WorkerDown(NamedTuple):
     reason: str
 
 
-class Result(NamedTuple):
+class Result:
     """An action ended.
 
     `ok` is False when the action as a whole failed: a LOAD that could not load, an action whose window
     had closed before it could start. The parts of such an INFER were not executed.
     """
 
-    action: int
-    worker: int
-    ok: bool
-    times: StageTimes | None
+    __slots__ = ("action", "ok", "times", "worker")
+
+    def __init__(self, action: int, worker: int, ok: bool, times: StageTimes | None) -> None:
+        self.action = action
+        self.worker = worker
+        self.ok = ok
+        self.times = times
+
+
+class Warmed(NamedTuple):
+    """A worker has run batches of real sample inputs while it loaded."""
+
+    batch_s: Mapping[int, float]
+    """Items -> seconds of execution in the worker, inputs and outputs included."""
 
 
 class SettingsChanged(NamedTuple):
@@ -103,7 +114,16 @@ class SettingsChanged(NamedTuple):
     keep_learnt: bool
 
 
-Event = Submitted | Cancelled | WorkerUp | WorkerDraining | WorkerDown | Result | SettingsChanged
+Event = (
+    Submitted
+    | Cancelled
+    | WorkerUp
+    | WorkerDraining
+    | WorkerDown
+    | Result
+    | Warmed
+    | SettingsChanged
+)
 
 
 class Kind(enum.Enum):
@@ -118,17 +138,30 @@ Part = tuple[int, int, int]
 """Items [start, stop) of one request: (id, start, stop)."""
 
 
-class Action(NamedTuple):
+class Action:
     """One thing that a worker shall do, within its window (an open window is 0 to infinity)."""
 
-    id: int
-    kind: Kind
-    worker: int
-    model: ModelId
-    parts: tuple[Part, ...]
-    earliest_s: float
-    latest_s: float
-    expected_s: float
+    __slots__ = ("earliest_s", "expected_s", "id", "kind", "latest_s", "model", "parts", "worker")
+
+    def __init__(
+        self,
+        id_: int,
+        kind: Kind,
+        worker: int,
+        model: ModelId,
+        parts: list[Part],
+        earliest_s: float,
+        latest_s: float,
+        expected_s: float,
+    ) -> None:
+        self.id = id_
+        self.kind = kind
+        self.worker = worker
+        self.model = model
+        self.parts = parts
+        self.earliest_s = earliest_s
+        self.latest_s = latest_s
+        self.expected_s = expected_s
 
 
 class Reason(enum.Enum):
@@ -150,12 +183,17 @@ class Refusal(NamedTuple):
     detail: str
 
 
-class Plan(NamedTuple):
+class Plan:
     """What to do now, in order, and when to ask again at the latest (None: only after an event)."""
 
-    actions: list[Action]
-    refusals: list[Refusal]
-    wake_at_s: float | None
+    __slots__ = ("actions", "refusals", "wake_at_s")
+
+    def __init__(
+        self, actions: list[Action], refusals: list[Refusal], wake_at_s: float | None
+    ) -> None:
+        self.actions = actions
+        self.refusals = refusals
+        self.wake_at_s = wake_at_s
 
 
 class Scheduler(Protocol):

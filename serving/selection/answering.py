@@ -92,7 +92,7 @@ class Selector:
             if data["policy"] != self.application.policy:
                 return None
             state: State = self.policy.restored(data["state"])
-        except (KeyError, TypeError, IndexError) as error:
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError) as error:
             raise ValueError(f"not the text of a state: {error!r}") from error
         if state.models != self.application.models:
             state = self.policy.relinked(state, self.application.models)

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 from serving.errors import InvalidSettings
 from serving.selection import registry
 from serving.selection.policy import Policy, require
-from serving.selection.prediction import CLASSES, Task
+from serving.selection.prediction import CLASSES, Task, is_number
 
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]
@@ -125,6 +125,13 @@ class Application:
         Raises:
             InvalidSettings: an unknown key, none of the name, or a wrong value.
         """
+        try:
+            return cls._from_json(data)
+        except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
+            raise InvalidSettings(f"application: a value of a wrong type ({error})") from error
+
+    @classmethod
+    def _from_json(cls, data: Mapping[str, Any]) -> Application:
         names = [field.name for field in dataclasses.fields(cls)]
         for key in data:
             require(key in names, "application", key, f"one of {', '.join(names)}")
@@ -133,9 +140,8 @@ class Application:
         require(isinstance(task, Mapping), "task", task, "an object")
         for option in ("confidence_threshold", "suspicious_threshold"):
             value = data.get(option, 0.0)
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            require(is_number, option, value, "a number")
-        for option in ("policy", "contexts"):
+            require(is_number(value), option, value, "a number")
+        for option in ("policy", "contexts", "default_output"):
             require(isinstance(data.get(option, ""), str), option, data.get(option), "a string")
         for option in ("options", "costs"):
             value = data.get(option, {})
@@ -143,6 +149,7 @@ class Application:
         models = data.get("models", ())
         if isinstance(models, str) or not isinstance(models, Sequence):
             raise InvalidSettings(f"models = {models!r}, expected a list of names")
+        require(all(isinstance(one, str) for one in models), "models", models, "a list of names")
         return cls(
             **{
                 **data,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 
+from serving.errors import NotReady
 from serving.selection.answering import Selector
 from serving.selection.policy import Decision, State
 from serving.selection.prediction import Truth
@@ -28,6 +29,30 @@ class Contexts:
         self._store = store
         self._capacity = capacity
         self._states: OrderedDict[str, State] = OrderedDict()
+        self._is_unreadable = False
+        self.fresh = 0
+        """Queries that were decided by a state which has learnt nothing, as theirs could not be read."""
+
+    def for_query(self, user: str) -> State:
+        """The state to decide with; where it cannot be read, one that has learnt nothing of the user.
+
+        Such a state is not kept: when the store is back, what was learnt counts again.
+        """
+        try:
+            return self.state(user)
+        except NotReady as error:
+            if not self._is_unreadable:
+                self._is_unreadable = True
+                name = self._selector.application.name
+                log.warning(
+                    "states cannot be read; queries are decided without what was learnt",
+                    extra={"application": name, "reason": str(error)},
+                )
+            self.fresh += 1
+        shared = self._states.get(EVERYBODY)
+        if shared is None:
+            shared = self._selector.initial()
+        return shared if self._context(user) == EVERYBODY else self._selector.newcomer(shared)
 
     def state(self, user: str) -> State:
         """The state for a query of a user.
@@ -46,11 +71,12 @@ class Contexts:
         """Learn from feedback.
 
         Raises:
-            NotReady: as `state`.
+            NotReady: as `state`; nothing was learnt then.
         """
         user = self._context(decision.query.user)
-        for context in dict.fromkeys((user, EVERYBODY)):
-            state = self._selector.observe(self.state(context), decision, truth)
+        before = {context: self.state(context) for context in (user, EVERYBODY)}
+        for context, state_before in before.items():
+            state = self._selector.observe(state_before, decision, truth)
             self._kept(context, state)
             self._store.save(self._selector.application.name, context, self._selector.stored(state))
 
@@ -65,6 +91,9 @@ class Contexts:
     def _loaded(self, user: str) -> State:
         name = self._selector.application.name
         text = self._store.load(name, user)
+        if self._is_unreadable:
+            self._is_unreadable = False
+            log.info("states can be read again", extra={"application": name})
         if text is not None:
             try:
                 state = self._selector.restored(text)

@@ -82,6 +82,11 @@ class DecisionLog:
         ids = self._by_input.get((user, hashed)) or self._by_input.get(("", hashed))
         return self._counted(self._remove(next(reversed(ids))) if ids else None)
 
+    def give_back(self, decision: Decision) -> None:
+        """Feedback has found it and could not be learnt from: it may come once more."""
+        self.joined -= 1
+        self.put(decision)
+
     def clear(self) -> None:
         """Forget all decisions; the counters stay."""
         self._entries.clear()

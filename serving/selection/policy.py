@@ -153,7 +153,7 @@ def require(holds: bool, option: str, value: object, expected: str) -> None:
         InvalidSettings: it does not hold.
     """
     if not holds:
-        raise InvalidSettings(f"{option} = {value!r}, expected {expected}")
+        raise InvalidSettings(f"{option} = {value!r:.200}, expected {expected}")
 
 
 def require_costs(costs: Mapping[str, float]) -> None:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeGuard, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,8 +117,8 @@ class Task:
             value = data.get(key, 1.0)
             if value is None and key == "tolerance":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise InvalidSettings(f"task.{key} = {value!r}, expected a number")
+            if not is_number(value):
+                raise InvalidSettings(f"task.{key} = {value!r:.100}, expected a number")
         output = data.get("output")
         if output is not None and not isinstance(output, str):
             raise InvalidSettings(f"task.output = {output!r}, expected a name")
@@ -126,6 +127,13 @@ class Task:
 
 CLASSES = Task()
 """What is predicted where nothing else is said: classes, told by an index or a label."""
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value from JSON is a number that a float can hold; of whole numbers JSON has larger ones."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) <= sys.float_info.max
 
 
 def label_text(value: object) -> str:
@@ -169,8 +177,8 @@ def truth(task: Task, value: object) -> Truth:
             return class_of(task, value)
         except ValueError as error:
             raise InvalidRequest(f"label: {error}") from None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise InvalidRequest(f"label: {value!r} is not a finite number")
+    if not is_number(value) or not math.isfinite(value):
+        raise InvalidRequest(f"label: {value!r:.100} is not a finite number")
     return float(value)
 
 

@@ -2,31 +2,40 @@
 
 In: texts by application and user context. Out: the same after a restart of the gateway; after one
 of the server, as far as that server persists (`appendonly yes`). One hash per application,
-`luthier:states:NAME`, its fields the users. Saves are written in batches, each one MULTI/EXEC.
+`luthier:states:NAME`, its fields the users. Saves are written in batches, each one MULTI/EXEC. A server
+out of reach holds nobody up: see `reached`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
+from serving.selection.reached import Reached
 from serving.selection.write_behind import Batch, WriteBehind
 
 _PREFIX = "luthier:states:"
 _TIMEOUT_S = 2.0
-"""How long a load waits for a server that does not answer; the event loop waits with it."""
+"""How long the threads of this store wait for a server that does not answer."""
+PATIENCE_S = 0.1
+"""Longest wait of a load, with which the event loop waits: a server near by takes a thousandth of it, and a
+machine whose cores are all busy some hundredths of a second more."""
+_RETRY_S = 1.0
+"""Between two attempts to reach a server that did not answer."""
 
 
 class RedisStore:
     """A `StateStore` in a Redis server."""
 
-    def __init__(self, url: str, *, interval_s: float = 0.2) -> None:
+    def __init__(
+        self, url: str, *, interval_s: float = 0.2, patience_s: float = PATIENCE_S
+    ) -> None:
         """Connect.
 
         Args:
             url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
             interval_s: seconds between batches.
+            patience_s: longest wait of a load.
 
         Raises:
             InvalidSettings: the package is not installed, or the address is none.
@@ -34,30 +43,38 @@ class RedisStore:
         """
         try:
             import redis  # noqa: PLC0415  an extra
+            from redis.backoff import NoBackoff  # noqa: PLC0415
+            from redis.retry import Retry  # noqa: PLC0415
         except ImportError:
             raise InvalidSettings(
                 "states in Redis need the package redis: pip install 'luthier[redis]'"
             ) from None
-        self._error: type[Exception] = redis.RedisError
         options = {
             "decode_responses": True,
             "socket_timeout": _TIMEOUT_S,
             "socket_connect_timeout": _TIMEOUT_S,
+            "retry": Retry(NoBackoff(), 1),  # a connection that is left of a server before
         }
         try:
             self._client: Any = redis.Redis.from_url(url, **options)
-            self._client.ping()
+            self._client.ping()  # at the start, where nothing is held up
         except ValueError as error:
             raise InvalidSettings(f"the address {url!r} of a Redis server: {error}") from error
-        except self._error as error:
+        except redis.RedisError as error:
             raise NotReady(f"the Redis server of the states does not answer: {error}") from error
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
+        self._reached = Reached(
+            "the Redis server of the states",
+            self._client.ping,
+            patience_s=patience_s,
+            retry_s=_RETRY_S,
+        )
 
     def load(self, application: str, user: str) -> str | None:
         """See `StateStore`."""
         name = _PREFIX + application
         return self._behind.load(
-            (application, user), lambda: self._asked(self._client.hget, name, user)
+            (application, user), lambda: self._reached.ask(lambda: self._client.hget(name, user))
         )
 
     def save(self, application: str, user: str, text: str) -> None:
@@ -71,7 +88,10 @@ class RedisStore:
     def users(self, application: str) -> list[str]:
         """See `StateStore`."""
         name = _PREFIX + application
-        return self._behind.users(application, lambda: self._asked(self._client.hkeys, name))
+        return self._behind.users(
+            application,
+            lambda: self._reached.ask(lambda: self._client.hkeys(name), patience_s=_TIMEOUT_S),
+        )
 
     def flush(self) -> None:
         """See `StateStore`."""
@@ -80,13 +100,8 @@ class RedisStore:
     def close(self) -> None:
         """See `StateStore`."""
         self._behind.close()
+        self._reached.close()
         self._client.close()
-
-    def _asked(self, command: Callable[..., Any], *arguments: str) -> Any:
-        try:
-            return command(*arguments)
-        except self._error as error:
-            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
 
     def _write(self, batch: Batch) -> None:
         pipeline = self._client.pipeline(transaction=True)

@@ -17,7 +17,7 @@ from serving.selection.exp4 import Exp4
 from serving.selection.fixed import Fixed
 from serving.selection.per_user import PerUser
 from serving.selection.policy import Policy
-from serving.selection.prediction import Task
+from serving.selection.prediction import Task, is_number
 from serving.selection.split import Split
 from serving.selection.thompson import Thompson
 
@@ -101,21 +101,19 @@ def _checked(policy: str, option: str, value: object, hint: Any) -> object:
         return None
     if typing.get_origin(hint) is Mapping:
         if isinstance(value, Mapping) and all(
-            isinstance(key, str) and _is_number(item) for key, item in value.items()
+            isinstance(key, str) and is_number(item) for key, item in value.items()
         ):
             return {key: float(item) for key, item in value.items()}
         expected = "an object of model names and numbers"
     elif float in {hint, *typing.get_args(hint)}:
-        if _is_number(value):
-            return float(typing.cast("float", value))
+        if is_number(value):
+            return float(value)
         expected = "a number"
     else:
         if isinstance(value, str):
             return value
         expected = "a string"
     or_none = " or null" if is_optional else ""
-    raise InvalidSettings(f"policy {policy!r}: {option} = {value!r}, expected {expected}{or_none}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    raise InvalidSettings(
+        f"policy {policy!r}: {option} = {value!r:.200}, expected {expected}{or_none}"
+    )

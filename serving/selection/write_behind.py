@@ -76,6 +76,7 @@ class WriteBehind:
         self._saved = 0
         self._durable = 0
         self._failures = 0
+        self._is_failing = False
         self._hurried = False
         self._closing = False
         self._error: Exception | None = None
@@ -148,6 +149,16 @@ class WriteBehind:
         self._saved += 1
         self._changed.notify_all()
 
+    def _tell(self, error: Exception | None) -> None:
+        """One line when writing begins to fail, and one when it works again."""
+        if error is not None and not self._is_failing:
+            log.error(
+                "states not written; they are kept and tried again", extra={"reason": str(error)}
+            )
+        elif error is None and self._is_failing:
+            log.info("states are written again")
+        self._is_failing = error is not None
+
     def _run(self) -> None:
         while True:
             with self._changed:
@@ -174,7 +185,6 @@ class WriteBehind:
                     self._error = error
                 self._writing = Batch()
                 self._changed.notify_all()
-            if error is not None:
-                log.error("states not written", extra={"reason": str(error)})
+            self._tell(error)
             if closing:
                 return

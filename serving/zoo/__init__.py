@@ -36,6 +36,8 @@ from serving.values import ModelCard, Program
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
 CARD_FILE = "model.yaml"
+MAX_CARD_BYTES = 65_536
+"""Of a `model.yaml`; those of the bundled models have some 200."""
 SAMPLES_FILE = "samples.npz"
 """Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
 
@@ -233,8 +235,8 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
             f"the folder has no {CARD_FILE} and no {SAVED_MODEL_FILES[0]}; name the model file instead",
         )
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, ValueError) as error:
+        data = _loaded(file)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ModelLoadFailed(
             str(file), f"not valid YAML: {' '.join(str(error).split())}"
         ) from error
@@ -250,6 +252,18 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         or _if_there(file.parent.absolute() / SAMPLES_FILE),
         quality=card.get("quality") or {},
     )
+
+
+def _loaded(file: pathlib.Path) -> object:
+    """What is written in a card's file, which may be large or malicious."""
+    with file.open("rb") as opened:
+        text = opened.read(MAX_CARD_BYTES + 1)
+    if len(text) > MAX_CARD_BYTES:
+        raise ModelLoadFailed(str(file), f"larger than {MAX_CARD_BYTES} bytes; is it a card?")
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+        # A few lines of them stand for gigabytes, once they are written out in an error or the record.
+        raise ModelLoadFailed(str(file), "aliases (*name) are not allowed; write the value out")
+    return yaml.safe_load(text)
 
 
 def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:

@@ -40,7 +40,7 @@ class GrpcPort:
 
 
 @contextlib.contextmanager
-def grpc_gateway(values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.0):
+def grpc_gateway(values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.0, door=None):
     """A gateway with these settings and a gRPC port, stopped at the end."""
     with gateway(values, home) as running:
         engine = running.engine
@@ -52,6 +52,7 @@ def grpc_gateway(values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.
                 max_body_bytes=engine.settings.server.max_body_bytes,
                 idle_s=idle_s,
                 request_s=request_s,
+                door=door,
             )
             server = await running.loop.create_server(listener.protocol, "127.0.0.1", 0)
             return listener, routes, server

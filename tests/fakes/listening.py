@@ -36,13 +36,15 @@ class Port:
 
 
 @contextlib.contextmanager
-def listening(routes, max_body_bytes=8_000_000):
+def listening(routes, max_body_bytes=8_000_000, door=None):
     """A port over these routes, closed at the end."""
     started = concurrent.futures.Future()
     stop = asyncio.Event()
 
     async def serve():
-        listener = Listener(routes, max_body_bytes=max_body_bytes, idle_s=60.0, request_s=60.0)
+        listener = Listener(
+            routes, max_body_bytes=max_body_bytes, idle_s=60.0, request_s=60.0, door=door
+        )
         loop = asyncio.get_running_loop()
         server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
         started.set_result(Port(listener, loop, server.sockets[0].getsockname()[1]))

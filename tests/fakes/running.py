@@ -106,7 +106,7 @@ async def _serve(settings, home, started, stop):
     )
     loop = asyncio.get_running_loop()
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
-    exposition = Exposition(lambda: engine.metrics(len(listener.connections)))
+    exposition = Exposition(lambda: engine.metrics(len(listener.connections), fresh_states={}))
     runner = web.AppRunner(AdminRoutes(engine, metrics=exposition.text).application())
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -3,19 +3,24 @@
 import asyncio
 import contextlib
 import dataclasses
+import logging
+import pathlib
+import tempfile
 import time
 
 import numpy as np
 import pytest
 
 from serving.applications import Applications
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, NotReady
 from serving.protocol.clipper_inputs import Input
 from serving.replica import wire
 from serving.selection.answering import ALL_FAILED, NO_MODELS, TOO_LATE
 from serving.selection.application import Application
+from serving.selection.redis_store import RedisStore
 from serving.selection.state_store import MemoryStore
 from serving.values import ModelCard
+from tests.fakes.redis_server import started_redis
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 from tests.fakes.servables import FunctionHome, signature
@@ -49,14 +54,14 @@ def number(value):
 
 
 @contextlib.contextmanager
-def hub(models=("echo",), home=None, **values):
+def hub(models=("echo",), home=None, store=None, **values):
     """A gateway, and applications over it; models that answer with their input."""
     with gateway(values, home) as running:
         for name in models:
             if name != "echo":
                 card = ModelCard(name=name, version="1", kind="echo", path=None)
                 running.call(running.engine.deploy(card))
-        store = MemoryStore()
+        store = store or MemoryStore()
         running.hub = running.do(lambda: Applications(running.engine, store))
         running.store = store
         yield running
@@ -172,6 +177,32 @@ def test_an_input_that_no_model_takes_is_refused():
             add(running)
 
 
+def test_a_fault_takes_back_what_was_asked_before_it():
+    """One model was asked, then the input's code breaks: nothing waits any more, and nobody is called."""
+    home = FakeHome()
+    home.hold.set()
+
+    class Broken(Input):
+        asked = 0
+
+        def query(self, signature, timeout_s=None):
+            Broken.asked += 1
+            if Broken.asked == 2:
+                raise ZeroDivisionError
+            return super().query(signature, timeout_s)
+
+    with hub(models=("echo", "two"), home=home) as running:
+        add(running, models=("echo", "two"), policy="exp4", latency_slo_s=0.05)
+        asker = Waiting()
+        with pytest.raises(ZeroDivisionError):
+            running.do(running.hub.ask, "app", Broken("integers", [1]), asker)
+        assert running.do(lambda: running.engine.unfinished) == 0
+        time.sleep(0.1)
+        assert asker.results == []
+        home.hold.clear()
+        home.release.set()
+
+
 def test_an_asker_that_leaves_is_not_called():
     """Its work is taken out of the queue."""
     home = FakeHome()
@@ -233,3 +264,70 @@ def test_contexts_of_users_are_kept_apart():
         ask(running, 4, user="ben")
         assert not running.do(running.hub.feedback, "app", Update(number(4), 4, user="anna"))
         assert running.do(running.hub.feedback, "app", Update(number(4), 4, user="ben"))
+
+
+def longest_pause_s(running, work):
+    """Run `work`; returns what it gives, and the longest time in which the gateway's loop did nothing else."""
+
+    async def watch():
+        pauses, last_s = [0.0], time.monotonic()
+        while True:
+            await asyncio.sleep(0.001)
+            pauses.append(time.monotonic() - last_s)
+            last_s = time.monotonic()
+            if stop:
+                return max(pauses)
+
+    stop = []
+    watching = asyncio.run_coroutine_threadsafe(watch(), running.loop)
+    try:
+        result = work()
+    finally:
+        stop.append(True)
+    return result, watching.result(5.0)
+
+
+def test_states_out_of_reach_hold_up_no_query(caplog):
+    """A Redis server killed between queries: all are answered, counted and told once; what was learnt comes back."""
+    caplog.set_level(logging.INFO)
+    with tempfile.TemporaryDirectory() as name:
+        process, url = started_redis(pathlib.Path(name))
+        with hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running:
+            add(running, contexts="user", policy="exp3", latency_slo_s=1.0)
+
+            def learn(user):
+                result = ask(running, 7, user=user)
+                update = Update(number(7), 7, user=user, query_id=result.query_id)
+                return lambda: running.do(running.hub.feedback, "app", update)
+
+            assert learn("anna")()
+            running.do(running.store.flush)
+            process.kill()
+            process.wait(10)
+            assert learn("anna")()  # in memory
+            users = [f"user {count}" for count in range(5)]
+            taught, pause_s = longest_pause_s(running, lambda: [learn(user) for user in users])
+            assert pause_s < 0.3
+            with pytest.raises(NotReady, match="does not answer"):
+                taught[0]()
+            assert running.do(running.hub.state, "app")["decisions"]["joined"] == 2
+            assert running.do(running.hub.fresh_states) == {"app": 5}
+            process, _ = started_redis(pathlib.Path(name))
+            end_s = time.monotonic() + 10.0
+            while True:
+                try:
+                    assert taught[0]()  # the same feedback, sent again
+                    break
+                except NotReady:
+                    assert time.monotonic() < end_s
+                    time.sleep(0.05)
+            running.do(running.store.flush)
+            assert running.do(running.store.users, "app") == ["", "anna", "user 0"]
+            assert running.do(running.hub.fresh_states) == {"app": 5}
+            running.do(running.hub.close)
+        process.terminate()
+        process.wait(10)
+    told = [record.message for record in caplog.records]
+    assert told.count("states cannot be read; queries are decided without what was learnt") == 1
+    assert told.count("states can be read again") == 1
+    assert told.count("states not written; they are kept and tried again") == 1

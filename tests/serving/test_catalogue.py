@@ -67,6 +67,8 @@ def test_shares_are_kept(shares, count):
         ({"1": 0.7, "2": 0.4}, "1.1 together"),
         ({"1": -0.1}, "expected 0 to 1"),
         ({"1": float("nan")}, "expected 0 to 1"),
+        ({"1": 10**400}, "is 10+, expected 0 to 1"),
+        ({"1": -(10**400)}, "expected 0 to 1"),
     ],
 )
 def test_wrong_shares_change_nothing(catalogue, shares, text):

@@ -12,6 +12,8 @@ from serving.selection.state_store import MemoryStore
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
+APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
+
 
 class Management:
     """Commands to a hub over a gateway."""
@@ -108,6 +110,46 @@ def test_batch_sizes_are_settings_of_the_model(manage):
     assert manage.running.engine.settings.of("echo").batching.policy == "fixed"
 
 
+def test_a_model_that_is_stopped_leaves_no_settings(manage, home):
+    """Nor does one that cannot be loaded; what others set, and what the start gave, stays."""
+    engine = manage.running.engine
+    manage("start_containers", **start("1", num_replicas=2, batch_size=4))
+    manage("start_containers", **start("2", num_replicas=2, batch_size=4))
+    manage("stop_containers", models={"m": ["1"]})
+    assert engine.settings.models["m"]["replica.count"] == 2, "another version has them"
+    manage("set_num_replicas", model_name="m", model_version="2", num_replicas=0)
+    assert engine.settings.models == {}
+    home.load_error = "no such layer"
+    assert manage("start_containers", **start("1"))[0] == 400
+    assert engine.settings.models == {}
+    home.load_error = None
+    given = {"models.m.replica.count": 3, "models.m.cache.capacity_mb": 1}
+    manage.running.call(engine.apply(engine.settings.changed(given)))
+    manage = Management(manage.running)
+    manage("start_containers", **start("1", num_replicas=1))
+    assert engine.settings.models["m"]["replica.count"] == 1
+    manage("stop_containers", models={"m": ["1"]})
+    assert engine.settings.models["m"] == {"replica.count": 3, "cache.capacity_mb": 1}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"costs": {"m": 10**400}},
+        {"task": {"scale": 10**400}},
+        {"task": {"tolerance": -(10**400)}},
+        {"confidence_threshold": 10**400},
+        {"policy": "exp3", "options": {"gamma": 10**400}},
+        {"policy": "split", "options": {"shares": {"m": 10**400}}},
+        {"latency_slo_micros": 10**400},
+    ],
+)
+def test_numbers_that_no_float_holds_are_refused(manage, given):
+    """JSON has whole numbers of any length; 400 and one short line."""
+    status, text = manage("add_app", name="s", **{**APP, "policy": "exp4", **given})
+    assert (status, "\n" in text, len(text) < 500) == (400, False, True), text
+
+
 def test_what_cannot_be_is_told_in_one_line(manage, home):
     """Twice the same version, an unknown container, a load that fails: 400, and nothing has changed."""
     manage("start_containers", **start("1"))
@@ -140,7 +182,6 @@ def test_an_application_with_a_policy_shows_what_it_has_learnt(manage):
     assert manage.told("get_all_applications", verbose=False) == []
 
 
-APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
 SELECTION = {
     "policy": "exp4",
     "options": {"vote": "majority"},

@@ -189,9 +189,9 @@ async def test_windows_and_unloading_go_over_the_wire():
         connection, wanted=Wanted(2, 8, 0.5), on_loaded=sent.append, on_broken=sent.append
     )
     scheduler.actions = [
-        Action(1, Kind.LOAD, 1, CARD.id, (), 0.0, math.inf, 0.5),
-        Action(2, Kind.INFER, 1, CARD.id, ((1, 0, 1),), 7.0, 7.5, 0.001),
-        Action(3, Kind.UNLOAD, 1, CARD.id, (), 8.0, 9.0, 0.0),
+        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
+        Action(2, Kind.INFER, 1, CARD.id, [(1, 0, 1)], 7.0, 7.5, 0.001),
+        Action(3, Kind.UNLOAD, 1, CARD.id, [], 8.0, 9.0, 0.0),
     ]
     waiter = Waiting()
     query = Requests("echo", SIGNATURE).query(BODY, None)
@@ -210,6 +210,8 @@ async def test_windows_and_unloading_go_over_the_wire():
     )
     message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
     dispatcher.received(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
-    assert scheduler.events[-1] == Result(3, 1, True, None)
+    ended = scheduler.events[-1]
+    assert isinstance(ended, Result)
+    assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
     assert dispatcher.holds(1) == 2
     dispatcher.close()

@@ -92,6 +92,17 @@ def test_wrong_settings_change_nothing(phrase, data):
         assert running.json("GET", "/admin/settings", admin=True)[1]["generation"] == 1
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"settings": {"batching.max_size": %s}}' % ("9" * 400)]
+)
+def test_a_wrong_body_is_answered_in_one_short_line(text):
+    """However deep it is nested, and whatever number it holds."""
+    with gateway() as running:
+        status, _, answer = running.request("PATCH", "/admin/settings", text, admin=True)
+        assert (status, len(answer) < 400) == (400, True), answer
+        assert "\n" not in json.loads(answer)["error"]
+
+
 def test_pages_in_a_browser_change_nothing():
     """A page of any site can reach this machine's ports through its reader's browser."""
     body_, page = (

@@ -314,3 +314,94 @@ async def test_a_start_that_fails_leaves_the_record_alone(site):
         async with site.server(ECHO, home=home):
             pass
     assert site.record() == before
+
+
+NONSENSE = [
+    "{",
+    "null",
+    "7",
+    '{"value": [1], "name": "a", "card": {}}',
+    '{"name": "a", "latency_slo_s": "x"}',
+]
+
+
+@pytest.mark.parametrize("nonsense", NONSENSE)
+async def test_rows_edited_to_nonsense_keep_nothing_down(site, caplog, nonsense):
+    """Each is one line that names it; the rest is in force, and the row stays, until it is mended."""
+    async with site.server(ECHO) as core:
+        await core.engine.deploy(version("1"))
+        await core.engine.deploy(version("2"))
+        core.engine.set_label("m", "canary", "1")
+        named = {"model_name": "c", "model_version": "1", "input_type": "bytes"}
+        more = {"container_name": "echo", "labels": [], "model_data_path": "", "batch_size": 4}
+        await command(core, "add_model", **named, **more)
+        app = {"input_type": "bytes", "default_output": "no", "latency_slo_micros": 50_000}
+        await command(core, "add_app", name="a", **app)
+        await command(core, "add_app", name="b", **app)
+        changed = {"batching.max_size": 16, "cache.capacity_mb": 3}
+        await core.engine.apply(core.engine.settings.changed(changed))
+        await core.keep()
+        before = in_force(core)
+    whole = site.record()
+    edited = [
+        Key("setting", "batching.max_size"),
+        Key("version", "m", "2"),
+        Key("application", "a"),
+        Key("registered", "c", "1"),
+        Key("model", "echo"),
+    ]
+    records = SqliteRecords(site.folder / "records.db")
+    records.write(dict.fromkeys(edited, nonsense))
+    records.close()
+    with caplog.at_level(logging.ERROR):
+        async with site.server(ECHO) as core:
+            after = in_force(core)
+            assert core.engine.states()[ModelId("m", "2")][0] == "failed"
+            core.engine.set_label("m", "other", "1")
+            await core.keep()
+    told = [one.what for one in caplog.records if "left out" in one.message]
+    assert sorted(told) == sorted(" ".join(filter(None, key)) for key in edited)
+    assert after["settings"]["cache.capacity_mb"] == 3
+    assert after["settings"]["batching.max_size"] == ServingSettings().batching.max_size
+    assert list(after["models"]) == [ECHO.id, ModelId("m", "1")]
+    assert after["entries"]["m"]["labels"] == {"canary": "1"}
+    assert [one.name for one in after["applications"]] == ["b"]
+    left = site.record()
+    assert [left[key] for key in edited] == [nonsense] * len(edited)
+    records = SqliteRecords(site.folder / "records.db")
+    records.write({key: whole[key] for key in edited})
+    records.write({Key("model", "m"): whole[Key("model", "m")]})
+    records.close()
+    async with site.server(ECHO) as core:
+        assert in_force(core) == before
+
+
+async def test_a_setting_that_cannot_be_restored_stays_in_the_record(site, caplog):
+    """Out of range for this version, say: left out, told, and there at the next start; a new one replaces it."""
+    key, text = Key("setting", "batching.max_size"), '{"value":-3,"instead_of":8}'
+    records = SqliteRecords(site.folder / "records.db")
+    records.write({key: text, Key("setting", "no.such"): '{"value":1}'})
+    records.close()
+    for _ in range(2):
+        caplog.clear()
+        async with site.server(ECHO) as core:
+            await core.keep()
+        told = [one.what for one in caplog.records if "left out" in one.message]
+        assert told == ["setting batching.max_size", "setting no.such"]
+    async with site.server(ECHO) as core:
+        await core.engine.apply(core.engine.settings.changed({"batching.max_size": 16}))
+        await core.keep()
+    assert json.loads(site.record()[key]) == {"value": 16, "instead_of": 8}
+
+
+async def test_what_is_said_of_a_model_that_no_start_names_is_told_and_forgotten(site, caplog):
+    """One line, and no row that nobody could take away."""
+    records = SqliteRecords(site.folder / "records.db")
+    entry = {"current": "1", "previous": None, "labels": {}, "shares": {}, "shadow": None}
+    records.write({Key("model", "gone"): json.dumps({**entry, "versions": ["1"]})})
+    records.close()
+    async with site.server(ECHO):
+        pass
+    told = [one.what for one in caplog.records if "is forgotten" in one.message]
+    assert told == ["model gone"]
+    assert Key("model", "gone") not in site.record()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profiles import WINDOW, Profile
+from serving.profiles import SEEDS_LAST, WINDOW, Profile
 
 SEEN = st.lists(st.tuples(st.integers(1, 64), st.floats(1e-5, 10.0)), min_size=1, max_size=60)
 
@@ -67,3 +67,39 @@ def test_a_profile_covers_what_lies_between_measurements():
     assert not Profile().covers(1)
     profile = profile_of([(2, 0.1), (8, 0.2)])
     assert [profile.covers(size) for size in (1, 5, 8, 9)] == [True, True, True, False]
+
+
+def test_a_seed_counts_until_its_size_is_measured():
+    """Then what was measured, shorter or longer; of several seeds the shortest; never over a measurement."""
+    profile = profile_of([(2, 0.010)])
+    profile.seed({2: 0.5, 4: 0.030, 8: 0.040})
+    profile.seed({4: 0.020, 8: 0.050})
+    assert profile.measured() == {2: 0.010, 4: 0.020, 8: 0.040}
+    assert profile.largest(0.030, 8) == 6
+    assert profile.covers(8)
+    profile.observe(8, 0.060)
+    profile.observe(4, 0.015)
+    assert profile.measured() == {2: 0.010, 4: 0.015, 8: 0.060}
+
+
+def test_a_seed_is_not_believed_for_ever():
+    """A size that looked too slow while replicas warmed up together would never be tried."""
+    profile = Profile()
+    profile.seed({1: 0.001, 16: 1.0})
+    for _ in range(SEEDS_LAST):
+        assert 16 in profile.measured()
+        profile.observe(2, 0.002)
+    assert profile.measured() == {2: 0.002}
+    assert profile.estimate_s(16) == 0.016
+
+
+@given(SEEN, st.dictionaries(st.integers(1, 64), st.floats(1e-5, 10.0)))
+def test_seeds_change_nothing_of_what_was_measured(seen, seeds):
+    """Before or after the measurements."""
+    before, after = Profile(), profile_of(seen)
+    before.seed(seeds)
+    for size, took_s in seen:
+        before.observe(size, took_s)
+    after.seed(seeds)
+    plain = profile_of(seen).measured()
+    assert before.measured() == after.measured() == {**seeds, **plain}

@@ -1,10 +1,12 @@
 """Models from a folder, over a real gateway with small replicas."""
 
 import asyncio
+import concurrent.futures
 import dataclasses
 import json
 import shutil
 import threading
+import time
 
 import pytest
 
@@ -214,6 +216,48 @@ def test_a_version_deployed_by_hand_takes_over_from_a_folder_that_went(tmp_path)
         assert infer(running, "m") == (200, "beta")
 
 
+def test_cards_are_read_beside_the_event_loop(tmp_path, monkeypatch):
+    """A slow disk, or a large file, holds up no request."""
+    readers = []
+
+    def noted(path, id_):
+        readers.append(threading.current_thread().name)
+        return card_of(path, id_)
+
+    monkeypatch.setattr("serving.repository.card_of", noted)
+    put(tmp_path, "m", "1")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        put(tmp_path, "m", "1", CARD + "description: changed\n")
+        look(running, repository)
+        loop = running.do(lambda: threading.current_thread().name)
+    assert len(readers) == 2
+    assert loop not in readers
+
+
+def test_the_next_version_does_not_wait_for_the_last_one_to_finish(tmp_path):
+    """A version that still answers is taken out of service, and the folder is looked at again meanwhile."""
+    put(tmp_path, "m", "1")
+    home = FakeHome()
+    with gateway(home=home) as running, concurrent.futures.ThreadPoolExecutor() as threads:
+        repository = opened(running, tmp_path)
+        home.hold.set()
+        asked = threads.submit(infer, running, "m")
+        until_s = time.monotonic() + 5.0
+        while not home.replicas[-1].batches and time.monotonic() < until_s:
+            time.sleep(0.001)
+        home.hold.clear()
+        try:
+            for version in ("2", "3"):
+                put(tmp_path, "m", version)
+                look(running, repository)
+                assert infer(running, "m") == (200, version)
+            assert not asked.done()
+        finally:
+            home.release.set()
+        assert asked.result(10) == (200, "1")
+
+
 def test_watching_goes_on_after_whatever_failed(tmp_path):
     """A fault that passes, such as no descriptor left, ends no watching."""
     put(tmp_path, "m", "1")
@@ -295,6 +339,8 @@ def test_the_admin_port_manages_models(tmp_path):
             ("POST", "", {"model": "echo", "version": "a/b"}, "expected 1 to 128"),
             ("POST", "", {"model": "echo", "version": "\ud800"}, "expected 1 to 128"),
             ("PUT", "/echo/traffic", {"shares": {"1": "all"}}, "expected a number"),
+            ("PUT", "/echo/traffic", {"shares": {"1": True}}, "expected a number"),
+            ("PUT", "/echo/traffic", {"shares": {"1": 10**400}}, "expected 0 to 1"),
             ("POST", "/echo/rollback", None, "no loaded version"),
         ):
             status, answer = call(method, path, data)

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import json
 import threading
 import time
@@ -9,7 +10,8 @@ import time
 import pytest
 
 from serving.errors import InvalidRequest, ModelLoadFailed, UnknownModel
-from serving.values import ModelCard
+from serving.replica import wire
+from serving.values import ModelCard, Tensor
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
@@ -32,6 +34,33 @@ def infer(running, path="/v2/models/echo"):
 
 def deploy(running, card, **more):
     running.call(running.engine.deploy(card, **more))
+
+
+class Asked:
+    """One item as a query of 0.1 s, and its waiter."""
+
+    def __init__(self):
+        tensor = Tensor("data", "UINT8", (1, 1), b"x")
+        self.frame = (wire.encode_descriptor([tensor]), b"x")
+        self.frame_bytes = sum(map(len, self.frame))
+        self.encoding = wire.Encoding.TENSORS
+        self.items, self.priority, self.timeout_s = 1, 0, 0.1
+        self.done = asyncio.get_running_loop().create_future()
+
+    def answer(self, _frame):
+        self.done.set_result(None)
+
+    def refuse(self, error):
+        self.done.set_result(error)
+
+
+async def ask_at_once(running, count):
+    """So many queries in one turn of the loop; returns when each is answered or refused."""
+    (served,) = running.engine.served()
+    queries = [Asked() for _ in range(count)]
+    for query in queries:
+        served.submit(query, query)
+    await asyncio.gather(*(query.done for query in queries))
 
 
 def test_two_models_answer_for_themselves():
@@ -130,6 +159,31 @@ def test_how_a_version_was_warmed_up_is_shown():
         assert two == {"state": "ready"}
 
 
+@pytest.mark.parametrize(
+    ("warmup", "first"),
+    [
+        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
+        ({"source": "model", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
+        ({"source": "zeros", "batch_s": {"1": 0.05, "8": 0.2}}, 8),
+        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}, "failure": "no"}, 8),
+        ({"source": "file", "batch_s": {"0": 1.0, "-1": 1.0, "x": 1.0, "8": "long", "4": -1.0}}, 8),
+        ({"source": ["file"], "batch_s": [1, 2]}, 8),
+    ],
+)
+def test_the_first_batch_is_as_large_as_the_warm_up_says(warmup, first):
+    """Where it ran on real inputs: 0.1 s are enough for three items; also after a change of settings."""
+    home = FakeHome()
+    home.load_detail = {"load_s": 0.5, "warmup": warmup}
+    with gateway({"batching.max_size": 8}, home) as running:
+        for changes in ({}, {"scheduling.queue_capacity": 99}):
+            changed = running.engine.settings.changed(changes)
+            running.call(running.engine.apply(changed))
+            batches = home.replicas[0].batches
+            batches.clear()
+            running.call(ask_at_once(running, 8))
+            assert batches[0] == first
+
+
 def test_a_replacement_is_warmed_up_with_single_items():
     """It is waited for, and a large batch may be what ended the other one."""
     home = FakeHome()
@@ -157,29 +211,117 @@ def test_a_split_and_a_shadow_share_the_traffic():
         assert sum(two.counters.responses.values()) == before + 5
 
 
-def test_a_retirement_that_is_broken_off_ends_the_version_all_the_same():
-    """It is in no catalogue any more: whoever still waits is refused, and its replicas end."""
+@contextlib.contextmanager
+def held(values=None):
+    """A gateway whose one version holds a request; gives it, its home, and the request's answer to come."""
     home = FakeHome()
     home.hold.set()
-    with gateway(home=home) as running:
+    with gateway(values, home) as running, concurrent.futures.ThreadPoolExecutor() as threads:
         replica = home.replicas[0]
-        (served,) = running.do(running.engine.served)
-        with concurrent.futures.ThreadPoolExecutor() as threads:
-            asked = threads.submit(infer, running)
-            while not replica.batches:
-                time.sleep(0.001)
-
-            async def break_off():
-                retiring = asyncio.create_task(running.engine.retire("echo", "1", within_s=30.0))
-                await asyncio.sleep(0.02)
-                retiring.cancel()
-                await asyncio.wait([retiring])
-                return served.pool.states(), replica.ended.done(), served.dispatcher.unfinished
-
-            states, has_ended, unfinished = running.call(break_off())
+        asked = threads.submit(infer, running)
+        while not replica.batches:
+            time.sleep(0.001)
+        home.hold.clear()  # the other versions answer at once
+        try:
+            yield running, home, asked
+        finally:
             home.release.set()
-            assert asked.result(10)[0] == 503
-        assert (sum(states.values()), has_ended, unfinished) == (0, True, 0)
+
+
+def test_a_retirement_that_is_broken_off_goes_on_by_itself():
+    """Whoever still waits is answered, and then its replicas end."""
+    with held() as (running, home, asked):
+
+        async def break_off():
+            retiring = asyncio.create_task(running.engine.retire("echo", "1", within_s=30.0))
+            await asyncio.sleep(0.02)
+            retiring.cancel()
+            await asyncio.wait([retiring])
+
+        running.call(break_off())
+        assert running.do(lambda: running.engine.unfinished) == 1
+        home.release.set()
+        assert asked.result(10) == (200, "1")
+        end_s = time.monotonic() + 5.0
+        while not home.replicas[0].ended.done() and time.monotonic() < end_s:
+            time.sleep(0.005)
+        assert home.replicas[0].ended.done()
+
+
+def test_a_server_that_ends_does_not_wait_for_a_retirement():
+    """Whoever still waits is refused, and nothing is left, also of a retirement that had no time to begin."""
+    with held() as (running, home, asked):
+        deploy(running, card())
+        deploy(running, card(version="3"))
+
+        async def end():
+            await running.engine.withdraw("echo", "1", within_s=30.0)
+            await asyncio.sleep(0.02)
+            await running.engine.withdraw("echo", "2", within_s=30.0)
+            await running.engine.close()
+
+        running.call(end(), 5.0)
+        assert asked.result(10)[0] == 503
+        assert all(replica.ended.done() for replica in home.replicas)
+
+
+def test_a_retirement_holds_up_no_other_change():
+    """While a version answers what it has taken: deploy, switch, roll back, settings, another retirement."""
+    with held() as (running, home, asked):
+        engine = running.engine
+        deploy(running, card())
+        retiring = asyncio.run_coroutine_threadsafe(
+            engine.retire("echo", "1", within_s=30.0), running.loop
+        )
+        began_s = time.monotonic()
+        deploy(running, card(version="3"))
+        assert infer(running) == (200, "3")
+        assert running.do(engine.roll_back, "echo") == "2"
+        changed = engine.settings.changed({"batching.max_size": 5})
+        running.call(engine.apply(changed, keep_learnt=True))
+        running.call(engine.retire("echo", "3", within_s=5.0))
+        deploy(running, card(version="1"))  # its name is free again
+        assert infer(running) == (200, "1")
+        assert time.monotonic() - began_s < 3.0
+        assert not retiring.done()
+        home.release.set()
+        assert asked.result(10) == (200, "1")
+        retiring.result(5.0)
+
+
+def test_changes_from_all_sides_lose_no_request():
+    """Three hands deploy, switch, roll back and retire at once under load; every answer is a 200."""
+    home = FakeHome()
+    home.exec_s = 0.002
+    with gateway({"replica.count": 2}, home) as running:
+        stop = threading.Event()
+
+        def ask():
+            seen = []
+            while not stop.is_set():
+                seen.append(infer(running)[0])
+            return seen
+
+        def change(hand):
+            for number in range(8):
+                version = f"{hand}{number}"
+                deploy(running, card(version=version))
+                with contextlib.suppress(InvalidRequest):
+                    running.do(running.engine.roll_back, "echo")
+                running.do(running.engine.set_version, "echo", "1")
+                running.call(running.engine.retire("echo", version, within_s=5.0))
+
+        with concurrent.futures.ThreadPoolExecutor(7) as pool:
+            asking = [pool.submit(ask) for _ in range(4)]
+            try:
+                for changing in [pool.submit(change, hand) for hand in "abc"]:
+                    changing.result(20)
+            finally:
+                stop.set()
+            seen = [status for one in asking for status in one.result(20)]
+        assert set(seen) == {200}
+        assert running.do(running.engine.versions, "echo") == ("1",)
+        assert sum(not replica.ended.done() for replica in home.replicas) == 2
 
 
 def test_what_is_gone_is_unknown():

@@ -16,14 +16,20 @@ from typing import cast
 
 from serving.errors import BodyTooLarge, DeadlineExceeded, ServingError
 from serving.protocol.access import REFUSAL, Token
+from serving.protocol.door import TEXT, Door, unsent
 from serving.protocol.grpc_oip import calls
 from serving.protocol.grpc_oip.calls import Call, Code, Refused
 from serving.protocol.grpc_oip.routes import HEALTH, Exchange, Routes
+from serving.protocol.http2 import frames
+from serving.protocol.http2.outgoing import HELD_BYTES, Full
 from serving.protocol.http2.session import Gone, Request, Session
+from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
 log = logging.getLogger(__name__)
 
+_FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
+"""To a client whose connection is one too many."""
 _JOINED_BYTES = 64 * 1024
 """Up to here one copy costs less than many small pieces."""
 
@@ -39,8 +45,12 @@ class Listener:
         idle_s: float,
         request_s: float,
         token: Token | None = None,
+        door: Door | None = None,
     ) -> None:
         self.routes = routes
+        self.door = door or Door()
+        """Lets connections in."""
+        self._stalls: Stalls[Connection] = Stalls()
         self.token = token
         """What calls must bring, but for those that ask for health; None: nothing."""
         self.max_body_bytes = max_body_bytes
@@ -63,7 +73,11 @@ class Listener:
             connection.drain()
 
     def sweep(self, now_s: float) -> None:
-        """End what has been idle or incomplete for too long."""
+        """End what has been idle or incomplete for too long, and what its client does not take."""
+        unsent = {one: left for one in self.connections if (left := one.unsent())}
+        for connection in self._stalls.over(unsent, now_s):
+            self.door.stalled += 1
+            connection.abort()
         for connection in list(self.connections):
             connection.sweep(now_s)
 
@@ -122,14 +136,17 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        self._listener.connections.add(self)
-        self._flush()
+        client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
+        if self._listener.door.enter(client, _FULL):
+            self._transport = client
+            self._listener.connections.add(self)
+            self._flush()
 
     def connection_lost(self, _error: Exception | None) -> None:
         """The client is gone; its work is dropped."""
         self._transport = None
         self._listener.connections.discard(self)
+        self._listener.door.leave()
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.cancel()
@@ -211,7 +228,13 @@ class Connection(asyncio.Protocol):
 
     def _respond(self, stream: int, pieces: Sequence[Buffer]) -> None:
         data = b"".join((calls.prefix(sum(map(len, pieces))), *pieces))
-        self._session.respond(stream, calls.HEAD, data, calls.OK_TRAILERS)
+        try:
+            if self._blocked and self.unsent() > HELD_BYTES:
+                raise Full
+            self._session.respond(stream, calls.HEAD, data, calls.OK_TRAILERS)
+        except Full:
+            text = f"over {HELD_BYTES} bytes of answers wait for this client to take them"
+            self._session.respond_short(stream, calls.refusal(Code.RESOURCE_EXHAUSTED, text))
 
     def _flush_soon(self) -> None:
         """Answers of one batch leave in one piece."""
@@ -233,6 +256,10 @@ class Connection(asyncio.Protocol):
 
     # Ends
 
+    def unsent(self) -> int:
+        """Bytes of answers that wait for the client; see `door.unsent`."""
+        return unsent(self._transport)
+
     def drain(self) -> None:
         """No new calls on this connection; it closes with the last answer."""
         self._session.go_away()
@@ -242,6 +269,7 @@ class Connection(asyncio.Protocol):
         """End calls that do not arrive, and the connection when nobody is there any more."""
         session = self._session
         session.refresh()
+        self._listener.door.stalled += session.give_up(now_s)
         self._marks.append((now_s, session.last_stream))
         while self._marks and self._marks[0][0] <= now_s - self._listener.request_s:
             _, last_stream = self._marks.popleft()

@@ -22,26 +22,44 @@ VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10
 _LARGEST = 2**64
-MAX_FIELDS = 2**18
-"""Of one message. Fields are read one after the other, on the thread that serves everybody: a body of
-nothing but the shortest would hold it for a minute. Only texts come as many fields, one each."""
+MAX_FIELDS = 2**16
+"""Of one request. Fields are read one after the other, about a microsecond each, on the thread that serves
+everybody: a body of nothing but the shortest would hold it for a minute. Only texts come as many fields,
+one each."""
 
 Field = tuple[int, int, int, memoryview]
 """Number, wire type, value of a varint or else 0, content of everything else."""
 
 
-def read(message: memoryview) -> Iterator[Field]:
+class Budget:
+    """How many fields may still be read of a request: of all its messages, however they are nested."""
+
+    __slots__ = ("_most", "left")
+
+    def __init__(self, most: int = MAX_FIELDS) -> None:
+        self._most = most
+        self.left = most
+
+    def spent(self) -> InvalidRequest:
+        """What refuses a request that has more."""
+        return _malformed(f"it has more than {self._most} fields; send less in one request")
+
+
+def read(message: memoryview, budget: Budget) -> Iterator[Field]:
     """The fields of a message.
 
+    Args:
+        message: its bytes.
+        budget: of the request that it belongs to.
+
     Raises:
-        InvalidRequest: it is none.
+        InvalidRequest: it is none, or has more fields than there may be.
     """
     position, end = 0, len(message)
-    left = MAX_FIELDS
     while position < end:
-        left -= 1
-        if left < 0:
-            raise _malformed(f"it has more than {MAX_FIELDS} fields")
+        budget.left -= 1
+        if budget.left < 0:
+            raise budget.spent()
         tag = message[position]
         if tag < 0x80:
             position += 1
@@ -55,7 +73,11 @@ def read(message: memoryview) -> Iterator[Field]:
             yield number, kind, value, message[:0]
             continue
         if kind == BYTES:
-            length, position = _varint(message, position)
+            if position < end and message[position] < 0x80:
+                length = message[position]
+                position += 1
+            else:
+                length, position = _varint(message, position)
         elif kind in _FIXED:
             length = _FIXED[kind]
         else:
@@ -78,10 +100,10 @@ def text(content: memoryview) -> str:
         raise _malformed("a string is not UTF-8") from None
 
 
-def entry(content: memoryview) -> tuple[str, memoryview]:
-    """Key and value of a map's entry; what is absent is empty."""
+def entry(content: memoryview, budget: Budget) -> tuple[str, memoryview]:
+    """Key and value of a map's entry; what is absent is empty. Raises as `read`."""
     key, value = "", content[:0]
-    for number, kind, _, inner in read(content):
+    for number, kind, _, inner in read(content, budget):
         if number == 1 and kind == BYTES:
             key = text(inner)
         elif number == 2 and kind == BYTES:

@@ -78,13 +78,18 @@ class _Given(NamedTuple):
     varints: dict[int, list[int]]
 
 
-def tensor(name: str, message: memoryview) -> Tensor:
+def tensor(name: str, message: memoryview, budget: fields.Budget) -> Tensor:
     """The tensor of a message.
+
+    Args:
+        name: of the input.
+        message: a TensorProto.
+        budget: of the request.
 
     Raises:
         InvalidRequest: it is malformed, or of a type that is not known here.
     """
-    given = _read(name, message)
+    given = _read(name, message, budget)
     datatype = _DATATYPES.get(given.dtype)
     if datatype is None:
         raise InvalidRequest(
@@ -139,11 +144,11 @@ def info_message(spec: TensorSpec) -> bytes:
     )
 
 
-def _read(name: str, message: memoryview) -> _Given:
+def _read(name: str, message: memoryview, budget: fields.Budget) -> _Given:
     dtype, shape = 0, memoryview(b"")
     contents: dict[int, list[memoryview]] = {}
     varints: dict[int, list[int]] = {}
-    for number, kind, value, content in fields.read(message):
+    for number, kind, value, content in fields.read(message, budget):
         if number == 1 and kind == fields.VARINT:
             dtype = value
         elif number == 2 and kind == fields.BYTES:
@@ -152,18 +157,18 @@ def _read(name: str, message: memoryview) -> _Given:
             varints.setdefault(number, []).append(value)
         else:
             contents.setdefault(number, []).append(content)
-    return _Given(dtype, _shape(name, shape), contents, varints)
+    return _Given(dtype, _shape(name, shape, budget), contents, varints)
 
 
-def _shape(name: str, message: memoryview) -> tuple[int, ...]:
+def _shape(name: str, message: memoryview, budget: fields.Budget) -> tuple[int, ...]:
     shape: list[int] = []
-    for number, kind, value, content in fields.read(message):
+    for number, kind, value, content in fields.read(message, budget):
         if number == 3 and kind == fields.VARINT and value:
             raise InvalidRequest(f"invalid shape for input {name!r}: its rank is unknown")
         if number != 2 or kind != fields.BYTES:
             continue
         size = 0
-        for inner, inner_kind, inner_value, _ in fields.read(content):
+        for inner, inner_kind, inner_value, _ in fields.read(content, budget):
             if inner == 1 and inner_kind == fields.VARINT:
                 size = fields.signed(inner_value)
         shape.append(size)

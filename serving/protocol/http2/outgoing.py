@@ -12,11 +12,18 @@ from serving.protocol.http2 import frames
 from serving.protocol.http2.frames import FrameType
 from serving.values import Buffer
 
+HELD_BYTES = 64 * 1024 * 1024
+"""Bytes of answers that may wait for a client, beside one of any size: as much as of bodies on their way in."""
+
 _END = frames.END_HEADERS | frames.END_STREAM
 
 
 class BadWindow(Exception):  # the session says what ends with it
     """A window that grows by nothing, or beyond what there is."""
+
+
+class Full(Exception):  # the session's owner says it in the words of its protocol
+    """Too much waits for the client already."""
 
 
 class Outgoing:
@@ -30,8 +37,12 @@ class Outgoing:
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
         """Bytes that the client takes of each open stream; may be below 0."""
-        self._rests: dict[int, tuple[memoryview, bytes]] = {}
-        """Of answers that have not left whole: data, and the block of the trailers."""
+        self._rests: dict[int, tuple[memoryview, bytes, int]] = {}
+        """Of answers that have not left whole: data, the block of the trailers, and the size of all data."""
+        self._held_bytes = 0
+        """Those sizes together: what was sent of an answer is let go with the rest."""
+        self._sent_bytes = 0
+        """Of answers that did not leave at once."""
         self._blocked: dict[int, None] = {}
         """Of those the ones that wait for the connection's window alone."""
 
@@ -53,11 +64,17 @@ class Outgoing:
     def closed(self, stream: int) -> None:
         """What was to be sent of a stream is not sent any more."""
         del self._windows[stream]
-        if self._rests.pop(stream, None) is not None:
+        rest = self._rests.pop(stream, None)
+        if rest is not None:
+            self._held_bytes -= rest[2]
             self._blocked.pop(stream, None)
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
-        """Send an answer of three parts; True when it has left whole."""
+        """Send an answer of three parts; True when it has left whole.
+
+        Raises:
+            Full: it would have to wait, and too much does.
+        """
         size = len(data)
         if size <= self._window and size <= self._windows[stream] and size <= self._frame_bytes:
             self._window -= size
@@ -71,13 +88,16 @@ class Outgoing:
                 trailers,
             )
             return True
+        if self._held_bytes and self._held_bytes + size > HELD_BYTES:
+            raise Full
         self.write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
-        self._rests[stream] = memoryview(data), trailers
+        self._rests[stream] = memoryview(data), trailers, size
+        self._held_bytes += size
         return self._sent(stream)
 
     def _sent(self, stream: int) -> bool:
         """Send as much of an answer as the windows take now; True when it has left whole."""
-        data, trailers = self._rests[stream]
+        data, trailers, whole = self._rests[stream]
         window, sent = self._windows[stream], 0
         while sent < len(data):
             size = min(self._frame_bytes, self._window, window, len(data) - sent)
@@ -91,8 +111,9 @@ class Outgoing:
             window -= size
             sent += size
         self._windows[stream] = window
+        self._sent_bytes += sent
         if sent < len(data):
-            self._rests[stream] = data[sent:], trailers
+            self._rests[stream] = data[sent:], trailers, whole
             if window > 0:
                 self._blocked[stream] = None
             else:
@@ -100,6 +121,21 @@ class Outgoing:
             return False
         self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
         return True
+
+    # What waits
+
+    def unsent(self) -> dict[int, int]:
+        """Of each answer that waits, what is left; as stream 0, below 0, what was sent so far, if any answer
+        waits for the connection's window alone. All of these fall as the client takes more.
+        """
+        unsent = {stream: len(rest[0]) for stream, rest in self._rests.items()}
+        if self._blocked:
+            unsent[0] = -self._sent_bytes
+        return unsent
+
+    def waits_for_connection(self, stream: int) -> bool:
+        """Whether an answer would go on if the connection's window grew."""
+        return stream in self._blocked
 
     # What the client says of its windows
 

@@ -14,7 +14,8 @@ What a client can make it hold is bounded:
 - larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
   only the one that began to grow first goes on, so that there is always one that can end;
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
-- answers that the client does not take: one for each of those requests (`outgoing`);
+- answers that the client does not take: one for each of those requests, of `HELD_BYTES` together
+  (`outgoing`); `give_up` resets those that it does not take for long;
 - `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
   RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
 """
@@ -27,6 +28,7 @@ from serving.protocol.http2 import frames
 from serving.protocol.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.outgoing import BadWindow, Outgoing
+from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
 MAX_STREAMS = 512
@@ -125,6 +127,8 @@ class Session:
         self._going_away = False
         self._events: list[Event] = []
         self._outgoing = Outgoing()
+        self._stalls: Stalls[int] | None = None
+        """Of answers that wait for the client; None while there are none."""
         self._write = self._outgoing.write
         self._write(
             frames.settings(
@@ -165,6 +169,28 @@ class Session:
             for stream, known in self._streams.items()
             if stream <= last_stream and not known.ended
         ]
+
+    def give_up(self, now_s: float) -> int:
+        """Reset streams whose answers the client has not taken for too long; how many.
+
+        One that waits for the connection's window is not at fault while others use that.
+        """
+        unsent = self._outgoing.unsent()
+        if not unsent:
+            self._stalls = None
+            return 0
+        if self._stalls is None:
+            self._stalls = Stalls()
+        over = self._stalls.over(unsent, now_s)
+        given_up = [
+            stream
+            for stream in over
+            if stream and (0 in over or not self._outgoing.waits_for_connection(stream))
+        ]
+        for stream in given_up:
+            self._write(frames.reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
+            self._forget(stream, self._streams[stream])
+        return len(given_up)
 
     def take(self) -> list[Buffer]:
         """What is to be sent now, in pieces."""
@@ -260,6 +286,7 @@ class Session:
         for stream, known in self._streams.items():
             if known.waits:
                 self._events.append(Gone(stream))
+            self._outgoing.closed(stream)
         self._streams.clear()
 
     # Heads
@@ -487,7 +514,11 @@ class Session:
     # Answers out
 
     def respond(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> None:
-        """An answer of three parts: block of fields, data, block of trailers. Unknown streams are ignored."""
+        """An answer of three parts: block of fields, data, block of trailers. Unknown streams are ignored.
+
+        Raises:
+            Full: too many answers wait for this client already; `respond_short` is still possible.
+        """
         known = self._streams.get(stream)
         if known is None:
             return

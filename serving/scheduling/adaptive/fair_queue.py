@@ -20,7 +20,7 @@ import heapq
 import math
 from collections.abc import Callable, Sequence
 
-from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry
+from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry, upcoming
 from serving.scheduling.seam import Part
 
 MAX_FLOWS = 256
@@ -28,7 +28,7 @@ MAX_FLOWS = 256
 _UNNAMED = ""
 
 
-class _Flow:
+class Flow:
     """What waits of one flow, and where it stands."""
 
     __slots__ = ("heap", "items", "last", "name", "number")
@@ -64,6 +64,10 @@ class _Flow:
             heapq.heappop(heap)
         return None
 
+    def upcoming(self, items: int) -> list[Entry]:
+        """The first entries in the order of their turns, until they hold so many items together."""
+        return upcoming(self.heap, items)
+
     def last_entry(self) -> Entry | None:
         """The one whose turn would come last."""
         if self.last is None:
@@ -88,8 +92,8 @@ class FairQueue(DeadlineQueue):
 
     def __init__(self) -> None:
         super().__init__()
-        self._flows: dict[str, _Flow] = {}
-        self._turns: list[tuple[int, int, _Flow]] = []
+        self._flows: dict[str, Flow] = {}
+        self._turns: list[tuple[int, int, Flow]] = []
         """Each known flow once, by its virtual time: the items that it would have got by then."""
         self._now = 0
         """Virtual time of the queue: that of the flow which was served last."""
@@ -140,9 +144,13 @@ class FairQueue(DeadlineQueue):
         flow = self._next_flow()
         return None if flow is None else flow.first_entry()
 
+    def waiting_flows(self) -> list[Flow]:
+        """The flows of which something waits."""
+        return [flow for flow in self._flows.values() if flow.items]
+
     def last(self) -> Entry | None:
         """The entry that gives way where there is no room: of the flow with the most items, the last one."""
-        fullest: _Flow | None = None
+        fullest: Flow | None = None
         for flow in self._flows.values():
             if fullest is None or flow.items > fullest.items:
                 fullest = flow
@@ -206,12 +214,12 @@ class FairQueue(DeadlineQueue):
                 flow = self._flows.get(_UNNAMED)
             if flow is None:
                 self._opened += 1
-                flow = self._flows[entry.flow] = _Flow(entry.flow, self._opened)
+                flow = self._flows[entry.flow] = Flow(entry.flow, self._opened)
                 heapq.heappush(self._turns, (self._now, flow.number, flow))
         flow.items += items
         flow.add(entry)
 
-    def _next_flow(self) -> _Flow | None:
+    def _next_flow(self) -> Flow | None:
         """The flow whose turn it is; its heap begins with the entry.
 
         A flow without entries is forgotten when its turn comes and not before: until then it has had
@@ -227,7 +235,7 @@ class FairQueue(DeadlineQueue):
             del self._flows[flow.name]
         return None
 
-    def _charge(self, flow: _Flow, items: int) -> None:
+    def _charge(self, flow: Flow, items: int) -> None:
         """The flow whose turn it is got so many items."""
         turns = self._turns
         self._now = turns[0][0]

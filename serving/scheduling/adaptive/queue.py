@@ -13,6 +13,8 @@ import bisect
 import heapq
 import operator
 from collections import deque
+from collections.abc import Sequence
+from typing import Any
 
 from serving.scheduling.seam import Part
 
@@ -80,6 +82,29 @@ class Entry:
 _BY_ARRIVAL = operator.attrgetter("id")
 
 
+def upcoming(heap: Sequence[tuple[Any, ...]], items: int) -> list[Entry]:
+    """The first waiting entries of a heap in its order, until they hold so many items together.
+
+    They stay where they are. A heap is searched from its top, each entry before those under it:
+    O(n log n) for n of them, however many wait (Frederickson 1993 does it in O(n)).
+
+    Args:
+        heap: keys, each with its entry last.
+        items: how many.
+    """
+    found: list[Entry] = []
+    fringe = [(heap[0], 0)] if heap else []
+    while fringe and items > 0:
+        key, place = heapq.heappop(fringe)
+        entry: Entry = key[-1]
+        if entry.spans and (not found or found[-1] is not entry):
+            found.append(entry)
+            items -= entry.waiting_items
+        for below in range(2 * place + 1, min(2 * place + 3, len(heap))):
+            heapq.heappush(fringe, (heap[below], below))
+    return found
+
+
 class DeadlineQueue:
     """Waiting entries ordered by (deadline, arrival)."""
 
@@ -95,10 +120,7 @@ class DeadlineQueue:
     def push(self, entry: Entry) -> None:
         """A new entry, all of whose items wait. Arrival times must not decrease."""
         heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
-        arrivals = self._arrivals
-        while arrivals and not arrivals[0].spans:
-            arrivals.popleft()
-        arrivals.append(entry)
+        self._arrivals.append(entry)
         self.items += entry.items
 
     def give_back(self, entry: Entry, part: Part) -> None:
@@ -150,22 +172,8 @@ class DeadlineQueue:
         return self.head()
 
     def upcoming(self, items: int) -> list[Entry]:
-        """The first entries in deadline order, until they hold so many items together.
-
-        They stay where they are. A heap is searched from its top, each entry before those under it:
-        O(n log n) for n of them, however many wait (Frederickson 1993 does it in O(n)).
-        """
-        heap = self._heap
-        found: list[Entry] = []
-        fringe = [(heap[0], 0)] if heap else []
-        while fringe and items > 0:
-            (_, _, entry), place = heapq.heappop(fringe)
-            if entry.spans and (not found or found[-1] is not entry):
-                found.append(entry)
-                items -= entry.waiting_items
-            for below in range(2 * place + 1, min(2 * place + 3, len(heap))):
-                heapq.heappush(fringe, (heap[below], below))
-        return found
+        """The first entries in deadline order, until they hold so many items together."""
+        return upcoming(self._heap, items)
 
     def take(self, size: int) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
@@ -200,7 +208,9 @@ class DeadlineQueue:
             batch.append((entry, (entry.id, start, stop)))
             room -= stop - start
         self.items -= size - room
-        if len(self._arrivals) > 2 * self.items + SLACK:
+        if not self.items:
+            self._arrivals.clear()
+        elif len(self._arrivals) > 2 * self.items + SLACK:
             self._tidy()
         return batch
 

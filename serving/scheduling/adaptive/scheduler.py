@@ -1,11 +1,13 @@
 """The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
 
-A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one
-(`sizing`; `fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`;
-0: at once). A batch is no larger than its most urgent member's deadline allows, by the profile of
-batches that ran; a request that can no longer finish in time is refused before it is sent. So is one
-whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
-overload batches would shrink to single items, and with them what the model can do (`_shed`).
+A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`;
+`fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`; 0: at once). A
+worker that is busy has room for one batch more, in its buffer: that one could not run yet, so it is bound
+late, half through what the worker is expected to take. A batch is no larger than its most urgent member's
+deadline allows, by the profile of batches that ran; a request that can no longer finish in time is refused
+before it is sent. So is one whose short batch would leave the next one as short or shorter, when that can
+no longer be made up: under overload batches would shrink to single items, and with them what the model can
+do (`shedding`).
 
 Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
 share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
@@ -24,10 +26,12 @@ The seam's rules are in `serving.scheduling.seam`. Deadline order is Clipper's (
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from serving.profiles import Profile
 from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
+from serving.scheduling.adaptive.shedding import AMPLE, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker
 from serving.scheduling.seam import (
@@ -42,6 +46,7 @@ from serving.scheduling.seam import (
     Result,
     SettingsChanged,
     Submitted,
+    Warmed,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -52,10 +57,12 @@ from serving.values import ModelId
 MAX_LOSSES = 1
 """Lost workers that a request survives: it is given to another replica once."""
 
-_AMPLE = 2.0
-"""Full batches that fit into the time left of the most urgent request where nothing need be shed."""
-_LOOK_AHEAD = 2
-"""Full batches of which the members' deadlines are looked at."""
+_LONG_S = 0.001
+"""Of what a worker still works on: where it is less, a batch for its buffer is sent at once, for a timer would
+cost more than company is worth."""
+_HELD = 0.5
+"""Share of that time for which the batch is held. What comes meanwhile joins it and costs the worker no call of
+its own; the other half is ample for the way there on busy cores, so that the worker does not run dry."""
 
 _MIXED = -1
 """Level of a queue with several levels or flows: no request has it."""
@@ -73,7 +80,10 @@ class _Batch:
         self.entries = entries
         self.items = items
         self.expected_s = expected_s
-        self.deadline_s = min(entry.deadline_s for entry, _ in entries)
+        deadline_s = math.inf
+        for entry, _ in entries:
+            deadline_s = min(deadline_s, entry.deadline_s)
+        self.deadline_s = deadline_s
 
 
 class AdaptiveScheduler:
@@ -99,6 +109,8 @@ class AdaptiveScheduler:
         self._sizing: Sizing = POLICIES[settings.batching.policy](settings.batching)
         self.profile = Profile()
         """How long batches took, by their size."""
+        self._warmed: Mapping[int, float] = {}
+        """What warm-ups have told of that."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -130,6 +142,9 @@ class AdaptiveScheduler:
                     self._workers[event.worker].draining = True
             case WorkerDown():
                 self._down(event)
+            case Warmed():
+                self._warmed = {**self._warmed, **event.batch_s}  # replacements run single items
+                self.profile.seed(event.batch_s)
             case SettingsChanged():
                 self._changed(event)
 
@@ -139,9 +154,9 @@ class AdaptiveScheduler:
         self._to_load.clear()
         self._expire(now_s)
         queue = self._queue
-        while queue.items and self._due(now_s):
+        while queue.items:
             worker = self._choose(self._workers.values())
-            if worker is None:
+            if worker is None or self._due_s(worker, now_s) > now_s:
                 break
             action = self._infer(worker, now_s)
             if action is not None:
@@ -190,8 +205,9 @@ class AdaptiveScheduler:
 
     def _changed(self, event: SettingsChanged) -> None:
         batching = event.settings.batching
-        if not event.keep_learnt:
+        if not event.keep_learnt:  # as after a fresh start, with what its warm-up has told
             self.profile = Profile()
+            self.profile.seed(self._warmed)
         if not event.keep_learnt or batching != self._batching:
             self._sizing = POLICIES[batching.policy](batching)
         self._batching = batching
@@ -280,25 +296,34 @@ class AdaptiveScheduler:
                         later = min(later, entry.deadline_s)
                 batch.deadline_s = later
 
-    def _due(self, now_s: float) -> bool:
+    def _due_s(self, worker: Worker, now_s: float) -> float:
+        """When the next batch goes to this worker: `now_s` or before it means at once."""
         items = self._queue.items
         if items >= self._sizing.size:
-            return True
+            return now_s
+        due_s = now_s
         wait_s = self._sizing.wait_s(items)
-        if wait_s == 0.0:
-            return True
-        oldest_s = self._queue.oldest_arrival_s()
-        return oldest_s is not None and oldest_s + wait_s <= now_s
+        if wait_s > 0.0:
+            oldest_s = self._queue.oldest_arrival_s()
+            if oldest_s is not None:
+                due_s = oldest_s + wait_s
+        if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
+            due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
+        return due_s
+
+    def _has_idle(self) -> bool:
+        return any(worker.free and not worker.unfinished for worker in self._workers.values())
 
     def _wake_at_s(self, now_s: float) -> float | None:
-        wake_s = min((batch.deadline_s for batch in self._batches.values()), default=math.inf)
+        wake_s = math.inf
+        for batch in self._batches.values():
+            wake_s = min(wake_s, batch.deadline_s)
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
-            if not self._due(now_s) and self._choose(self._workers.values()):
-                oldest_s = self._queue.oldest_arrival_s()
-                if oldest_s is not None:
-                    wake_s = min(wake_s, oldest_s + self._sizing.wait_s(self._queue.items))
+            worker = self._choose(self._workers.values())
+            if worker is not None:
+                wake_s = min(wake_s, self._due_s(worker, now_s))
         return None if wake_s == math.inf else wake_s
 
     def _next_action(self) -> int:
@@ -308,7 +333,7 @@ class AdaptiveScheduler:
     def _load(self, worker: Worker) -> Action:
         action = self._next_action()
         self._loads[action] = worker
-        return Action(action, Kind.LOAD, worker.id, self._model, (), 0.0, math.inf, 0.0)
+        return Action(action, Kind.LOAD, worker.id, self._model, [], 0.0, math.inf, 0.0)
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
         """A batch for a worker; None where a request was refused instead."""
@@ -328,7 +353,7 @@ class AdaptiveScheduler:
         worker.take(expected_s, now_s)
         worker.last_turn = action
         self._batches[action] = _Batch(worker, entries, items, expected_s)
-        parts = tuple([part for _, part in entries])
+        parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
     def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:
@@ -346,8 +371,12 @@ class AdaptiveScheduler:
         starts_s = worker.starts_s(now_s)
         full_s = self.profile.estimate_s(size)
         left_s = head.deadline_s - starts_s
-        if left_s < _AMPLE * full_s and self._queue is self._plain:
-            head = self._shed(head, worker, now_s)
+        soonest = head if self._queue is self._plain else self._fair.head()
+        if soonest is not None and soonest.deadline_s - starts_s < AMPLE * full_s:
+            self._shed(size, worker, now_s)
+            head = self._queue.first()
+            if head is None:
+                return 0
             left_s = head.deadline_s - starts_s
         if full_s <= left_s:
             return size
@@ -361,18 +390,8 @@ class AdaptiveScheduler:
         self._refuse(head, Reason.CANNOT_FINISH, "")
         return 0
 
-    def _shed(self, head: Entry, worker: Worker, now_s: float) -> Entry:
-        """Refuse the most urgent requests for whose sake batches would go on shrinking; returns the head.
-
-        The batch with the head holds k items, as its deadline allows. Where the request behind them
-        can then still go into a batch of k, serving the head harms nobody. Where it cannot, requests
-        come faster than batches of k are done: that one's batch would be shorter, the next one's
-        shorter still, and a part of the requests is lost in any case. Then the head is what is given up,
-        for it is what keeps batches short. Nexus drops early for the same reason (SOSP'19, section 4.3).
-        """
-        size = self._sizing.size
-        starts_s = worker.starts_s(now_s)
-        estimate_s = self.profile.estimate_s
+    def _shed(self, size: int, worker: Worker, now_s: float) -> None:
+        """Refuse those for whose sake batches would go on shrinking; never all that waits."""
         others_s = min(
             (
                 other.starts_s(now_s)
@@ -381,31 +400,17 @@ class AdaptiveScheduler:
             ),
             default=math.inf,
         )
-        upcoming, is_fresh = self._plain.upcoming(_LOOK_AHEAD * size), True
-        while True:
-            left_s = head.deadline_s - starts_s
-            if left_s >= _AMPLE * estimate_s(size) or head.alone or head.outstanding:
-                return head
-            fitting = self.profile.largest(left_s, size)
-            if fitting < min(size, head.waiting_items):
-                return head
-            taken = 0
-            for entry in upcoming:
-                if taken >= fitting:
-                    behind = entry
-                    break
-                taken += entry.waiting_items
-            else:
-                if is_fresh or taken >= self._plain.items:
-                    return head  # nobody is behind
-                upcoming, is_fresh = self._plain.upcoming(_LOOK_AHEAD * size), True
-                continue
-            if behind.deadline_s <= head.deadline_s or not self.profile.covers(taken):
-                return head  # another head would gain nothing; or what it would is not known
-            next_s = min(starts_s + estimate_s(taken), others_s)
-            as_many = min(taken, self._plain.items - taken)
-            if behind.deadline_s - next_s >= estimate_s(as_many):
-                return head
-            self._refuse(head, Reason.CANNOT_FINISH, "")
-            del upcoming[0]
-            head, is_fresh = upcoming[0], False
+        is_plain = self._queue is self._plain
+        flows = [] if is_plain else self._fair.waiting_flows()
+        shedding = Shedding(
+            self.profile,
+            None if is_plain else Shares([flow.items for flow in flows]),
+            size=size,
+            waiting=self._queue.items,
+            starts_s=worker.starts_s(now_s),
+            others_s=others_s,
+        )
+        backlogs = [self._plain.upcoming] if is_plain else [flow.upcoming for flow in flows]
+        for upcoming in backlogs:
+            for entry in shedding.given_up(upcoming):
+                self._refuse(entry, Reason.CANNOT_FINISH, "")

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 skops_io = pytest.importorskip("skops.io")
+threadpoolctl = pytest.importorskip("threadpoolctl")
 
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
@@ -145,6 +146,27 @@ def test_every_part_keeps_to_the_threads(stored):
     forest = RandomForestClassifier(3, n_jobs=-1, random_state=0)
     model = stored(make_pipeline(StandardScaler(), forest).fit(ROWS, CLASSES), threads=2)
     assert model._estimator[-1].n_jobs == 2
+
+
+def test_the_pools_below_keep_to_the_threads_of_whoever_is_called(stored):
+    """Two models in one process: each call is limited as its model was loaded."""
+
+    class Seen(LogisticRegression):
+        """Not stored: it stands in for what was loaded."""
+
+        def predict_proba(self, rows):
+            pools = threadpoolctl.threadpool_info()
+            seen.append({pool["num_threads"] for pool in pools})
+            return super().predict_proba(rows)
+
+    seen: list[set[int]] = []
+    estimator = LogisticRegression().fit(ROWS, CLASSES)
+    one, two = stored(estimator, threads=1), stored(estimator, threads=2)
+    for model in (one, two):
+        model._estimator.__class__ = Seen
+    for model in (one, two, one, one):
+        model.predict_batch({"input": ROWS})
+    assert seen == [{1}, {2}, {1}, {1}]
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -188,7 +188,7 @@ def test_one_lost_worker_is_one_loss_however_many_parts_it_held():
     bench.scheduler.on(WorkerDown(1, "killed"), 0.1)
     bench.batches(0.1)
     assert bench.plan.refusals == []
-    assert [action.parts for action in bench.plan.actions] == [((1, 0, 4),), ((1, 4, 8),)]
+    assert [action.parts for action in bench.plan.actions] == [[(1, 0, 4)], [(1, 4, 8)]]
 
 
 def test_memory_of_the_queue_is_bounded():
@@ -247,6 +247,68 @@ def test_a_wrong_estimate_does_not_last():
             took = StageTimes(0.0, 0.0, 0.001, 0.0)
             bench.scheduler.on(Result(action.id, 1, True, took), now_s + 0.001)
     assert executed == 40
+
+
+def experienced(took_s: float, workers: int = 1, **knobs: object) -> Bench:
+    """A bench whose batches of one and of eight items are known to take so long."""
+    bench = Bench(workers, batching__max_size=8, **knobs)
+    for size in (1, 8):
+        bench.submit(size, 0.0)
+        (action,) = bench.scheduler.plan(0.0).actions
+        times = StageTimes(0.0, 0.0, took_s, 0.0)
+        bench.scheduler.on(Result(action.id, action.worker, True, times), 0.0)
+    bench.ids = 0
+    return bench
+
+
+def test_a_batch_for_the_buffer_is_bound_half_through_the_running_one():
+    """It could not run before; what comes meanwhile joins it. A full one need not wait for more."""
+    bench = experienced(0.010)
+    bench.submit(1, 1.0)
+    assert bench.batches(1.0) == [[1]]
+    bench.submit(2, 1.001)
+    assert bench.batches(1.001) == []
+    assert bench.plan.wake_at_s == pytest.approx(1.005)
+    bench.submit(1, 1.004)
+    assert bench.batches(1.0049) == []
+    assert bench.batches(1.005) == [[2, 3, 4]]
+    full = experienced(0.010)
+    full.submit(1, 1.0)
+    full.batches(1.0)
+    full.submit(8, 1.001)
+    assert full.batches(1.001) == [[2, 3, 4, 5, 6, 7, 8, 9]]
+
+
+def test_a_worker_that_is_done_early_gets_its_next_batch_at_once():
+    """The estimate only says when to be ready: an idle worker never waits for it."""
+    bench = experienced(0.010)
+    bench.submit(1, 1.0)
+    (action,) = bench.scheduler.plan(1.0).actions
+    bench.submit(2, 1.001)
+    assert bench.batches(1.001) == []
+    times = StageTimes(0.0, 0.0, 0.002, 0.0)
+    bench.scheduler.on(Result(action.id, 1, True, times), 1.002)
+    assert bench.batches(1.002) == [[2, 3]]
+
+
+@pytest.mark.parametrize("routing", ["least-loaded", "round-robin"])
+def test_nothing_is_held_where_a_worker_is_idle(routing):
+    """Whoever's turn it is: a request that could run now is sent now."""
+    bench = experienced(0.010, workers=2, routing__policy=routing)
+    for number in (1, 2):
+        bench.submit(1, 1.0)
+        assert bench.batches(1.0) == [[number]]
+    bench.submit(1, 1.0)
+    assert bench.batches(1.001) == []
+
+
+def test_short_batches_are_buffered_at_once():
+    """For less than a millisecond a timer costs more than company is worth."""
+    bench = experienced(0.0009)
+    bench.submit(1, 1.0)
+    assert bench.batches(1.0) == [[1]]
+    bench.submit(1, 1.0001)
+    assert bench.batches(1.0001) == [[2]]
 
 
 class Flows(Bench):

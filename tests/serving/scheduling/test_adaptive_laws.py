@@ -15,6 +15,7 @@ from serving.scheduling.seam import (
     Result,
     SettingsChanged,
     Submitted,
+    Warmed,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -206,6 +207,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         if not self.requests[id_].over:
             self.requests[id_].cancelled = True
             self.tell(Cancelled(id_))
+
+    @rule(batch_s=st.dictionaries(st.sampled_from([1, 4, 8]), st.sampled_from([0.0005, 0.02, 1.0])))
+    def warmed(self, batch_s: dict[int, float]) -> None:
+        """A worker tells what its warm-up took."""
+        self.tell(Warmed(batch_s))
 
     @rule(
         size=st.integers(1, 8),

@@ -25,23 +25,36 @@ class World:
 
     Args:
         sigma: standard deviation of the logarithm of a batch's time over its mean.
+        senders: flow and priority -> weight in the load.
     """
 
     def __init__(
-        self, *, base_s: float, item_s: float, max_size: int, workers: int = 1, sigma: float = 0.05
+        self,
+        *,
+        base_s: float,
+        item_s: float,
+        max_size: int,
+        workers: int = 1,
+        sigma: float = 0.05,
+        senders: dict[tuple[str, int], float] | None = None,
     ) -> None:
         settings = ServingSettings().changed({"batching.max_size": max_size})
         self.scheduler = AdaptiveScheduler(MODEL, settings)
         self.capacity_per_s = workers * max_size / (base_s + max_size * item_s)
         self.told: Counter[Reason] = Counter()
-        self.good = self.seconds = 0.0
+        self.refused: Counter[tuple[str, int]] = Counter()
+        self.answered: Counter[tuple[str, int]] = Counter()
+        """In time."""
+        self.seconds = 0.0
         self._base_s, self._item_s, self._sigma = base_s, item_s, sigma
         self._random = random.Random(5)
         self._events: list[tuple[float, int, object]] = []
         self._count = 0
         self._wake_at_s: float | None = None
         self._free_s = dict.fromkeys(range(1, workers + 1), 0.0)
+        self._senders = senders or {("", 0): 1.0}
         self._deadline_s: dict[int, float] = {}
+        self._sender: dict[int, tuple[str, int]] = {}
         self._refused: set[int] = set()
         for worker in self._free_s:
             self.scheduler.on(WorkerUp(worker, 2), 0.0)
@@ -69,7 +82,7 @@ class World:
     @property
     def goodput(self) -> float:
         """Answers in time, over what the model can do."""
-        return self.good / self.seconds / self.capacity_per_s
+        return self.answered.total() / self.seconds / self.capacity_per_s
 
     def _push(self, at_s: float, what: object) -> None:
         self._count += 1
@@ -78,13 +91,18 @@ class World:
     def _submit(self, now_s: float) -> None:
         id_ = len(self._deadline_s) + 1
         self._deadline_s[id_] = now_s + DEADLINE_S
-        self.scheduler.on(Submitted(id_, MODEL, 1, now_s + DEADLINE_S), now_s)
+        weights = self._senders.values()
+        sender = flow, priority = self._random.choices([*self._senders], [*weights])[0]
+        self._sender[id_] = sender
+        submitted = Submitted(id_, MODEL, 1, now_s + DEADLINE_S, priority, flow)
+        self.scheduler.on(submitted, now_s)
 
     def _finish(self, action: Action, took_s: float, now_s: float) -> None:
         times = StageTimes(0.0, 0.0, took_s, 0.0)
         self.scheduler.on(Result(action.id, action.worker, True, times), now_s)
         for id_, _, _ in action.parts:
-            self.good += id_ not in self._refused and now_s <= self._deadline_s[id_]
+            if id_ not in self._refused and now_s <= self._deadline_s[id_]:
+                self.answered[self._sender[id_]] += 1
 
     def _plan(self, now_s: float) -> None:
         plan = self.scheduler.plan(now_s)
@@ -99,6 +117,7 @@ class World:
         for refusal in plan.refusals:
             self._refused.add(refusal.id)
             self.told[refusal.reason] += 1
+            self.refused[self._sender[refusal.id]] += 1
         if plan.wake_at_s is not None and plan.wake_at_s != self._wake_at_s:
             self._wake_at_s = max(now_s, plan.wake_at_s)
             self._push(self._wake_at_s, "wake")
@@ -148,3 +167,34 @@ def test_an_urgent_request_is_not_given_up_for_patient_ones() -> None:
         [1, 2],
         [3, 4, 5, 6, 7, 8, 9, 10],
     ]
+
+
+SENDERS = {
+    "two floods": {("a", 0): 1.0, ("b", 0): 1.0},
+    "five floods": {(name, 0): 1.0 for name in "abcde"},
+    "two levels": {("a", 1): 0.5, ("a", 2): 1.5},
+}
+
+
+@pytest.mark.parametrize("name", ["resnet", "a batch costs most", "two workers"])
+@pytest.mark.parametrize("senders", SENDERS)
+def test_several_senders_leave_the_goodput_where_it_was(name: str, senders: str) -> None:
+    """Twice the load of several applications or priorities is borne as that of one; each gets its share."""
+    twice = World(**MODELS[name], senders=SENDERS[senders])
+    twice.run(2.0, seconds=0.7)
+    assert twice.goodput >= 0.9
+    if senders == "two levels":
+        assert twice.refused["a", 1] == 0
+    else:
+        alike = twice.answered.total() / len(SENDERS[senders])
+        assert all(abs(count - alike) < 0.1 * alike for count in twice.answered.values())
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "longer" not in name])
+def test_a_flood_costs_another_application_nothing(name: str) -> None:
+    """One that sends 80 % of its share loses no request to another's overload, which is shed."""
+    world = World(**MODELS[name], senders={("flood", 0): 1.6, ("quiet", 0): 0.4})
+    world.run(2.0, seconds=0.7)
+    assert world.refused["quiet", 0] == 0
+    assert world.refused["flood", 0] > 0
+    assert world.goodput >= 0.95

@@ -108,7 +108,7 @@ def test_one_class_has_one_spelling() -> None:
 def test_a_number_is_checked() -> None:
     """Feedback for a number is a finite number."""
     assert prediction.truth(NUMBER, 3) == 3.0
-    for value in ("3", True, math.inf, None):
+    for value in ("3", True, math.inf, None, 10**400):
         with pytest.raises(InvalidRequest, match="is not a finite number"):
             prediction.truth(NUMBER, value)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -18,26 +18,9 @@ from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
 from serving.selection.state_store import MemoryStore, StateStore
 from serving.selection.write_behind import Batch, WriteBehind
+from tests.fakes.redis_server import started_redis
 
 ROOT = pathlib.Path(__file__).parents[3]
-
-
-def started_redis(folder: pathlib.Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A server of our own on a socket in the folder, and its address."""
-    pytest.importorskip("redis", reason="the extra redis is not installed")
-    binary = shutil.which("redis-server")
-    if binary is None:
-        pytest.skip("no redis-server here; on Debian: apt-get install redis-server")
-    socket = folder / "redis.sock"
-    options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder)]
-    process = subprocess.Popen(
-        [binary, *options, "--save", "", "--appendonly", "yes"], stdout=subprocess.DEVNULL
-    )
-    for _ in range(500):
-        if socket.exists():
-            break
-        time.sleep(0.02)
-    return process, f"unix://{socket}"
 
 
 @pytest.fixture
@@ -236,10 +219,11 @@ def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
         for _ in range(200):
             try:
                 store.flush()
+                users = store.users("app")
                 break
             except NotReady:
                 time.sleep(0.02)
-        assert store.users("app") == ["u", "v"]
+        assert users == ["u", "v"]
         store.close()
         with_nothing_pending = RedisStore(url)
         assert with_nothing_pending.load("app", "v") == "2"
@@ -248,6 +232,35 @@ def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
         process.wait(10)
         with pytest.raises(NotReady, match="does not answer"):
             RedisStore(url)
+
+
+def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
+    """Stopped with its connections open: the first load waits a moment, the others not; it is found again."""
+    with tempfile.TemporaryDirectory() as name:
+        process, url = started_redis(pathlib.Path(name))
+        store = RedisStore(url, interval_s=0.01)
+        try:
+            store.save("app", "u", "1")
+            store.flush()
+            process.send_signal(signal.SIGSTOP)
+            began_s = time.monotonic()
+            for _ in range(100):
+                with pytest.raises(NotReady, match=r"does not answer: nothing came within 0.1 s"):
+                    store.load("app", "u")
+            assert time.monotonic() - began_s < 1.0
+            process.send_signal(signal.SIGCONT)
+            while time.monotonic() < began_s + 20.0:
+                try:
+                    text = store.load("app", "u")
+                    break
+                except NotReady:
+                    time.sleep(0.02)
+            assert text == "1"
+        finally:
+            process.send_signal(signal.SIGCONT)
+            store.close()
+            process.terminate()
+            process.wait(10)
 
 
 def test_an_address_that_is_none_is_refused() -> None:

@@ -149,6 +149,11 @@ def test_a_card_of_kind_python_names_file_and_class(tmp_path):
         pytest.param("- a\n", "expected a mapping", id="a list"),
         pytest.param("", "expected a mapping", id="empty"),
         pytest.param("name: [\n", "not valid YAML", id="broken YAML"),
+        pytest.param("[" * 10_000, "not valid YAML", id="too deep"),
+        pytest.param(CARD + "#" * 70_000, "larger than 65536 bytes", id="too large"),
+        pytest.param(
+            CARD + "quality: {a: &a [1, 1], b: [*a, *a]}", "aliases (*name)", id="a bomb of aliases"
+        ),
         pytest.param(CARD + "file: gone.onnx\n", "file: there is no file", id="weights missing"),
         pytest.param(CARD + "file: 3\n", "file: expected str, given 3", id="wrong type"),
         pytest.param(CARD.replace('"3"', "true"), "version: expected str or int", id="boolean"),

@@ -6,15 +6,18 @@ import time
 
 import pytest
 
+from serving.protocol.door import Door
+from serving.protocol.grpc_oip import calls, messages
 from serving.protocol.http2 import frames
-from serving.protocol.http2.frames import FrameType
+from serving.protocol.http2.frames import FrameType, Setting
+from serving.protocol.stalls import STALL_S
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.http2_client import CALL, Client
 
 
 @pytest.fixture(scope="module")
 def port():
-    with grpc_gateway(request_s=5.0) as it:
+    with grpc_gateway(request_s=5.0, door=Door(8)) as it:
         yield it
 
 
@@ -101,3 +104,57 @@ def test_a_deadline_that_has_passed(port):
         sock.sendall(client.request(1, pairs=[*CALL, (b"grpc-timeout", b"0m")]))
         found = read_until(sock, client, (FrameType.HEADERS, 1))
         assert status_of(found, 1) == b"4"
+
+
+def test_one_connection_too_many_is_told_so(port):
+    """GOAWAY that names no stream, so that its calls may be made elsewhere, then the end."""
+    door = port.listener.door
+    with contextlib.ExitStack() as stack:
+        for _ in range(8):
+            sock, client = stack.enter_context(connected(port))
+            read_until(sock, client, (FrameType.SETTINGS, 0))
+        sock, client = stack.enter_context(connected(port))
+        found = []
+        while data := sock.recv(65536):
+            found += client.read(data)
+        assert [kind for kind, *_ in found] == [FrameType.SETTINGS, FrameType.GOAWAY]
+        assert found[1][3][:4] == bytes(4)
+        assert b"server.max_connections" in found[1][3]
+        assert door.refused == 1
+
+
+@pytest.mark.parametrize("window", [0, 2**31 - 1], ids=["window", "socket"])
+def test_a_client_that_does_not_take_its_answers_is_given_up(port, window):
+    """With its window shut the call is reset, with its socket not read the connection ends."""
+    request = messages.ModelInferRequest(model_name="echo", raw_input_contents=[bytes(8_000_000)])
+    request.inputs.add(name="data", datatype="UINT8", shape=[1, 8_000_000])
+    body = request.SerializeToString()
+    body = calls.prefix(len(body)) + body
+    with socket.create_connection(("127.0.0.1", port.port), timeout=10) as sock:
+        client = Client()
+        sock.sendall(client.hello({Setting.INITIAL_WINDOW_SIZE: window}))
+        if window:
+            sock.sendall(frames.window_update(0, window - frames.DEFAULT_WINDOW_BYTES))
+        sock.sendall(client.request(1, body))
+        until(lambda: any(has_unsent(one) for one in set(port.listener.connections)))
+        stalled, now_s = port.listener.door.stalled, time.monotonic()
+        for later_s in (0, STALL_S - 1):
+            port.running.do(port.listener.sweep, now_s + later_s)
+        assert port.listener.door.stalled == stalled
+        port.running.do(port.listener.sweep, now_s + STALL_S)
+        assert port.listener.door.stalled == stalled + 1
+        if window:
+            until(lambda: not port.listener.connections)
+        else:
+            read_until(sock, client, (FrameType.RST_STREAM, 1))
+
+
+def has_unsent(connection):
+    return connection.unsent() or connection._session._outgoing.unsent()
+
+
+def until(condition):
+    end_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)

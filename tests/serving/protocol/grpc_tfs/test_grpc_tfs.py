@@ -340,16 +340,48 @@ def test_any_bytes_are_answered_or_refused(server, data, method):
 
 
 def test_a_message_of_too_many_fields_is_refused_before_they_are_read():
-    """Fields cost the thread that serves everybody; a message has fewer than a quarter of a million."""
-    with pytest.raises(InvalidRequest, match="more than 262144 fields"):
+    """Fields cost the thread that serves everybody: a request has 65,536, in all its messages together."""
+    with pytest.raises(InvalidRequest, match="more than 65536 fields; send less"):
         codec.predict_request(b"\x40\x00" * (fields.MAX_FIELDS + 1))
+    entry = fields.content(2, b"\x40\x00" * 1000)
+    with pytest.raises(InvalidRequest, match="more than 65536 fields"):
+        codec.predict_request(entry * 66)
+
+
+NUMBER = fields.content(1, fields.content(1, b"a") + fields.content(2, b"\x1a\x03\x0a\x01\x01"))
+NUMBERS = fields.content(3, b"\x08\x01" * 20_000)
+NESTED = {
+    "examples": b"\x0a\x00" * 20_000,
+    "features": fields.content(1, b"\x0a\x00" * 20_000),
+    "entries": fields.content(1, fields.content(1, b"\x0a\x00" * 20_000)),
+    "values": fields.content(1, fields.content(1, NUMBER * 4_000)),
+    "numbers": fields.content(1, fields.content(1, fields.content(1, fields.content(2, NUMBERS)))),
+    "some of each": fields.content(1, fields.content(1, NUMBER * 10)) * 400,
+}  # fmt: skip
+"""Lists of examples of many small messages within one another."""
+
+
+@pytest.mark.parametrize("method", ["Classify", "Regress"])
+@pytest.mark.parametrize("listed", NESTED.values(), ids=NESTED)
+def test_examples_of_too_many_fields_are_refused(server, method, listed):
+    """However they are nested; in one line that says what to do."""
+    data = b"\x0a\x08\x0a\x06scored" + fields.content(2, fields.content(1, listed))
+    with pytest.raises(InvalidRequest, match="more than 16384 fields; send less in one") as refused:
+        server.call(method, data)
+    assert refused.value.status == 400
 
 
 def test_a_context_is_not_multiplied_without_bound(server):
-    """A thousand empty examples and a context of 10,000 features would be ten million."""
+    """A thousand empty examples and a context of 1,000 values would be a million."""
     many = {f"f{n}": [1] for n in range(10_000)}
     request = messages["ClassificationRequest"](
         model_spec={"name": "scored"}, input=examples(*[{}] * 1000, context=many)
     )
-    with pytest.raises(InvalidRequest, match="1000 examples would each get a context of 20000"):
+    with pytest.raises(InvalidRequest, match="more than 16384 fields"):
+        server.call("Classify", request)
+    for name in list(request.input.example_list_with_context.context.features.feature)[1:]:
+        del request.input.example_list_with_context.context.features.feature[name]
+    (feature,) = request.input.example_list_with_context.context.features.feature.values()
+    feature.int64_list.value.extend([1] * 999)
+    with pytest.raises(InvalidRequest, match="1000 examples would each get a context of 1001"):
         server.call("Classify", request)

@@ -37,7 +37,7 @@ def proto(datatype, shape, **values):
 
 def read(made):
     data = made if isinstance(made, bytes) else made.SerializeToString()
-    return tensor("x", memoryview(data))
+    return tensor("x", memoryview(data), fields.Budget())
 
 
 @st.composite
@@ -117,7 +117,7 @@ def test_numbers_that_are_not_packed():
 def test_floats_are_not_copied():
     """The data of floats are a view of the message."""
     data = proto("FP32", (2,), float_val=[1, 2]).SerializeToString()
-    assert tensor("x", memoryview(data)).data.obj is data
+    assert tensor("x", memoryview(data), fields.Budget()).data.obj is data
 
 
 @pytest.mark.parametrize(

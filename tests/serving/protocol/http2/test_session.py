@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import serving
 from serving.protocol.http2 import fields, frames, session
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
-from serving.protocol.http2.outgoing import Outgoing
+from serving.protocol.http2.outgoing import HELD_BYTES, Full, Outgoing
 from serving.protocol.http2.session import Gone, Request, Session, TooLarge
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, goaway_code
 
@@ -486,3 +486,65 @@ def test_any_frames_are_borne(sent, answered):
                 assert event.stream in seen
     assert it._held_bytes >= 0
     it.take()
+
+
+def test_an_answer_that_is_not_taken_is_given_up():
+    """Its stream is reset, and what it held is let go; one whose client takes a little goes on."""
+    it, client = opened(SMALL_WINDOW)
+    it.receive(client.request(1) + client.request(3))
+    for stream in (1, 3):
+        it.respond(stream, HEAD, bytes(100_000), TRAILERS)
+    client.read(it.take())
+    for now_s in (0, 10, 20, 29):
+        it.receive(frames.window_update(3, 5000))
+        assert it.give_up(now_s) == 0
+    it.take()
+    assert it.give_up(31) == 1
+    assert client.read(it.take()) == [
+        (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.ENHANCE_YOUR_CALM))
+    ]
+    assert it.streams == 1
+    assert it.give_up(100) == 1
+    assert it.streams == 0
+    it.receive(client.request(5))
+    it.respond(5, HEAD, b"short", TRAILERS)
+    assert it.streams == 0
+
+
+def test_who_waits_for_others_is_not_given_up():
+    """The connection's window goes to one answer after the other: the last waits long, while all is well."""
+    it, client = opened({Setting.INITIAL_WINDOW_SIZE: 2**20})
+    it.receive(client.request(1) + client.request(3))
+    for stream in (1, 3):
+        it.respond(stream, HEAD, bytes(300_000), TRAILERS)
+    for now_s in range(0, 100, 10):
+        it.receive(frames.window_update(0, 5000))
+        assert it.give_up(now_s) == 0
+    assert it.give_up(200) == 2, "but when the connection's window does not grow, all are"
+
+
+def test_windows_that_move_without_bytes_are_no_progress():
+    """A client may change the size of all windows as often as it likes."""
+    it, client = opened(SMALL_WINDOW)
+    it.receive(client.request(1))
+    it.respond(1, HEAD, bytes(100_000), TRAILERS)
+    it.receive(frames.window_update(1, 80_000))  # now it waits for the connection's
+    for now_s in range(0, 30, 2):
+        size = 0 if now_s % 4 else 1000
+        it.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: size}))
+        assert it.give_up(now_s) == 0
+    it.receive(frames.settings({Setting.INITIAL_WINDOW_SIZE: 0}))
+    assert it.give_up(31) == 1
+
+
+def test_answers_that_wait_are_bounded():
+    """Beside one of any size; another one is refused, and can still be told in short."""
+    it, client = opened({Setting.INITIAL_WINDOW_SIZE: 0})
+    it.receive(client.request(1) + client.request(3) + client.request(5))
+    it.respond(1, HEAD, bytes(HELD_BYTES), TRAILERS)
+    with pytest.raises(Full):
+        it.respond(3, HEAD, b"more", TRAILERS)
+    it.respond_short(3, HEAD)
+    it.receive(frames.frame(FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.CANCEL)))
+    it.respond(5, HEAD, b"more", TRAILERS)
+    assert it.streams == 1

@@ -1,0 +1,144 @@
+"""What rows of the record may say: texts that a person, or another version, may have changed.
+
+In: a row. Out: its JSON, of which the shape is checked, so that whoever takes it up need not. Whether what
+it says can be done, is for those who do it: models may be gone, and settings out of range. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from serving.errors import InvalidSettings
+from serving.state.records import Key
+
+# Kinds of rows; a row's text is JSON.
+SETTING = (
+    "setting"  # of a dotted name: value, and instead_of: what the start gave, where it gave any
+)
+VERSION = "version"  # of a model that is served: its card, or that it came from the folder
+RETIRED = (
+    "retired"  # a version of the start that is not served: its card, or its files in the folder
+)
+MODEL = "model"  # `catalogue.Entry.as_json`
+APPLICATION = "application"  # `Application.as_json`
+REGISTERED = "registered"  # Clipper's record of a model's version
+CURRENT = "registered current"  # Clipper's current version of a model
+
+
+def read(key: Key, text: str) -> Any:
+    """What a row says.
+
+    Raises:
+        InvalidSettings: it is no row of its kind.
+    """
+    check = _CHECKS.get(key.kind)
+    if check is None:
+        raise InvalidSettings(f"unknown kind of row, expected one of {', '.join(_CHECKS)}")
+    if not all(isinstance(part, str) for part in (*key, text)):
+        raise InvalidSettings("not texts")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidSettings(f"not JSON: {error}") from error
+    if not check(key, data):
+        raise InvalidSettings(f"not what a row of this kind says: {text:.100}")
+    return data
+
+
+def _is_setting(_key: Key, data: Any) -> bool:
+    return isinstance(data, dict) and "value" in data and data.keys() <= {"value", "instead_of"}
+
+
+def _is_version(key: Key, data: Any) -> bool:
+    return data == {"folder": True} or _is_card(key, data)
+
+
+def _is_retired(key: Key, data: Any) -> bool:
+    if isinstance(data, dict) and data.keys() == {"files"}:
+        files = data["files"]
+        return isinstance(files, list) and all(map(_is_file, files))
+    return _is_card(key, data)
+
+
+def _is_file(data: Any) -> bool:
+    return isinstance(data, list) and [type(part) for part in data] == [str, int, int]
+
+
+def _is_card(key: Key, data: Any) -> bool:
+    if not isinstance(data, dict) or data.keys() != {"card"}:
+        return False
+    card = data["card"]
+    return (
+        isinstance(card, dict)
+        and all(isinstance(card.get(name), str) for name in ("name", "version", "kind"))
+        and (card["name"], card["version"]) == (key.name, key.version)
+        and all(isinstance(card.get(name), str | None) for name in ("path", "sample"))
+        and isinstance(card.get("description"), str)
+        and isinstance(card.get("quality"), dict)
+        and (card.get("program") is None or _is_program(card["program"]))
+    )
+
+
+def _is_program(data: Any) -> bool:
+    return (
+        isinstance(data, dict)
+        and isinstance(data.get("folder"), str)
+        and _are_texts(data.get("words"))
+    )
+
+
+def _is_model(_key: Key, data: Any) -> bool:
+    return (
+        isinstance(data, dict)
+        and isinstance(data.get("current"), str)
+        and all(isinstance(data.get(name, 0), str | None) for name in ("previous", "shadow"))
+        and _are_texts(data.get("versions"))
+        and isinstance(data.get("labels"), dict)
+        and all(isinstance(version, str) for version in data["labels"].values())
+        and isinstance(data.get("shares"), dict)
+        and all(map(_is_share, data["shares"].values()))
+        and sum(data["shares"].values()) <= 1.0 + 1e-9
+    )
+
+
+def _is_share(data: Any) -> bool:
+    return type(data) in {int, float} and math.isfinite(data) and 0.0 <= data <= 1.0
+
+
+def _is_application(key: Key, data: Any) -> bool:
+    return isinstance(data, dict) and data.get("name") == key.name
+
+
+def _is_registered(key: Key, data: Any) -> bool:
+    texts = ("name", "version", "input_type", "container_name", "model_data_path")
+    return (
+        isinstance(data, dict)
+        and data.keys() == {*texts, "labels", "batch_size", "is_valid"}
+        and all(isinstance(data[name], str) for name in texts)
+        and (data["name"], data["version"]) == (key.name, key.version)
+        and _are_texts(data["labels"])
+        and type(data["batch_size"]) is int
+        and type(data["is_valid"]) is bool
+    )
+
+
+def _is_text(_key: Key, data: Any) -> bool:
+    return isinstance(data, str)
+
+
+def _are_texts(data: Any) -> bool:
+    return isinstance(data, list) and all(isinstance(one, str) for one in data)
+
+
+_CHECKS: Mapping[str, Callable[[Key, Any], bool]] = {
+    SETTING: _is_setting,
+    VERSION: _is_version,
+    RETIRED: _is_retired,
+    MODEL: _is_model,
+    APPLICATION: _is_application,
+    REGISTERED: _is_registered,
+    CURRENT: _is_text,
+}

@@ -1,0 +1,148 @@
+"""How many clients may come, and what becomes of those that do not read: real sockets."""
+
+import asyncio
+import contextlib
+import json
+import socket
+import struct
+import time
+
+import pytest
+
+from serving.protocol.door import LINGERING, Door
+from serving.protocol.http_messages import Response
+from serving.protocol.stalls import STALL_S
+from tests.fakes.listening import listening
+
+ASKED = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
+LARGE = 8 * 1024 * 1024
+
+
+class Routes:
+    """Answers that no kernel holds, under one path."""
+
+    def handle(self, head, body, connection):
+        return Response(200, b"", bytes(LARGE if head.path == "/large" else 2))
+
+
+@pytest.fixture(name="port")
+def _port():
+    with listening(Routes(), door=Door(3)) as it:
+        yield it
+
+
+def do(port, function, *arguments):
+    """Run a function in the port's loop."""
+
+    async def work():
+        return function(*arguments)
+
+    return asyncio.run_coroutine_threadsafe(work(), port.loop).result(10)
+
+
+def until(condition):
+    end_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.005)
+
+
+def connected(port, stack):
+    return stack.enter_context(socket.create_connection(("127.0.0.1", port.number), timeout=10))
+
+
+def read(sock):
+    """All until the other side ends."""
+    return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def test_one_connection_too_many_is_told_so(port):
+    """503 with Retry-After, also to a client with much to say; counted; the next that finds room is served."""
+    door = port.listener.door
+    with contextlib.ExitStack() as stack:
+        inside = [connected(port, stack) for _ in range(3)]
+        until(lambda: door.inside == 3)
+        body = bytes(3_000_000)
+        status, fields, answer = port.request("POST", "/", body)
+        assert (status, fields["Retry-After"], fields["Connection"]) == (503, "1", "close")
+        assert "server.max_connections" in json.loads(answer)["error"]
+        assert (door.inside, door.refused) == (3, 1)
+        inside[0].close()
+        until(lambda: door.inside == 2)
+        assert port.request("GET", "/")[0] == 200
+
+
+def test_refusals_are_bounded_and_end(port):
+    """Those that say nothing are closed by a sweep; when many are refused, the rest at once."""
+    door = port.listener.door
+    with contextlib.ExitStack() as stack:
+        for _ in range(3):
+            connected(port, stack)
+        until(lambda: door.inside == 3)
+        silent = [connected(port, stack) for _ in range(LINGERING)]
+        until(lambda: door.refused == LINGERING)
+        with contextlib.suppress(ConnectionError):
+            assert connected(port, stack).recv(1) == b""
+        do(port, door.sweep, time.monotonic() + 60)
+        for sock in silent:
+            with contextlib.suppress(ConnectionResetError):
+                assert sock.recv(1) == b""
+    until(lambda: door.inside == 0)
+
+
+@pytest.mark.parametrize(
+    "request_", [ASKED * 20, ASKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")]
+)
+def test_a_client_that_never_reads_is_cut_off(port, request_):
+    """With requests behind, or with an end that is due; what is held of its answers is bounded meanwhile."""
+    with contextlib.ExitStack() as stack:
+        sock = connected(port, stack)
+        sock.sendall(request_)
+        until(lambda: any(one.unsent() for one in port.listener.connections))
+        (connection,) = port.listener.connections
+        assert do(port, connection.unsent) < 2 * LARGE
+        now_s = time.monotonic()
+        do(port, port.listener.sweep, now_s)
+        do(port, port.listener.sweep, now_s + STALL_S - 1)
+        assert len(port.listener.connections) == 1
+        do(port, port.listener.sweep, now_s + STALL_S + 1)
+        until(lambda: not port.listener.connections)
+        assert (port.listener.door.stalled, port.listener.door.inside) == (1, 0)
+        assert len(read(sock)) < LARGE
+
+
+def test_a_client_that_reads_slowly_is_served(port):
+    """However long an answer takes, as long as some of it is taken."""
+    with contextlib.ExitStack() as stack:
+        sock = connected(port, stack)
+        sock.sendall(ASKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        until(lambda: any(one.unsent() for one in port.listener.connections))
+        received, now_s = 0, time.monotonic()
+        for sweep in range(8):
+            do(port, port.listener.sweep, now_s + sweep * (STALL_S - 1))
+            before = received
+            while received - before < LARGE // 10:
+                received += len(sock.recv(1 << 18))
+            time.sleep(0.02)
+        assert received + len(read(sock)) > LARGE
+    assert port.listener.door.stalled == 0
+
+
+def test_bodies_of_pipelined_requests_are_bounded(port):
+    """A client that sends on and never reads is not listened to after a few megabytes."""
+    with contextlib.ExitStack() as stack:
+        sock = connected(port, stack)
+        sock.sendall(ASKED)
+        until(lambda: any(one.unsent() for one in port.listener.connections))
+        sock.settimeout(0.3)
+        body = bytes(500_000)
+        sent = 0
+        with contextlib.suppress(TimeoutError):
+            for _ in range(60):
+                sock.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 500000\r\n\r\n" + body)
+                sent += 1
+        (connection,) = port.listener.connections
+        held = do(port, lambda: sum(len(body) for _, body in connection._pipelined))
+        assert sent < 60
+        assert held < 3_000_000
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

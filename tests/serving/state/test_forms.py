@@ -1,0 +1,76 @@
+"""Rows of the record: what Luthier writes is read; what somebody has edited to nonsense is one error."""
+
+import json
+
+import pytest
+
+from serving.errors import InvalidSettings
+from serving.state import forms
+from serving.state.records import Key
+
+CARD = {
+    "name": "m", "version": "1", "kind": "echo", "path": None, "program": None,
+    "description": "", "sample": None, "quality": {},
+}  # fmt: skip
+ENTRY = {
+    "current": "1", "previous": None, "labels": {"canary": "1"}, "shares": {"1": 0.5}, "shadow": None,
+    "versions": ["1"],
+}  # fmt: skip
+REGISTERED = {
+    "name": "m", "version": "1", "input_type": "bytes", "labels": [], "container_name": "",
+    "model_data_path": "", "batch_size": 1, "is_valid": True,
+}  # fmt: skip
+PROGRAM = {"words": ["run"], "folder": "/"}
+ROWS = [
+    (Key(forms.SETTING, "batching.max_size"), {"value": 8, "instead_of": 4}),
+    (Key(forms.VERSION, "m", "1"), {"card": CARD}),
+    (Key(forms.VERSION, "m", "1"), {"card": {**CARD, "program": PROGRAM}}),
+    (Key(forms.VERSION, "m", "1"), {"folder": True}),
+    (Key(forms.RETIRED, "m", "1"), {"files": [["model.onnx", 12, 34]]}),
+    (Key(forms.MODEL, "m"), ENTRY),
+    (Key(forms.APPLICATION, "a"), {"name": "a"}),
+    (Key(forms.REGISTERED, "m", "1"), REGISTERED),
+    (Key(forms.CURRENT, "m"), "1"),
+]
+
+
+@pytest.mark.parametrize(("key", "data"), ROWS)
+def test_a_row_is_read_as_it_was_written(key, data):
+    """Every kind."""
+    assert forms.read(key, json.dumps(data)) == data
+
+
+@pytest.mark.parametrize(("key", "data"), ROWS)
+@pytest.mark.parametrize("text", ["", "{", "null", "3", "[]", '{"a": 1}', "[" * 100_000])
+def test_nonsense_is_one_error(key, data, text):
+    """Of every kind, and of a kind that nobody knows."""
+    with pytest.raises(InvalidSettings):
+        forms.read(key, text)
+    with pytest.raises(InvalidSettings, match="expected one of setting, version"):
+        forms.read(key._replace(kind="colour"), json.dumps(data))
+    with pytest.raises(InvalidSettings, match="not texts"):
+        forms.read(key, b"a blob")
+
+
+@pytest.mark.parametrize(
+    ("row", "change"),
+    [
+        (1, {"card": {**CARD, "version": 1}}),
+        (1, {"card": {**CARD, "name": "other"}}),
+        (1, {"card": {**CARD, "path": 3}}),
+        (1, {"card": {**CARD, "program": {"words": "run", "folder": "/"}}}),
+        (3, {"folder": "yes"}),
+        (4, {"files": [["model.onnx", "12", 34]]}),
+        (5, {**ENTRY, "labels": {"canary": 1}}),
+        (5, {**ENTRY, "shares": {"1": float("nan")}}),
+        (5, {**ENTRY, "shares": {"1": 0.75, "2": 0.75}}),
+        (5, {**ENTRY, "versions": "12"}),
+        (6, {"name": "other"}),
+        (7, {**REGISTERED, "batch_size": "many"}),
+        (7, {**REGISTERED, "colour": "red"}),
+    ],
+)
+def test_a_value_that_cannot_stand_there_is_refused(row, change):
+    """Of a wrong type, of another row, or out of range."""
+    with pytest.raises(InvalidSettings, match="not what a row of this kind says"):
+        forms.read(ROWS[row][0], json.dumps(change))

@@ -1,0 +1,89 @@
+"""A request that was answered leaves nothing to the garbage collector, which stops the server while it runs."""
+
+import gc
+import json
+import random
+import socket
+
+import pytest
+
+from serving.applications import Applications
+from serving.clipper import ClipperHub
+from serving.metrics.clipper_metrics import Registry
+from serving.protocol.clipper_routes import ClipperRoutes
+from serving.protocol.port import PortRoutes
+from serving.protocol.routes import OipRoutes
+from serving.protocol.tfs_routes import TfsRoutes
+from serving.selection.application import Application
+from serving.selection.state_store import MemoryStore
+from tests.fakes.running import gateway
+
+REQUESTS = 100
+
+OIP = "/v2/models/echo/infer"
+TFS = "/v1/models/echo:predict"
+
+
+@pytest.fixture(scope="module", params=[0, 8], ids=["no cache", "cache"])
+def running(request):
+    """A gateway with the REST protocols, and an application of Clipper's over its model."""
+    with gateway({"cache.capacity_mb": request.param}) as running:
+        engine = running.engine
+        applications = running.do(lambda: Applications(engine, MemoryStore()))
+        clipper = ClipperHub(engine, applications)
+        application = Application(
+            name="app", input_type="integers", default_output="-1", models=("echo",)
+        )
+        running.do(applications.add, application)
+        running.listener.routes = PortRoutes(
+            oip=OipRoutes(engine),
+            tfs=TfsRoutes(engine),
+            otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random(0))),
+        )
+        yield running
+
+
+def bodies(path):
+    """Bodies for a path; each is used twice, so that a cache has something to keep."""
+    for number in range(REQUESTS // 2):
+        if path == OIP:
+            tensor = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [number]}
+            text = json.dumps({"inputs": [tensor]})
+        elif path == TFS:
+            text = json.dumps({"instances": [[number]]})
+        else:
+            text = json.dumps({"input": [number]})
+        yield from (text, text)
+
+
+def answered(stream, path, text):
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n"
+    stream.write(head.encode() + text.encode())
+    stream.flush()
+    status = int(stream.readline().split()[1])
+    length = 0
+    while (line := stream.readline().strip()) != b"":
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            length = int(value)
+    stream.read(length)
+    return status
+
+
+@pytest.mark.parametrize("path", [OIP, TFS, "/app/predict"])
+def test_answered_requests_are_no_garbage(running, path):
+    """What a request had is freed when it is answered, without the collector's help."""
+    with (
+        socket.create_connection(("127.0.0.1", running.port), 10) as sock,
+        sock.makefile("rwb") as stream,
+    ):
+        assert answered(stream, path, next(bodies(path))) == 200
+        gc.collect()
+        gc.disable()
+        try:
+            statuses = {answered(stream, path, text) for text in bodies(path)}
+            left = gc.collect()
+        finally:
+            gc.enable()
+    assert statuses == {200}
+    assert left < REQUESTS // 2
