@@ -255,6 +255,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(request.over for request in self.requests.values()), "left hanging"
         self.look()
         assert self.scheduler.waiting_items == 0
+        kept = (self.scheduler._entries, self.scheduler._batches, self.scheduler._refusals)
+        assert not any(kept), "what is over is remembered"
 
 
 TestSchedulerLaws = SchedulerMachine.TestCase
