@@ -45,7 +45,7 @@ _SMALL_BYTES = 16 * 1024
 """Buffers below this are joined before they are sent: copying them costs less than a system call."""
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
-"""After those a pause is looked for, where none was found: to look costs a system call."""
+"""From then on a pause is looked for once in so many actions: each look costs a system call."""
 _ACTIONS_WITHOUT_COLLECTION = 16_384
 """Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
 _PAUSE_MS = 2
