@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
-from serving.errors import InvalidRequest, UnknownModel
+from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 STABLE = "stable"
 """Label that means the current version until it is set to another one."""
@@ -79,8 +79,7 @@ class Entry(Generic[Version]):
             return self.labels[version]
         if version == STABLE and self.current:
             return self.current
-        known = tuple(f"{self.name} (version {known})" for known in self.versions)
-        raise UnknownModel(self.name, known, version)
+        raise UnknownModel(self.name, (*self.versions, *self.labels), version)
 
 
 class Catalogue(Generic[Version]):
@@ -97,16 +96,8 @@ class Catalogue(Generic[Version]):
         """
         entry = self.entries.get(name)
         if entry is None:
-            raise UnknownModel(name, self.listed())
+            raise UnknownModel(name, tuple(self.entries))
         return entry
-
-    def listed(self) -> tuple[str, ...]:
-        """Every model with its versions, as texts."""
-        return tuple(
-            f"{name} (version {version})"
-            for name, entry in self.entries.items()
-            for version in entry.versions
-        )
 
     def all(self) -> tuple[Version, ...]:
         """What is registered, over all models."""
@@ -220,17 +211,20 @@ class Catalogue(Generic[Version]):
 
         Raises:
             UnknownModel: no such name or version.
+            UnknownLabel: there is no such label to take away.
             InvalidRequest: the label is empty or also a version's name.
         """
         entry = self.entry(name)
+        if version is None:
+            if label not in entry.labels:
+                raise UnknownLabel(name, tuple(entry.labels), label)
+            del entry.labels[label]
+            return
         if not label or label in entry.versions:
             raise InvalidRequest(
                 f"{label!r} cannot be a label of model {name!r}; choose another word"
             )
-        if version is None:
-            entry.labels.pop(label, None)
-        else:
-            entry.labels[label] = entry.named(version)
+        entry.labels[label] = entry.named(version)
 
     def set_shares(self, name: str, shares: Mapping[str, float]) -> None:
         """Split the traffic without a version; empty shares end the split.

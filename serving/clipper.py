@@ -22,6 +22,7 @@ from serving.applications import Applications, Asker, Feedback, Question
 from serving.engine import RETIRE_S, Engine
 from serving.errors import InvalidRequest, ModelLoadFailed, ServingError, UnknownModel
 from serving.protocol.clipper_catalogue import DEFAULT_BATCH_SIZE, Container, Model
+from serving.protocol.clipper_inputs import input_types
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.values import ModelId
@@ -135,8 +136,16 @@ class ClipperHub:
         return tuple(self._models.values())
 
     def current_version(self, name: str) -> str | None:
-        """The version that answers queries without one; None: no such model."""
+        """The version of a registered model that answers queries without one; None: no such model."""
         return self._current.get(name)
+
+    def served_input_types(self, name: str) -> Sequence[str] | None:
+        """Input types that a model takes which is served, registered or not; None: it is not served."""
+        try:
+            entry = self._engine.entry(name)
+        except UnknownModel:
+            return None
+        return input_types(entry.versions[entry.current].signature)
 
     def add_model(self, model: Model) -> None:
         """A new version, which becomes the current one."""
@@ -209,7 +218,7 @@ class ClipperHub:
             ServingError: so many cannot be had; the old ones go on.
         """
         if not self._runs(model):
-            running = tuple(f"{id_.name}:{id_.version}" for id_ in self._engine.models())
+            running = self._applications.model_versions(model.name)
             raise UnknownModel(model.name, running, model.version)
         if not replicas:
             await self.stop([model])

@@ -4,6 +4,7 @@
     ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
     │   └── BodyTooLarge (413)
     ├── UnknownModel (404)            no such model or version; lists the known ones
+    │   └── UnknownLabel (404)        no such label to take away
     ├── Overloaded (429)              the queue is full; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
     ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
@@ -68,15 +69,36 @@ class UnknownModel(ServingError):
     status = 404
 
     def __init__(self, name: str, known: tuple[str, ...], version: str | None = None) -> None:
+        """Keep the facts.
+
+        Args:
+            name: of the model.
+            known: models that there are; where a version is named, versions and labels of this model.
+            version: version or label that was asked for; None: the model itself is not known.
+        """
         super().__init__(name, known, version)
         self.name = name
         self.known = known
         self.version = version
 
     def __str__(self) -> str:
-        what = f"model {self.name!r}" + (f" version {self.version!r}" if self.version else "")
-        listed = ", ".join(self.known) if self.known else "none"
-        return f"{what} is not known{nearest(self.name, self.known)} (known: {listed})"
+        listed = ", ".join(self.known) or "none"
+        if self.version is None:
+            return f"model {self.name!r} is not known{nearest(self.name, self.known)} (known: {listed})"
+        words = [known for known in self.known if not known.isdigit()]  # 2 is no misspelt 12
+        return (
+            f"model {self.name!r} version {self.version!r} is not known{nearest(self.version, words)} "
+            f"(its versions and labels: {listed})"
+        )
+
+
+class UnknownLabel(UnknownModel):
+    """A model has no label of that name; `version` is the label, `known` the labels that there are."""
+
+    def __str__(self) -> str:
+        listed = ", ".join(self.known) or "none"
+        hint = nearest(str(self.version), self.known)
+        return f"model {self.name!r} has no label {self.version!r}{hint} (its labels: {listed})"
 
 
 class Overloaded(ServingError):

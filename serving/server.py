@@ -236,6 +236,7 @@ class Server:
                 metrics=exposition.text,
                 token=self._admin_token,
                 keep=core.keep,
+                stop=self.stop,
             ).application(),
             access_log=None,
             shutdown_timeout=_ADMIN_END_S,

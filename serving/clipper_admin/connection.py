@@ -85,7 +85,7 @@ class ClipperConnection:
         self.connected = True
 
     def stop_all(self, graceful: bool = True) -> None:
-        """Stop the models, and the server where it was started by this manager."""
+        """End the server with its models, also one that another process started."""
         self.cm.stop_all(graceful=graceful)
 
     def get_clipper_logs(self, logging_dir: str = "clipper_logs/") -> list[str]:

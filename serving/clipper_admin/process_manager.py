@@ -1,8 +1,8 @@
 """Clipper without containers: the server is a process of this machine, models are its replicas.
 
 `start_clipper` starts `python -m serving` and waits for the line with which it says that it is
-ready; `connect` uses one that runs. What Docker does for Clipper's own managers, the server does
-itself: commands on its management REST.
+ready; `connect` uses one that runs; `stop_all` ends either. What Docker does
+for Clipper's own managers, the server does itself: commands on its management REST.
 """
 
 from __future__ import annotations
@@ -141,14 +141,30 @@ class ProcessContainerManager:
             )
 
     def stop_all(self, *, graceful: bool = True) -> None:
-        """Stop the models, and the server where it was started here."""
-        if self._process is None:
-            self.stop_all_model_containers()
-            log.info(
-                "the server was not started here and runs on", extra={"port": self._query_port}
-            )
+        """End the server with its models, also where another process started it.
+
+        Raises:
+            ClipperException: no server answers, it refuses, or it does not end in time.
+        """
+        if self._process is not None:
+            self._end(graceful=graceful)
             return
-        self._end(graceful=graceful)
+        self._operate("shutdown" if graceful else "shutdown?graceful=false")
+        until_s = time.monotonic() + self._stop_timeout_s
+        while self._answers():
+            if time.monotonic() > until_s:
+                raise ClipperException(
+                    f"The server at {self.get_admin_addr()} was told to end and still answers after "
+                    f"{self._stop_timeout_s:g} s"
+                )
+            time.sleep(_POLL_S)
+
+    def _answers(self) -> bool:
+        try:
+            self.connect()
+        except ClipperException:
+            return False
+        return True
 
     def _end(self, *, graceful: bool) -> None:
         process, self._process = self._process, None

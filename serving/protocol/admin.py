@@ -5,6 +5,7 @@
     GET   /admin/replicas    replicas with their use, deaths since the last change of settings
           /admin/models      see `admin_models`
     POST  /admin/add_app ... Clipper's management, see `clipper_management` and `clipper_containers`
+    POST  /admin/shutdown    answer what was taken, and end; ?graceful=false: end now
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
@@ -22,7 +23,13 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from serving.engine import Engine
-from serving.errors import InvalidSettings, LimitsUnavailable, ReplicaStartFailed, ServingError
+from serving.errors import (
+    InvalidRequest,
+    InvalidSettings,
+    LimitsUnavailable,
+    ReplicaStartFailed,
+    ServingError,
+)
 from serving.protocol import clipper_containers, clipper_management
 from serving.protocol.access import Token
 from serving.protocol.admin_models import ModelRoutes
@@ -36,6 +43,10 @@ log = logging.getLogger(__name__)
 MAX_BODY_BYTES = 1024 * 1024
 ADMIN_REFUSAL = "the admin port wants its token; send the field Authorization: Bearer TOKEN"
 _HEALTH = "/health"
+_ROUTES = (
+    "there are /admin/models (docs/versions.md), /admin/settings and /admin/replicas (docs/serving.md), "
+    "/admin/add_app and Clipper's other commands (docs/protocol-clipper.md), /metrics and /health"
+)
 
 
 class ClipperCommands(Catalogue, Containers, Protocol):
@@ -54,6 +65,7 @@ class AdminRoutes:
         metrics: Callable[[], bytes],
         token: Token | None = None,
         keep: Callable[[], Awaitable[None]] | None = None,
+        stop: Callable[[], None] | None = None,
     ) -> None:
         """Keep what is given.
 
@@ -64,6 +76,7 @@ class AdminRoutes:
             metrics: Prometheus's text.
             token: of those who may ask; None: whoever reaches the port may.
             keep: makes durable what was changed; called before a change is answered.
+            stop: ends the server after what it has taken; called again: at once. None: nobody may.
         """
         self._engine = engine
         self._models = ModelRoutes(engine, repository)
@@ -71,6 +84,7 @@ class AdminRoutes:
         self._metrics = metrics
         self._token = token
         self._keep = keep
+        self._stop = stop
 
     def application(self) -> web.Application:
         """The aiohttp application."""
@@ -85,6 +99,8 @@ class AdminRoutes:
             application.router.add_get(clipper_management.PING, self._command)
             for path in (*clipper_management.PATHS, *clipper_containers.PATHS):
                 application.router.add_post(path, self._command)
+        if self._stop is not None:
+            application.router.add_post("/admin/shutdown", self._shutdown)
         application.router.add_get("/metrics", self._get_metrics)
         application.router.add_get(_HEALTH, self._get_health)
         return application
@@ -127,6 +143,16 @@ class AdminRoutes:
                 reply = await clipper_containers.operate(hub, path, body)
         assert reply is not None
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
+
+    async def _shutdown(self, request: web.Request) -> web.Response:
+        """What Clipper's container managers do by Docker; the answer is sent, as the admin port closes last."""
+        graceful = request.query.get("graceful", "true")
+        if graceful not in {"true", "false"}:
+            raise InvalidRequest(f"graceful is {graceful!r:.40}, expected true or false")
+        assert self._stop is not None
+        for _ in range(1 if graceful == "true" else 2):
+            self._stop()
+        return web.json_response({"stopping": True})
 
     async def _get_settings(self, _request: web.Request) -> web.Response:
         engine = self._engine
@@ -216,6 +242,12 @@ async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamRespo
         if error.status == 500:
             return web.json_response({"error": str(error), "reason": "load"}, status=409)
         return web.json_response({"error": str(error)}, status=error.status)
+    except web.HTTPNotFound:
+        return web.json_response({"error": f"no route {request.path!r}; {_ROUTES}"}, status=404)
+    except web.HTTPMethodNotAllowed as error:
+        allowed = ", ".join(sorted(error.allowed_methods))
+        text = f"{request.method} {request.path} is not allowed, use {allowed}"
+        return web.json_response({"error": text}, status=405, headers={"Allow": allowed})
     except web.HTTPException as error:
         return web.json_response({"error": error.reason}, status=error.status)
     return response

@@ -131,6 +131,10 @@ class ModelRoutes:
         return data
 
 
+_WORDS = {str: 'a text, as "1"', bool: "true or false", dict: "an object"}
+"""Type of a member -> what it is in JSON's terms."""
+
+
 async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
     """The body, an object with some of these keys."""
     body = await request.read()
@@ -143,14 +147,16 @@ async def _data(request: web.Request, keys: dict[str, type]) -> dict[str, Any]:
         ) from error
     if not isinstance(data, dict) or not data.keys() <= keys.keys():
         shown = body[:200].decode("utf-8", "replace")
-        raise InvalidRequest(f"the body is {shown}, expected an object with {expected}")
+        raise InvalidRequest(f"the body is {shown}, expected a JSON object with {expected}")
     for key, value in data.items():
         if not isinstance(value, keys[key]):
-            raise InvalidRequest(f"{key} is {value!r:.200}, expected {keys[key].__name__}")
+            raise InvalidRequest(f"{key} is {json.dumps(value):.200}, expected {_WORDS[keys[key]]}")
     return data
 
 
 def _needed(data: dict[str, Any], key: str) -> str:
     if key not in data:
-        raise InvalidRequest(f"the body has no {key!r}")
+        raise InvalidRequest(
+            f'the body has no {key!r}; expected a JSON object with it, as {{"{key}": "..."}}'
+        )
     return str(data[key])

@@ -116,7 +116,11 @@ class Catalogue(Protocol):
         ...
 
     def current_version(self, name: str) -> str | None:
-        """The version that answers queries without one; None: no such model."""
+        """The version of a registered model that answers queries without one; None: no such model."""
+        ...
+
+    def served_input_types(self, name: str) -> Sequence[str] | None:
+        """Input types that a model takes which is served, registered or not; None: it is not served."""
         ...
 
     def add_model(self, model: Model) -> None:

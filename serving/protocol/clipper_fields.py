@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, nearest
 from serving.protocol import clipper
 from serving.protocol.bounded_json import write
 from serving.protocol.tfs_tensors import json_type
@@ -87,6 +87,17 @@ class Fields:
     def present(self, *keys: str) -> dict[str, Any]:
         """Those of some members that are there, of whatever type: who takes them checks it."""
         return {key: self._given[key] for key in keys if key in self._given}
+
+    def only(self, *keys: str) -> None:
+        """Refuse members that are none of these: a misspelt one would be ignored in silence.
+
+        Clipper ignores what it does not know; its clients send what it does.
+        """
+        for key in self._given:
+            if key not in keys:
+                raise clipper.json_error(
+                    f"JSON key {key!r} is not known{nearest(key, keys)}", self._schema
+                )
 
     def optional_object(self, key: str) -> Mapping[str, Any]:
         """An object that may be absent: then an empty one."""

@@ -78,7 +78,7 @@ class Input(NamedTuple):
                 f"({names}); ask it by another protocol"
             )
         spec = signature.inputs[0]
-        if not spec.shape or spec.shape[0] not in {-1, 1}:
+        if not _takes_one_item(spec):
             raise InvalidRequest(
                 f"input {spec.name!r} of shape {list(spec.shape)} does not take one item"
             )
@@ -113,6 +113,23 @@ def input_type(text: str) -> str:
     if text not in INPUT_TYPES:
         raise InvalidRequest(f"{text} is not a valid input string")
     return INPUT_TYPES[text]
+
+
+def input_types(signature: Signature) -> tuple[str, ...]:
+    """The input types of applications whose queries a model can take; none: it takes other requests only."""
+    if len(signature.inputs) != 1:
+        return ()
+    spec = signature.inputs[0]
+    if not _takes_one_item(spec):
+        return ()
+    if spec.datatype == "BYTES":
+        return "bytes", "strings"
+    numbers = ("integers", "floats", "doubles")
+    return (*numbers, "bytes") if spec.datatype == "UINT8" else numbers
+
+
+def _takes_one_item(spec: TensorSpec) -> bool:
+    return bool(spec.shape) and spec.shape[0] in {-1, 1}
 
 
 def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:

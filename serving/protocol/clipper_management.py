@@ -10,7 +10,7 @@ Pure: no sockets. Source: Clipper's management frontend.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from serving.errors import ServingError
@@ -73,6 +73,7 @@ def _add_app(catalogue: Catalogue, fields: Fields) -> str:
     kind = input_type(fields.string("input_type"))
     default_output = fields.string("default_output")
     latency_slo_micros = fields.integer("latency_slo_micros")
+    fields.only("name", "input_type", "default_output", "latency_slo_micros", *SELECTION)
     if _application(catalogue, name) is not None:
         raise Refused(f"application '{name}' already exists")
     if not name or "/" in name or name.lower() in RESERVED_NAMES:
@@ -130,13 +131,13 @@ def _add_model_links(catalogue: Catalogue, fields: Fields) -> str:
     if application is None:
         raise Refused(f"No app with name '{name}' exists.")
     for model in models:
-        version = catalogue.current_version(model)
-        if version is None:
+        taken = _input_types(catalogue, model)
+        if taken is None:
             raise Refused(f"No model with name '{model}' exists.")
-        found = _model(catalogue, model, version)
-        if found is not None and found.input_type != application.input_type:
+        if application.input_type not in taken:
             raise Refused(
-                f"Model with name '{model}' has incompatible input_type '{found.input_type}'. "
+                f"Model with name '{model}' has incompatible input_type "
+                f"'{' or '.join(taken) or 'none: it does not take one input of one item'}'. "
                 f"Requested app to link to has input_type '{application.input_type}'."
             )
     if not models:
@@ -160,6 +161,17 @@ def _add_model_links(catalogue: Catalogue, fields: Fields) -> str:
         return f"Successfully linked model with name '{models[0]}' to application '{name}'"
     quoted = ", ".join(f"'{model}'" for model in models)
     return f"Successfully linked models with names {quoted} to application '{name}'"
+
+
+def _input_types(catalogue: Catalogue, model: str) -> Sequence[str] | None:
+    """What a model takes: as it was registered, or else as it is served; None: there is no such model.
+
+    Clipper knows registered models alone; here a model is also served without that, from the command
+    line or from a folder, and its signature says what it takes.
+    """
+    version = catalogue.current_version(model)
+    found = None if version is None else _model(catalogue, model, version)
+    return catalogue.served_input_types(model) if found is None else (found.input_type,)
 
 
 def _delete_model_links(catalogue: Catalogue, fields: Fields) -> str:
@@ -339,7 +351,9 @@ _COMMANDS: dict[str, tuple[_Command, str]] = {
         _add_app,
         (
             f'{{ "name" := string, "input_type" := {_INPUT_TYPE}, "default_output" := string, '
-            '"latency_slo_micros" := int }'
+            '"latency_slo_micros" := int, and optional: "policy" := string, "options" := {}, "costs" := {}, '
+            '"task" := {}, "contexts" := "shared" | "user", "confidence_threshold" := float, '
+            '"suspicious_threshold" := float }'
         ),
     ),
     "/delete_app": (_delete_app, '{ "name" := string }'),

@@ -19,7 +19,7 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from serving.errors import InvalidRequest, ServingError
+from serving.errors import InvalidRequest, ServingError, nearest
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
 from serving.protocol.clipper_inputs import Input
@@ -31,11 +31,20 @@ log = logging.getLogger(__name__)
 
 _PATH = re.compile(r"/(?P<app>[^/]+)/(?P<verb>predict|update)/?")
 _METRICS = "/metrics"
+_ROUTES = (
+    "there are /v2 (Open Inference), /v1/models (TensorFlow Serving), and /APPLICATION/predict and "
+    "/APPLICATION/update (Clipper)"
+)
 _UNEXPECTED = "An unexpected error occurred!"
 
 
 class Application(Protocol):
     """What the routes need to know of an application."""
+
+    @property
+    def name(self) -> str:
+        """As it stands in the path of a query."""
+        ...
 
     @property
     def input_type(self) -> str:
@@ -66,6 +75,10 @@ class Applications(Protocol):
 
     def application(self, name: str) -> Application | None:
         """The application of a name."""
+        ...
+
+    def applications(self) -> Sequence[Application]:
+        """All of them."""
         ...
 
     def model_versions(self, model: str) -> Sequence[str]:
@@ -218,7 +231,7 @@ class ClipperRoutes:
             return json_response(200, self._registry.report(time.monotonic()))
         application = self._hub.application(target.application)
         if application is None:
-            return json_response(404, {"error": f"no application {target.application!r}"})
+            return self._unknown(target.application)
         if head.content_encoding not in {"", "identity"}:
             raise InvalidRequest(
                 f"Content-Encoding {head.content_encoding!r} is not supported; send the body as it is"
@@ -232,6 +245,12 @@ class ClipperRoutes:
             log.exception("a request met a fault of the server")
             self._on_done(500, time.monotonic() - started_s)
             return _plain(500, _UNEXPECTED)
+
+    def _unknown(self, name: str) -> Response:
+        known = [application.name for application in self._hub.applications()]
+        listed = ", ".join(known) or "none"
+        text = f"no application {name!r}{nearest(name, known)} (known: {listed})"
+        return json_response(404, {"error": text})
 
     def _predict(
         self,
@@ -289,7 +308,7 @@ class ClipperRoutes:
         if len(application.models) > 1:
             cause = f"Too many models linked to application {name}"
         elif not application.models:
-            cause = f"Requested version: {version} cannot be had: no model is linked to {name}"
+            cause = f"Requested version: {version} does not exist: no model is linked to {name}"
         elif version not in self._hub.model_versions(application.models[0]):
             model = application.models[0]
             cause = f"Requested version: {version} does not exist for model: {model}"
@@ -315,10 +334,8 @@ def _target(method: str, path: str) -> _Target | Response:
     path = path.partition("?")[0]
     match = _PATH.fullmatch(path)
     if match is None and path != _METRICS:
-        return json_response(
-            404,
-            {"error": f"no route {path!r}; there are /APPLICATION/predict and /APPLICATION/update"},
-        )
+        text = f"no route {path!r}; {_ROUTES}"
+        return json_response(404, {"error": text})
     expected = "GET" if match is None else "POST"
     if method != expected:
         response = json_response(405, {"error": f"{method} {path} is not allowed, use {expected}"})

@@ -14,6 +14,7 @@ from serving import models as kinds
 from serving import zoo
 from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.protocol.clipper_catalogue import Container
+from serving.protocol.clipper_inputs import input_types
 from serving.values import ModelId
 from tests.fakes.servables import arrays_of, frame_of
 
@@ -158,6 +159,12 @@ class FakeHub:
 
     def current_version(self, name):
         return self.current.get(name)
+
+    def served_input_types(self, name):
+        for (model, _), (function, replicas) in self.running.items():
+            if model == name and replicas:
+                return input_types(function.signature)
+        return None
 
     def add_model(self, model):
         self.records[model.name, model.version] = model

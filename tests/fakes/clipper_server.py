@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -25,6 +26,11 @@ from serving.protocol.http import Listener
 from tests.fakes.clipper_hub import FakeHub
 
 
+async def _shutdown(request):
+    request.app[STOP]()
+    return web.json_response({"stopping": True})
+
+
 async def _handle(request):
     hub, body = request.app[HUB], await request.read()
     reply = dispatch(hub, request.path, body) or await operate(hub, request.path, body)
@@ -34,16 +40,19 @@ async def _handle(request):
 
 
 HUB = web.AppKey("hub", FakeHub)
+STOP = web.AppKey("stop", Callable)
 
 
 @contextlib.asynccontextmanager
-async def serving(hub, port=0, admin_port=0):
+async def serving(hub, stop, port=0, admin_port=0):
     """Both ports; yields their numbers."""
     routes = ClipperRoutes(hub, metrics=Registry(random.Random(0)), on_done=lambda *_: None)
     listener = Listener(routes, max_body_bytes=2**20, idle_s=60.0, request_s=60.0)
     server = await asyncio.get_running_loop().create_server(listener.protocol, "127.0.0.1", port)
     application = web.Application()
     application[HUB] = hub
+    application[STOP] = stop
+    application.router.add_post("/admin/shutdown", _shutdown)
     application.router.add_route("*", "/admin/{command}", _handle)
     runner = web.AppRunner(application)
     await runner.setup()
@@ -63,7 +72,7 @@ def in_thread(hub):
     stop = asyncio.Event()
 
     async def serve():
-        async with serving(hub) as ports:
+        async with serving(hub, stop.set) as ports:
             started.set_result((asyncio.get_running_loop(), ports))
             await stop.wait()
 
@@ -73,7 +82,8 @@ def in_thread(hub):
     try:
         yield ports
     finally:
-        loop.call_soon_threadsafe(stop.set)
+        with contextlib.suppress(RuntimeError):  # a client has ended it
+            loop.call_soon_threadsafe(stop.set)
         thread.join(20)
     assert not thread.is_alive()
 
@@ -81,7 +91,7 @@ def in_thread(hub):
 async def _main(port, admin_port):
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    async with serving(FakeHub(), port, admin_port) as (query, admin):
+    async with serving(FakeHub(), stop.set, port, admin_port) as (query, admin):
         facts = {"event": "ready", "host": "127.0.0.1", "port": query, "admin_port": admin}
         sys.stdout.write(json.dumps(facts) + "\n")
         sys.stdout.flush()

@@ -5,7 +5,12 @@ import urllib.request
 
 import pytest
 
-from serving.clipper_admin import ClipperConnection, ProcessContainerManager, deployers
+from serving.clipper_admin import (
+    ClipperConnection,
+    ClipperException,
+    ProcessContainerManager,
+    deployers,
+)
 from tests.serving.clipper_admin import functions
 
 
@@ -43,3 +48,13 @@ def test_a_function_becomes_an_endpoint(connection):
     connection.set_num_replicas("sums", 2)
     assert connection.get_num_replicas("sums") == 2
     assert post(address, "sums/predict", {"input": [1.0]})["default"] is False
+    other = ClipperConnection(
+        ProcessContainerManager(
+            clipper_query_port=int(address.rpartition(":")[2]),
+            clipper_management_port=int(connection.cm.get_admin_addr().rpartition(":")[2]),
+        )
+    )
+    other.connect()
+    other.stop_all()
+    with pytest.raises(ClipperException, match="does not answer at"):
+        connection.get_all_apps()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.catalogue import Catalogue
-from serving.errors import InvalidRequest, UnknownModel
+from serving.errors import InvalidRequest, UnknownLabel, UnknownModel
 
 
 @pytest.fixture
@@ -112,8 +112,13 @@ def test_what_is_not_there_is_named(catalogue):
     """The known ones are listed, the nearest is offered."""
     with pytest.raises(UnknownModel, match="known: m"):
         catalogue.entry("n")
-    with pytest.raises(UnknownModel, match=r"m \(version 1\)"):
+    catalogue.set_label("m", "canary", "3")
+    with pytest.raises(UnknownModel, match=r"version '9' is not known \(.*: 1, 2, 3, canary\)"):
         catalogue.set_current("m", "9")
+    with pytest.raises(UnknownModel, match="version 'canry' is not known, did you mean 'canary'"):
+        catalogue.set_current("m", "canry")
+    with pytest.raises(UnknownLabel, match=r"no label 'canry', did you mean.*: canary\)"):
+        catalogue.set_label("m", "canry", None)
     with pytest.raises(InvalidRequest, match="has a version '1' already"):
         catalogue.add("m", "1", "again", current=False)
     with pytest.raises(InvalidRequest, match="cannot be a label"):

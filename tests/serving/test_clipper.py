@@ -182,6 +182,30 @@ def test_an_application_with_a_policy_shows_what_it_has_learnt(manage):
     assert manage.told("get_all_applications", verbose=False) == []
 
 
+def test_any_model_that_is_served_can_be_linked(manage):
+    """Registered or not; what is not registered takes what its signature says."""
+    assert manage("add_app", name="a", **APP, policy="exp4")[0] == 200
+    manage("start_containers", **start("1"))
+    assert manage("add_model_links", app_name="a", model_names=["echo", "m"])[0] == 200
+    assert manage.told("get_linked_models", app_name="a") == ["echo", "m"]
+    assert manage("add_app", name="words", **APP | {"input_type": "strings"})[0] == 200
+    status, text = manage("add_model_links", app_name="words", model_names=["echo"])
+    assert status == 400
+    assert text == (
+        "Model with name 'echo' has incompatible input_type 'integers or floats or doubles or bytes'. "
+        "Requested app to link to has input_type 'strings'."
+    )
+
+
+def test_what_was_registered_says_what_a_model_takes(manage):
+    """Clipper's rule: also where the model itself would take it."""
+    assert manage("add_app", name="a", **APP | {"input_type": "doubles"})[0] == 200
+    manage("start_containers", **start("1"))
+    manage("add_model", **model("1"))
+    status, text = manage("add_model_links", app_name="a", model_names=["m"])
+    assert (status, "incompatible input_type 'bytes'." in text) == (400, True)
+
+
 SELECTION = {
     "policy": "exp4",
     "options": {"vote": "majority"},

@@ -328,12 +328,27 @@ def test_the_admin_port_manages_models(tmp_path):
         assert call("PUT", "/echo/current", {"version": "2"})[1]["current"] == "2"
         assert call("POST", "/echo/rollback")[1]["current"] == "1"
         assert call("DELETE", "/echo/labels/canary")[1]["labels"] == {}
+        status, answer = call("DELETE", "/echo/labels/canary")
+        assert (status, answer["error"]) == (
+            404,
+            "model 'echo' has no label 'canary' (its labels: none)",
+        )
         assert list(call("DELETE", "/echo/versions/2")[1]["versions"]) == ["1"]
         assert [model["name"] for model in call("GET", "")[1]["models"]] == ["echo"]
         for method, path, data, text in (
             ("DELETE", "/echo/versions/9", None, "version '9' is not known"),
             ("PUT", "/echo/current", {}, "no 'version'"),
-            ("PUT", "/echo/current", {"version": 2}, "expected str"),
+            ("PUT", "/echo/current", {"version": 2}, 'version is 2, expected a text, as "1"'),
+            ("PUT", "/echo/shadow", {"version": None}, "version is null, expected a text"),
+            ("POST", "", {"model": "echo", "current": 1}, "current is 1, expected true or false"),
+            ("PUT", "/echo/traffic", {"shares": "all"}, 'shares is "all", expected an object'),
+            ("PUT", "/echo/shadow", {"verison": "1"}, "expected a JSON object with version"),
+            (
+                "PUT",
+                "/echo/shares",
+                {},
+                "no route '/admin/models/echo/shares'; there are /admin/models",
+            ),
             ("POST", "", {"model": "ecco"}, "did you mean 'echo'"),
             ("POST", "", {"model": "echo", "version": ""}, "expected 1 to 128"),
             ("POST", "", {"model": "echo", "version": "a/b"}, "expected 1 to 128"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
 from serving.protocol import clipper, clipper_answers
-from serving.protocol.clipper_inputs import INPUT_TYPES, Input, input_type
+from serving.protocol.clipper_inputs import INPUT_TYPES, Input, input_type, input_types
 from serving.replica import wire
 from serving.values import Tensor
 from tests.fakes.clipper_hub import Result
@@ -249,10 +249,25 @@ def test_what_does_not_fit_the_model(kind, value, datatype, shape, message):
     assert message in str(caught.value)
 
 
+@pytest.mark.parametrize("shape", [(-1,), (1, 1), (-1, -1), (8, 1), ()])
+@pytest.mark.parametrize("datatype", ["BYTES", "UINT8", "INT64", "FP32", "BOOL"])
+@pytest.mark.parametrize("kind", sorted(set(INPUT_TYPES.values())))
+def test_a_model_takes_the_input_types_that_its_signature_says(kind, datatype, shape):
+    """An application can be linked to the model exactly where its queries can be asked of it."""
+    taken = input_types(signature({"x": (datatype, shape)}, {}))
+    value = b"a" if kind in {"strings", "bytes"} else [1]
+    if kind in taken:
+        assert fed(value, kind, datatype, shape).size == 1
+    else:
+        with pytest.raises(InvalidRequest, match=r"input type is|does not take one item"):
+            fed(value, kind, datatype, shape)
+
+
 def test_models_of_several_inputs_are_not_asked():
     """A query of this protocol feeds one input."""
     with pytest.raises(InvalidRequest, match="the model has 2"):
         Input("doubles", [1.0]).query(signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {}))
+    assert input_types(signature({"a": ("FP32", (-1,)), "b": ("FP32", (-1,))}, {})) == ()
 
 
 @given(st.lists(st.integers(-(2**31), 2**31 - 1), max_size=20))

@@ -170,6 +170,18 @@ def test_paths_and_methods(port, method, path, status):
     assert isinstance(answer["error"], str)
 
 
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("/smus/predict", "no application 'smus', did you mean 'sums'? (known: "),
+        ("/", "no route '/'; there are /v2 (Open Inference), /v1/models (TensorFlow Serving), and"),
+    ],
+)
+def test_what_there_is_instead(port, path, message):
+    """A 404 says what was perhaps meant."""
+    assert port.json("POST", path, {})[1]["error"].startswith(message)
+
+
 def test_a_bad_input_takes_back_the_others_of_its_batch(served):
     """Queries that were taken before the bad one of a batch are given up."""
     port, made, counted = served

@@ -86,8 +86,11 @@ def test_health_and_metadata(client):
 @pytest.mark.parametrize("ask", ["is_model_ready", "get_model_metadata"])
 def test_unknown_models(client, ask):
     """NOT_FOUND with the known ones, for names and for versions."""
-    for name, version in (("ecco", ""), ("echo", "2")):
-        with pytest.raises(InferenceServerException, match="known: echo") as error:
+    for name, version, known in (
+        ("ecco", "", "known: echo"),
+        ("echo", "2", "versions and labels: 1"),
+    ):
+        with pytest.raises(InferenceServerException, match=known) as error:
             getattr(client, ask)(name, version)
         assert error.value.status() == "StatusCode.NOT_FOUND"
 
