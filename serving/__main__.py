@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME|FILE",
-        help="a bundled model, or a model file; may be repeated",
+        help="a bundled model, a model file or a folder; may be repeated",
     )
     options.add_argument(
         "--model-repository",

@@ -76,7 +76,8 @@ class TargetSettings:
         dataclasses.MISSING,
         "--model",
         "NAME|FILE",
-        "bundled model by name, or a model file (.onnx, .skops, .npz, .py:NAME)",
+        "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
+        "or a folder (model.yaml, SavedModel)",
     )
     concurrency: int = _option(
         dataclasses.MISSING,

@@ -11,9 +11,11 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 def test_the_program_of_the_page_prints_what_the_page_shows() -> None:
-    """The first block of code, run as a program, and the block below it."""
+    """The block of code above `prints`, run as a program, and the block below it."""
     page = (ROOT / "docs" / "selection.md").read_text(encoding="utf-8")
-    found = re.search(r"```python\n(.*?)```\n\nprints\n\n```\n(.*?)```", page, flags=re.DOTALL)
+    found = re.search(
+        r"```python\n((?:(?!```).)*)```\n\nprints\n\n```\n(.*?)```", page, flags=re.DOTALL
+    )
     assert found
     done = subprocess.run(
         [sys.executable, "-c", found[1]],
