@@ -172,7 +172,14 @@ class Server:
                         bind(settings.host, settings.grpc_port, "set server.grpc_port")
                     )
                 )
-            core = assembled(self._cards, self._settings, Homes(), root=self._root, folder=folder)
+            core = assembled(
+                self._cards,
+                self._settings,
+                Homes(),
+                root=self._root,
+                folder=folder,
+                store_password=os.environ.get(credentials.STORE_VARIABLE),
+            )
             owns.enter_context(contextlib.closing(core))
             if not await self._opened(core):
                 return
@@ -239,6 +246,7 @@ class Server:
                 metrics=exposition.text,
                 token=self._admin_token,
                 keep=core.keep,
+                given=self._settings,
             ).application(),
             access_log=None,
             shutdown_timeout=_ADMIN_END_S,

@@ -10,8 +10,8 @@ import time
 import pytest
 
 
-def started_redis(folder: pathlib.Path) -> tuple[subprocess.Popen[bytes], str]:
-    """A server of our own on a socket in the folder, and its address."""
+def started_redis(folder: pathlib.Path, *more: str) -> tuple[subprocess.Popen[bytes], str]:
+    """A server of our own on a socket in the folder, with more options, and its address."""
     pytest.importorskip("redis", reason="the extra redis is not installed")
     binary = shutil.which("redis-server")
     if binary is None:
@@ -19,7 +19,7 @@ def started_redis(folder: pathlib.Path) -> tuple[subprocess.Popen[bytes], str]:
     socket = folder / "redis.sock"
     options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder)]
     process = subprocess.Popen(
-        [binary, *options, "--save", "", "--appendonly", "yes"], stdout=subprocess.DEVNULL
+        [binary, *options, "--save", "", "--appendonly", "yes", *more], stdout=subprocess.DEVNULL
     )
     for _ in range(500):
         if socket.exists():

@@ -269,6 +269,42 @@ def test_an_address_that_is_none_is_refused() -> None:
         RedisStore("nowhere")
 
 
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("redis://:secret@localhost/0", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?password=secret", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?colour=red", "colour"),
+        ("redis://[", "address"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> None:
+    """A password in it would be shown to whoever sees settings; it is in no error's text either."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    with pytest.raises(InvalidSettings, match=text) as refused:
+        RedisStore(address)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_redis_server_may_ask_for_a_password() -> None:
+    """With it all is as without; none, or another one, is told at once."""
+    with tempfile.TemporaryDirectory() as name:
+        process, url = started_redis(pathlib.Path(name), "--requirepass", "secret")
+        try:
+            store = RedisStore(url, password="secret")
+            store.save("app", "u", "1")
+            store.flush()
+            assert store.users("app") == ["u"]
+            store.close()
+            for password in (None, "other"):
+                with pytest.raises(NotReady, match="does not answer"):
+                    RedisStore(url, password=password)
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
 def test_a_batch_that_fails_is_written_later_with_what_came_since() -> None:
     """Nothing is lost or reordered by a failing disk; `flush` says why it could not."""
     written: dict[tuple[str, str], str | None] = {}
