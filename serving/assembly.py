@@ -130,9 +130,7 @@ def assembled(
     )
 
 
-def _states(
-    address: str | None, folder: pathlib.Path | None, password: str | None
-) -> StateStore:
+def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
     """Where policies' states are kept."""
     if address is not None:
         return RedisStore(address, password=password)

@@ -73,7 +73,10 @@ class RedisStore:
                 )
             self._client: Any = redis.Redis.from_url(url, **options)
             self._client.ping()  # at the start, where nothing is held up
-        except (TypeError, ValueError) as error:  # an option in it that there is not, is a TypeError
+        except (
+            TypeError,
+            ValueError,
+        ) as error:  # an option in it that there is not, is a TypeError
             raise InvalidSettings(f"the address {url!r} of a Redis server: {error}") from error
         except redis.RedisError as error:
             raise NotReady(f"the Redis server of the states does not answer: {error}") from error
