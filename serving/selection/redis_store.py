@@ -55,7 +55,7 @@ class RedisStore:
             from redis.retry import Retry  # noqa: PLC0415
         except ImportError:
             raise InvalidSettings(
-                "states in Redis need the package redis: pip install 'luthier[redis]'"
+                "server.state_store: states in Redis need the package redis: pip install 'luthier[redis]'"
             ) from None
         options = {
             "password": password,
@@ -68,7 +68,7 @@ class RedisStore:
             address = urllib.parse.urlsplit(url)
             if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
                 raise InvalidSettings(
-                    "the address of the Redis server of the states holds a password, which everybody would see "
+                    "server.state_store: the address holds a password, which everybody would see "
                     "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
                 )
             self._client: Any = redis.Redis.from_url(url, **options)
@@ -77,9 +77,11 @@ class RedisStore:
             TypeError,
             ValueError,
         ) as error:  # an option in it that there is not, is a TypeError
-            raise InvalidSettings(f"the address {url!r} of a Redis server: {error}") from error
+            raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
         except redis.RedisError as error:
-            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
+            raise NotReady(
+                f"server.state_store: the Redis server does not answer: {error}"
+            ) from error
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
         self._reached = Reached(
             "the Redis server of the states",

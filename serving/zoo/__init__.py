@@ -21,7 +21,7 @@ A user's own folder of that form can be named by its path, too. The samples of a
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 import pathlib
 import re
@@ -271,7 +271,7 @@ def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
 
 
 def _date(value: object) -> str:
-    if isinstance(value, datetime.date):
+    if isinstance(value, dt.date):
         return value.isoformat()
     raise TypeError(f"{value!r:.100} is none of them")
 
