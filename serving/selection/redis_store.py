@@ -73,10 +73,7 @@ class RedisStore:
                 )
             self._client: Any = redis.Redis.from_url(url, **options)
             self._client.ping()  # at the start, where nothing is held up
-        except (
-            TypeError,
-            ValueError,
-        ) as error:  # an option in it that there is not, is a TypeError
+        except (TypeError, ValueError) as error:  # TypeError: an option that there is not
             raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
         except redis.RedisError as error:
             raise NotReady(
