@@ -400,8 +400,11 @@ class Connection(asyncio.Protocol):
         elif self._reader is not None and not self._reader.is_between_requests:
             if now_s - self._reader.began_s > self._listener.request_s:
                 self._fail(_RequestTimeout(self._listener.request_s))
-        elif now_s - self._since_s > self._listener.idle_s:
-            self._transport.close()
+        elif now_s - self._since_s > self._listener.idle_s and self.taken() is None:
+            if self._transport.is_closing():  # a client that does not end TLS
+                self._transport.abort()
+            else:
+                self._transport.close()
 
     def abort(self) -> None:
         """Close now."""

@@ -277,7 +277,11 @@ class Connection(asyncio.Protocol):
             for stream in session.late(last_stream):
                 block = calls.error_block(DeadlineExceeded("client's hands"))
                 session.respond_short(stream, block)
-        if now_s - self._heard_s >= self._listener.idle_s and not session.waiting:
+        is_idle = now_s - self._heard_s >= self._listener.idle_s and not session.waiting
+        if is_idle and self.taken() is None:
+            if self._transport is not None and self._transport.is_closing():
+                self._transport.abort()  # a client that does not end TLS
+                return
             session.go_away()
             self._flush()
             if self._transport is not None:

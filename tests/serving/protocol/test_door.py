@@ -169,6 +169,30 @@ def test_tls_hides_no_client_that_never_reads(tmp_path):
         assert port.listener.door.stalled == 1
 
 
+def test_an_answer_on_its_way_is_no_idleness_beneath_tls(tmp_path):
+    """However long it takes; when it is taken the connection ends, also of a client that does not end TLS."""
+    paths = certificate_in(tmp_path)
+    context = ssl.create_default_context(cafile=paths[0])
+    tls = Tls(*map(str, paths)).context("http/1.1")
+    with listening(Routes(), door=Door(), tls=tls) as port, contextlib.ExitStack() as stack:
+        sock = context.wrap_socket(connected(port, stack), server_hostname="127.0.0.1")
+        stack.enter_context(sock).sendall(ASKED)
+        until_full(port)
+        (connection,) = port.listener.connections
+        received, now_s = 0, time.monotonic()
+        for later_s in (0, 70, 140):
+            do(port, connection.sweep, now_s + later_s)
+            assert not connection._transport.is_closing()
+        while received < LARGE:
+            received += len(sock.recv(65536))
+        until(lambda: connection.taken() is None)
+        do(port, connection.sweep, now_s + 210)
+        assert connection._transport.is_closing()
+        until(lambda: connection.taken() is None)  # the kernel of the client has it
+        do(port, connection.sweep, now_s + 280)
+        until(lambda: not port.listener.connections)
+
+
 def test_bodies_of_pipelined_requests_are_bounded(port):
     """A client that sends on and never reads is not listened to after a few megabytes."""
     with contextlib.ExitStack() as stack:
