@@ -405,10 +405,19 @@ class Dispatcher:
 
     def _send(self, action: Action, now_s: float) -> None:
         known = self._workers[action.worker]
-        known.sent[action.id] = (action, now_s)
         if action.kind is Kind.INFER:
-            known.connection.send(self._infer_message(action))
-        elif action.kind is Kind.LOAD:
+            try:
+                message = self._infer_message(action)
+            except wire.WireError as error:  # together they are too large: the members go alone
+                log.info("a batch is too large for a message", extra={"error": str(error)})
+                self._scheduler.on(Result(action.id, action.worker, False, None), now_s)
+                self._loop.call_soon(self._pump)
+                return
+            known.sent[action.id] = (action, now_s)
+            known.connection.send(message)
+            return
+        known.sent[action.id] = (action, now_s)
+        if action.kind is Kind.LOAD:
             known.connection.send([self._load_message(action, known.wanted)])
         else:
             earliest_ns, latest_ns = _window_ns(action)

@@ -131,7 +131,7 @@ class Pool:
         counting: Counting,
         workers: Iterator[int],
         on_signature: Callable[[], None],
-        on_loaded: Callable[[Loaded], None],
+        on_loaded: Callable[[Loaded, ReplicaSettings], None],
         program: Program | None,
     ) -> None:
         """Nothing is started yet.
@@ -143,7 +143,7 @@ class Pool:
             counting: where deaths are counted.
             workers: numbers that no other replica of the home has.
             on_signature: called when replicas report another signature than before.
-            on_loaded: called with what a replica says of its load, before it gets a batch.
+            on_loaded: called with what a replica says of its load, and its limits, before it gets a batch.
             program: what its replicas are, where they are no hosts.
         """
         self._home = home
@@ -380,7 +380,7 @@ class Pool:
             if isinstance(outcome, Loaded):
                 member.state = "ready"
                 self.loaded = outcome
-                self._on_loaded(outcome)
+                self._on_loaded(outcome, member.limits)
                 reads_json = "json" in replica.features
                 signature = dataclasses.replace(outcome.signature, reads_json=reads_json)
                 member.ready.set_result(signature)

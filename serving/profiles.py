@@ -43,6 +43,7 @@ class Profile:
         self._seeds: set[int] = set()
         """Sizes of which only a warm-up tells anything."""
         self._seeds_last = SEEDS_LAST
+        """Batches until they are forgotten."""
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
         """Batches of these sizes took so long in a warm-up on real inputs.
@@ -50,6 +51,8 @@ class Profile:
         A size that was measured is known better. Of several seeds the shortest counts: replicas that
         warm up together slow one another down, and one that is too long refuses what could be answered.
         """
+        if not self._seeds:
+            self._seeds_last = SEEDS_LAST
         for size, took_s in batch_s.items():
             if size in self._seeds:
                 self._measured[size] = min(took_s, self._measured[size])

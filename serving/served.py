@@ -23,7 +23,7 @@ from serving.metrics.statistics import ModelStatistics, StatisticsOf
 from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.scheduling.seam import Warmed
-from serving.settings import ServingSettings
+from serving.settings import ReplicaSettings, ServingSettings
 from serving.values import ModelCard, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -162,13 +162,13 @@ class Served:
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
 
-    def _replica_loaded(self, loaded: Loaded) -> None:
+    def _replica_loaded(self, loaded: Loaded, limits: ReplicaSettings) -> None:
         """The scheduler begins with what a warm-up on real inputs has measured; made-up ones tell too little."""
         warmup = loaded.warmup
         if warmup.get("source") in _REAL and "failure" not in warmup:
             batch_s = _measured(warmup.get("batch_s"))
             if batch_s:
-                self._scheduler.on(Warmed(batch_s), time.monotonic())
+                self._scheduler.on(Warmed(batch_s, limits.cpu, limits.threads), time.monotonic())
 
     def _batch_done(self, done: BatchDone) -> None:
         self.pool.served(done.worker)

@@ -116,6 +116,20 @@ class QueryListener(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Protocols:
+    """What stands behind the query ports, REST's behind the gate."""
+
+    gate: Gate
+    triton: TritonRoutes
+    calls: GrpcRoutes
+
+    async def close(self) -> None:
+        """End what they still do."""
+        self.gate.close()
+        await asyncio.gather(self.triton.close(), self.calls.close())
+
+
 class Server:
     """One engine behind its listeners."""
 
@@ -212,7 +226,7 @@ class Server:
         admin: socket.socket,
         grpc: socket.socket | None,
     ) -> None:
-        engine, repository, clipper = core.engine, core.repository, core.clipper
+        engine, repository = core.engine, core.repository
         loop = asyncio.get_running_loop()
         door = Door(open_files.room_for(self._settings.server.max_connections))
         exposition = Exposition(
@@ -221,31 +235,14 @@ class Server:
                 cut={"refused": door.refused, "stalled": door.stalled},
             )
         )
-        hub = Hub(
-            engine,
-            repository,
-            cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
-            is_controlled=self._settings.server.model_control == "explicit",
-            keep=core.keep,
-        )
-        triton = TritonRoutes(hub)
-        calls = GrpcRoutes(
-            engine, hub=hub, services=dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
-        )
-        gate = self._gate(
-            PortRoutes(
-                oip=OipRoutes(engine, triton),
-                tfs=TfsRoutes(engine, metrics=exposition.text),
-                otherwise=ClipperRoutes(clipper, metrics=Registry(random.Random())),  # noqa: S311 - it samples latencies
-            )
-        )
-        ports = self._query_ports(gate, query, calls, grpc, door)
+        protocols = self._protocols(core, exposition)
+        ports = self._query_ports(protocols, query, grpc, door)
         listeners = [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(
                 engine,
                 repository,
-                clipper=clipper,
+                clipper=core.clipper,
                 metrics=exposition.text,
                 token=self._admin_token,
                 keep=core.keep,
@@ -289,9 +286,31 @@ class Server:
             for listener in listeners:
                 listener.close()
             door.close()
-            gate.close()
-            await asyncio.gather(triton.close(), calls.close())
+            await protocols.close()
             await runner.cleanup()
+
+    def _protocols(self, core: Core, exposition: Exposition) -> _Protocols:
+        """What stands behind the query ports."""
+        engine = core.engine
+        hub = Hub(
+            engine,
+            core.repository,
+            cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
+            is_controlled=self._settings.server.model_control == "explicit",
+            keep=core.keep,
+        )
+        triton = TritonRoutes(hub)
+        rest = PortRoutes(
+            oip=OipRoutes(engine, triton),
+            tfs=TfsRoutes(engine, metrics=exposition.text),
+            otherwise=ClipperRoutes(core.clipper, metrics=Registry(random.Random())),  # noqa: S311 - it samples latencies
+        )
+        services = dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
+        return _Protocols(
+            gate=self._gate(rest),
+            triton=triton,
+            calls=GrpcRoutes(engine, hub=hub, services=services),
+        )
 
     def _gate(self, routes: Routes) -> Gate:
         """What stands before the protocols of the query port."""
@@ -307,16 +326,15 @@ class Server:
 
     def _query_ports(
         self,
-        routes: Routes,
+        protocols: _Protocols,
         query: socket.socket,
-        calls: GrpcRoutes,
         grpc: socket.socket | None,
         door: Door,
     ) -> list[tuple[QueryListener, socket.socket]]:
         """The listeners of queries, each with its socket."""
         max_body_bytes = self._settings.server.max_body_bytes
         rest = Listener(
-            routes,
+            protocols.gate,
             max_body_bytes=max_body_bytes,
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
@@ -325,7 +343,7 @@ class Server:
         ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
             grpc_listener = GrpcListener(
-                calls,
+                protocols.calls,
                 max_body_bytes=max_body_bytes,
                 idle_s=_IDLE_S,
                 request_s=_REQUEST_S,

@@ -8,7 +8,7 @@ Prometheus' conventions: seconds, `_total`, base units.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -68,105 +68,115 @@ class _Collector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         now = self._snapshot()
-        models = now.models
-        yield _counter(
-            "luthier_requests",
-            "Inference responses by HTTP status (499: the client went away).",
-            "status",
-            {
-                one.id: {str(status): count for status, count in one.counters.responses.items()}
-                for one in models
-            },
-        )
-        unresolved = CounterMetricFamily(
-            "luthier_unresolved_requests",
-            "Responses by HTTP status to requests that named no known model.",
-            labels=("status",),
-        )
-        for status, count in now.unresolved.items():
-            unresolved.add_metric((str(status),), count)
-        yield unresolved
-        fresh = CounterMetricFamily(
-            "luthier_fresh_states",
-            "Queries decided without what the policy has learnt, as its state could not be read.",
-            labels=("application",),
-        )
-        for name, count in now.fresh_states.items():
-            fresh.add_metric((name,), count)
-        yield fresh
-        yield _histogram(
-            "luthier_request_seconds",
-            "Seconds from a request's last byte to its answer.",
-            {one.id: one.counters.latency_s for one in models},
-        )
-        yield _histogram(
-            "luthier_batch_items",
-            "Items per batch.",
-            {one.id: one.counters.batch_items for one in models},
-        )
-        yield _histogram(
-            "luthier_batch_exec_seconds",
-            "Seconds of model execution per batch.",
-            {one.id: one.counters.exec_s for one in models},
-        )
-        yield _counter(
-            "luthier_replica_deaths",
-            "Replicas that ended unasked, by reason.",
-            "reason",
-            {one.id: one.counters.replica_deaths for one in models},
-        )
-        yield _gauge(
-            "luthier_queue_items",
-            "Items that wait for a batch.",
-            {one.id: one.gauges.queue_items for one in models},
-        )
-        yield _gauge(
-            "luthier_unfinished_requests",
-            "Requests without an answer.",
-            {one.id: one.gauges.unfinished_requests for one in models},
-        )
-        replicas = GaugeMetricFamily(
-            "luthier_replicas", "Replicas by state.", labels=(*_LABELS, "state")
-        )
-        for one in models:
-            for state, count in one.gauges.replicas.items():
-                replicas.add_metric((*one.id, state), count)
-        yield replicas
-        yield _counter(
-            "luthier_cache_lookups",
-            "Prediction cache look-ups: hit, miss, shared (waited for an equal request in flight).",
-            "result",
-            {
-                one.id: {
-                    "hit": one.gauges.cache_hits,
-                    "miss": one.gauges.cache_misses,
-                    "shared": one.gauges.cache_shared,
-                }
-                for one in models
-            },
-        )
-        yield _gauge(
-            "luthier_cache_bytes",
-            "Bytes in the prediction cache.",
-            {one.id: one.gauges.cache_bytes for one in models},
-        )
-        yield GaugeMetricFamily(
-            "luthier_settings_generation", "Generation of the settings.", value=now.generation
-        )
-        yield GaugeMetricFamily(
-            "luthier_connections", "Open client connections.", value=now.connections
-        )
-        cut = CounterMetricFamily(
-            "luthier_cut_connections",
-            "Connections ended by the server: refused (server.max_connections), stalled (answers not taken).",
-            labels=("reason",),
-        )
-        for reason, count in now.cut.items():
-            cut.add_metric((reason,), count)
-        yield cut
+        yield from _of_models(now.models)
+        yield from _of_server(now)
+
+
+def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
+    """What is known by model version."""
+    yield _counter(
+        "luthier_requests",
+        "Inference responses by HTTP status (499: the client went away).",
+        "status",
+        {
+            one.id: {str(status): count for status, count in one.counters.responses.items()}
+            for one in models
+        },
+    )
+    yield _histogram(
+        "luthier_request_seconds",
+        "Seconds from a request's last byte to its answer.",
+        {one.id: one.counters.latency_s for one in models},
+    )
+    yield _histogram(
+        "luthier_batch_items",
+        "Items per batch.",
+        {one.id: one.counters.batch_items for one in models},
+    )
+    yield _histogram(
+        "luthier_batch_exec_seconds",
+        "Seconds of model execution per batch.",
+        {one.id: one.counters.exec_s for one in models},
+    )
+    yield _counter(
+        "luthier_replica_deaths",
+        "Replicas that ended unasked, by reason.",
+        "reason",
+        {one.id: one.counters.replica_deaths for one in models},
+    )
+    yield _gauge(
+        "luthier_queue_items",
+        "Items that wait for a batch.",
+        {one.id: one.gauges.queue_items for one in models},
+    )
+    yield _gauge(
+        "luthier_unfinished_requests",
+        "Requests without an answer.",
+        {one.id: one.gauges.unfinished_requests for one in models},
+    )
+    replicas = GaugeMetricFamily(
+        "luthier_replicas", "Replicas by state.", labels=(*_LABELS, "state")
+    )
+    for one in models:
+        for state, count in one.gauges.replicas.items():
+            replicas.add_metric((*one.id, state), count)
+    yield replicas
+    yield _counter(
+        "luthier_cache_lookups",
+        "Prediction cache look-ups: hit, miss, shared (waited for an equal request in flight).",
+        "result",
+        {
+            one.id: {
+                "hit": one.gauges.cache_hits,
+                "miss": one.gauges.cache_misses,
+                "shared": one.gauges.cache_shared,
+            }
+            for one in models
+        },
+    )
+    yield _gauge(
+        "luthier_cache_bytes",
+        "Bytes in the prediction cache.",
+        {one.id: one.gauges.cache_bytes for one in models},
+    )
+
+
+def _of_server(now: Snapshot) -> Iterator[Metric]:
+    """What is no model's."""
+    yield _plain_counter(
+        "luthier_unresolved_requests",
+        "Responses by HTTP status to requests that named no known model.",
+        "status",
+        {str(status): count for status, count in now.unresolved.items()},
+    )
+    yield _plain_counter(
+        "luthier_fresh_states",
+        "Queries decided without what the policy has learnt, as its state could not be read.",
+        "application",
+        now.fresh_states,
+    )
+    yield GaugeMetricFamily(
+        "luthier_settings_generation", "Generation of the settings.", value=now.generation
+    )
+    yield GaugeMetricFamily(
+        "luthier_connections", "Open client connections.", value=now.connections
+    )
+    yield _plain_counter(
+        "luthier_cut_connections",
+        "Connections ended by the server: refused (server.max_connections), stalled (answers not taken).",
+        "reason",
+        now.cut,
+    )
 
 
 _LABELS = ("model", "version")
+
+
+def _plain_counter(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=(label,))
+    for value, count in counts.items():
+        family.add_metric((value,), count)
+    return family
 
 
 def _counter(

@@ -102,10 +102,9 @@ class Collator:
         """
         groups: dict[object, Group] = {}
         failures: dict[int, Failure] = {}
-        plan: _Plan | None = None
+        group_plan: _Plan | None = None
         group: Group | None = None
         for index, (encoding, start, stop, frame) in enumerate(entries):
-            before = plan
             try:
                 plan, parts = self._parts(encoding, frame)
                 count = plan.items
@@ -118,7 +117,8 @@ class Collator:
             except (InvalidRequest, wire.WireError) as error:
                 failures[index] = Failure(wire.ActionStatus.INVALID_INPUT, str(error))
                 continue
-            if group is None or plan is not before:  # most batches are of one plan: no look-up
+            if group is None or plan is not group_plan:  # most batches are of one plan: no look-up
+                group_plan = plan
                 group = groups.get(plan.key)
                 if group is None:
                     group = groups[plan.key] = Group(plan.key, True)

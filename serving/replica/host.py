@@ -44,6 +44,8 @@ EXIT_GARBAGE = 65
 _SMALL_BYTES = 16 * 1024
 """Buffers below this are joined before they are sent: copying them costs less than a system call."""
 _ACTIONS_PER_COLLECTION = 256
+_ACTIONS_PER_LOOK = 16
+"""From then on a pause is looked for once in so many actions: each look costs a system call."""
 _ACTIONS_WITHOUT_COLLECTION = 16_384
 """Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
 _PAUSE_MS = 2
@@ -100,7 +102,8 @@ class Host:
 
     def _receive(self) -> tuple[MessageType, memoryview] | None:
         """The next message, None when the gateway closed the socket between two."""
-        if self._actions >= _ACTIONS_PER_COLLECTION:
+        actions = self._actions
+        if actions >= _ACTIONS_PER_COLLECTION and not actions % _ACTIONS_PER_LOOK:
             self._collect_garbage()
         if not self._fill(memoryview(self._head)):
             return None

@@ -105,6 +105,10 @@ class Warmed(NamedTuple):
 
     batch_s: Mapping[int, float]
     """Items -> seconds of execution in the worker, inputs and outputs included."""
+    cpu: float | None = None
+    """Cores that it had, None: no limit; under others batches take other times."""
+    threads: int = 1
+    """Threads inside one operator."""
 
 
 class SettingsChanged(NamedTuple):

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import optuna
 import pytest
@@ -58,16 +59,21 @@ def tune(folder: pathlib.Path, *arguments: str) -> Done:
     return Done(code, out.getvalue(), err.getvalue())
 
 
-def started(folder: pathlib.Path, *arguments: str) -> subprocess.Popen[str]:
-    """Start a command in a process of its own, whose end is decided elsewhere."""
-    return subprocess.Popen(
+@contextlib.contextmanager
+def started(folder: pathlib.Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process of its own; killed at the end, however the test ends."""
+    with subprocess.Popen(
         [*TUNE, *arguments],
         cwd=folder,
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def children(pid: int) -> set[int]:
@@ -195,15 +201,17 @@ def test_best_yaml_starts_a_server(finished: tuple[pathlib.Path, Done]) -> None:
         text=True,
     )
     with server:
-        assert server.stdout is not None
-        ready = json.loads(server.stdout.readline())
-        assert ready["event"] == "ready"
-        loaded = tune(
-            folder,
-            *("load", f"http://127.0.0.1:{ready['port']}", "--model", "echo"),
-            *("--concurrency", "2", "--seconds", "0.4", "--warmup", "0", "--json"),
-        )
-        server.terminate()
+        try:
+            assert server.stdout is not None
+            ready = json.loads(server.stdout.readline())
+            assert ready["event"] == "ready"
+            loaded = tune(
+                folder,
+                *("load", f"http://127.0.0.1:{ready['port']}", "--model", "echo"),
+                *("--concurrency", "2", "--seconds", "0.4", "--warmup", "0", "--json"),
+            )
+        finally:
+            server.terminate()
     assert loaded.code == 0, loaded.err
     assert json.loads(loaded.out)["throughput_per_s"] > 0
 
@@ -234,12 +242,12 @@ def test_kill_loses_the_running_trial_and_leaves_no_process(tmp_path: pathlib.Pa
     """After `kill -9` no server and no client is left, and resume goes on to the same budget."""
     (tmp_path / "two.yaml").write_text(BEST_FIRST, encoding="utf-8")
     budget = ("--trials", "3", "--initial", "3", "--space", "two.yaml")
-    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "k")
-    wait_for_trials(process, 1)
-    descendants = children(process.pid)
-    assert len(descendants) >= 3  # server, template, replica, client
-    process.kill()
-    process.communicate()
+    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "k") as process:
+        wait_for_trials(process, 1)
+        descendants = children(process.pid)
+        assert len(descendants) >= 3  # server, template, replica, client
+        process.kill()
+        process.communicate()
     assert all_gone(descendants, within_s=10)
     kept = states(tmp_path, "k")
     assert kept[0] == "COMPLETE"
@@ -255,13 +263,13 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Pa
     """After `kill -9` in the second pair, resume launches that pair, and no trial."""
     budget = ("--trials", "2", "--initial", "2", "--pairs", "2", "--space", "two.yaml")
     (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "v")
-    assert process.stderr is not None
-    lines = [next(process.stderr)]
-    while not lines[-1].startswith("verify 2/4"):
-        lines.append(next(process.stderr))
-    process.kill()
-    process.communicate()
+    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "v") as process:
+        assert process.stderr is not None
+        lines = [next(process.stderr)]
+        while not lines[-1].startswith("verify 2/4"):
+            lines.append(next(process.stderr))
+        process.kill()
+        process.communicate()
     before = json.loads((tmp_path / "runs/v/verification/launches.json").read_text())
     whole = len(before["starts"]) // 2 * 2
     assert whole >= 2
@@ -281,12 +289,12 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Pa
 def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
     """Within three seconds, more where others want the cores: code 130, how to go on, no process, no running trial."""
     budget = ("--trials", "30", "--initial", "30")
-    process = started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json")
-    wait_for_trials(process, 1)
-    descendants = children(process.pid)
-    before_s = time.monotonic()
-    process.send_signal(number)
-    out, err = process.communicate(timeout=20)
+    with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json") as process:
+        wait_for_trials(process, 1)
+        descendants = children(process.pid)
+        before_s = time.monotonic()
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
     assert time.monotonic() - before_s < 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
@@ -297,11 +305,13 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
 
 def test_one_study_has_one_owner(tmp_path: pathlib.Path) -> None:
     """A second process that resumes a running study is refused and named the first."""
-    process = started(tmp_path, *ECHO, *SHORT, "--trials", "30", "--initial", "30", "--study", "o")
-    wait_for_trials(process, 1)
-    second = tune(tmp_path, "resume", "o")
-    process.terminate()
-    process.communicate()
+    with started(
+        tmp_path, *ECHO, *SHORT, "--trials", "30", "--initial", "30", "--study", "o"
+    ) as process:
+        wait_for_trials(process, 1)
+        second = tune(tmp_path, "resume", "o")
+        process.terminate()
+        process.communicate()
     assert second.code == 1
     assert str(process.pid) in second.err
 

@@ -20,7 +20,7 @@ from serving.selection.application import Application
 from serving.selection.redis_store import RedisStore
 from serving.selection.state_store import MemoryStore
 from serving.values import ModelCard
-from tests.fakes.redis_server import started_redis
+from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 from tests.fakes.servables import FunctionHome, signature
@@ -290,43 +290,44 @@ def longest_pause_s(running, work):
 def test_states_out_of_reach_hold_up_no_query(caplog):
     """A Redis server killed between queries: all are answered, counted and told once; what was learnt comes back."""
     caplog.set_level(logging.INFO)
-    with tempfile.TemporaryDirectory() as name:
-        process, url = started_redis(pathlib.Path(name))
-        with hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running:
-            add(running, contexts="user", policy="exp3", latency_slo_s=1.0)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        contextlib.ExitStack() as again,
+        running_redis(pathlib.Path(name)) as (process, url),
+        hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running,
+    ):
+        add(running, contexts="user", policy="exp3", latency_slo_s=1.0)
 
-            def learn(user):
-                result = ask(running, 7, user=user)
-                update = Update(number(7), 7, user=user, query_id=result.query_id)
-                return lambda: running.do(running.hub.feedback, "app", update)
+        def learn(user):
+            result = ask(running, 7, user=user)
+            update = Update(number(7), 7, user=user, query_id=result.query_id)
+            return lambda: running.do(running.hub.feedback, "app", update)
 
-            assert learn("anna")()
-            running.do(running.store.flush)
-            process.kill()
-            process.wait(10)
-            assert learn("anna")()  # in memory
-            users = [f"user {count}" for count in range(5)]
-            taught, pause_s = longest_pause_s(running, lambda: [learn(user) for user in users])
-            assert pause_s < 0.3
-            with pytest.raises(NotReady, match="does not answer"):
-                taught[0]()
-            assert running.do(running.hub.state, "app")["decisions"]["joined"] == 2
-            assert running.do(running.hub.fresh_states) == {"app": 5}
-            process, _ = started_redis(pathlib.Path(name))
-            end_s = time.monotonic() + 10.0
-            while True:
-                try:
-                    assert taught[0]()  # the same feedback, sent again
-                    break
-                except NotReady:
-                    assert time.monotonic() < end_s
-                    time.sleep(0.05)
-            running.do(running.store.flush)
-            assert running.do(running.store.users, "app") == ["", "anna", "user 0"]
-            assert running.do(running.hub.fresh_states) == {"app": 5}
-            running.do(running.hub.close)
-        process.terminate()
+        assert learn("anna")()
+        running.do(running.store.flush)
+        process.kill()
         process.wait(10)
+        assert learn("anna")()  # in memory
+        users = [f"user {count}" for count in range(5)]
+        taught, pause_s = longest_pause_s(running, lambda: [learn(user) for user in users])
+        assert pause_s < 0.3
+        with pytest.raises(NotReady, match="does not answer"):
+            taught[0]()
+        assert running.do(running.hub.state, "app")["decisions"]["joined"] == 2
+        assert running.do(running.hub.fresh_states) == {"app": 5}
+        again.enter_context(running_redis(pathlib.Path(name)))
+        end_s = time.monotonic() + 10.0
+        while True:
+            try:
+                assert taught[0]()  # the same feedback, sent again
+                break
+            except NotReady:
+                assert time.monotonic() < end_s
+                time.sleep(0.05)
+        running.do(running.store.flush)
+        assert running.do(running.store.users, "app") == ["", "anna", "user 0"]
+        assert running.do(running.hub.fresh_states) == {"app": 5}
+        running.do(running.hub.close)
     told = [record.message for record in caplog.records]
     assert told.count("states cannot be read; queries are decided without what was learnt") == 1
     assert told.count("states can be read again") == 1

@@ -14,7 +14,7 @@ from serving.protocol.clipper_inputs import Input
 from serving.selection.application import Application
 from serving.settings import ServingSettings
 from serving.values import ModelCard
-from tests.fakes.redis_server import started_redis
+from tests.fakes.redis_server import running_redis
 from tests.fakes.replicas import FakeHome
 from tests.serving.test_applications import Update
 
@@ -23,11 +23,8 @@ ECHO = ModelCard(name="echo", version="1", kind="echo", path=None)
 
 @pytest.fixture(name="redis")
 def _redis():
-    with tempfile.TemporaryDirectory() as name:
-        process, url = started_redis(pathlib.Path(name))
-        yield process, url
-        process.kill()
-        process.wait(10)
+    with tempfile.TemporaryDirectory() as name, running_redis(pathlib.Path(name)) as running:
+        yield running
 
 
 @contextlib.asynccontextmanager

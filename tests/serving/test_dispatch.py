@@ -148,6 +148,33 @@ async def test_a_batch_that_was_not_started_waits_again_once(bench):
     ]
 
 
+class Large:
+    """A request that says it is large."""
+
+    frame = (b"",)
+    frame_bytes = 600 * 2**20
+    encoding = 0
+    items = 1
+
+
+async def test_requests_too_large_for_one_message_are_sent_one_by_one():
+    """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+    pair = Bench(batching__max_size=2)
+    try:
+        dispatcher, waiters = pair.dispatcher, [Waiting(), Waiting(), Waiting()]
+        for waiter, limit_s in zip(waiters, (30.0, 30.0, 0.0), strict=True):
+            dispatcher.submit(Large(), waiter, CARD.id, pair.now_s + limit_s, pair.now_s)
+        dispatcher._pump()
+        assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
+        dispatcher._pump()
+        assert dispatcher.holds(1) == 2
+        pair.result(3)
+        pair.result(4)
+        assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
+    finally:
+        pair.dispatcher.close()
+
+
 class Planned:
     """A scheduler that does what it is told."""
 

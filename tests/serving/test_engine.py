@@ -176,6 +176,32 @@ def test_apply_a_then_b_is_a_fresh_start_of_b():
         assert seen(running, home) == fresh
 
 
+def test_what_a_warm_up_took_is_believed_under_its_limits_only():
+    """A replica that gets other limits while it lives is not run anew: nothing is known of it then."""
+    home = FakeHome()
+
+    def warmed(batch_s):
+        home.load_detail = {"warmup": {"source": "file", "batch_s": batch_s}}
+
+    warmed({"1": 0.5, "8": 1.0})
+    with gateway({"replica.cpu": 1.0}, home) as running:
+        known = running.engine.served()[0]._scheduler
+
+        def measured():
+            return running.do(known.profile.measured)
+
+        assert measured() == {1: 0.5, 8: 1.0}
+        assert patch(running, {"batching.max_size": 8})[0] == 200
+        assert measured() == {1: 0.5, 8: 1.0}
+        assert patch(running, {"replica.cpu": 2.0})[0] == 200
+        assert (len(home.replicas), measured()) == (1, {})
+        assert patch(running, {"replica.cpu": 1.0})[0] == 200
+        assert measured() == {1: 0.5, 8: 1.0}
+        warmed({"1": 0.1})
+        assert patch(running, {"replica.cpu": 4.0}, fresh_replicas=True)[0] == 200
+        assert (len(home.replicas), measured()) == (2, {1: 0.1})
+
+
 def test_no_request_fails_while_settings_change():
     """Requests that run through many changes of settings are all answered."""
     home = FakeHome()

@@ -93,6 +93,24 @@ def test_a_seed_is_not_believed_for_ever():
     assert profile.estimate_s(16) == 0.016
 
 
+def test_no_seed_is_believed_for_ever_not_of_a_later_warm_up_either():
+    """A replica that comes up when earlier seeds are forgotten brings new ones, for as long as the first."""
+    profile = Profile()
+    for _ in range(2):
+        profile.seed({16: 1.0})
+        for _ in range(SEEDS_LAST):
+            assert 16 in profile.measured()
+            profile.observe(2, 0.002)
+        assert profile.measured() == {2: 0.002}
+    profile.seed({4: 1.0})
+    profile.observe(4, 0.003)
+    profile.seed({16: 1.0})
+    for _ in range(SEEDS_LAST):
+        assert 16 in profile.measured()
+        profile.observe(2, 0.002)
+    assert 16 not in profile.measured()
+
+
 @given(SEEN, st.dictionaries(st.integers(1, 64), st.floats(1e-5, 10.0)))
 def test_seeds_change_nothing_of_what_was_measured(seen, seeds):
     """Before or after the measurements."""

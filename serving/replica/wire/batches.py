@@ -18,7 +18,15 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from serving.replica.wire.stream import HEAD, MAGIC, VERSION, MessageType, WireError, unpack_start
+from serving.replica.wire.stream import (
+    DEFAULT_MAX_MESSAGE_BYTES,
+    HEAD,
+    MAGIC,
+    VERSION,
+    MessageType,
+    WireError,
+    unpack_start,
+)
 
 _INFER = struct.Struct("<QIqqI")
 _INFER_ENTRY = struct.Struct("<IHHII")
@@ -118,7 +126,7 @@ def infer_head(
         frames: (bytes of the frame, encoding, start, stop) per request.
 
     Raises:
-        WireError: the frames together do not fit one message.
+        WireError: the frames together do not fit one message, or are several and more than a replica takes.
     """
     count = len(frames)
     total = _INFER.size + _INFER_ENTRY.size * count
@@ -133,7 +141,8 @@ def infer_head(
             fields += (frame_bytes, encoding, 0, start, stop)
         table = _entries("IHHII", count).pack(*fields)
     fixed = _INFER.pack(action_id, model, earliest_ns, latest_ns, count)
-    return _head(MessageType.INFER, total) + fixed + table
+    most = DEFAULT_MAX_MESSAGE_BYTES if count > 1 else _MAX_BODY_BYTES
+    return _head(MessageType.INFER, total, most) + fixed + table
 
 
 def parse_infer(body: memoryview) -> InferMessage:
@@ -184,7 +193,7 @@ def result_head(
             fields += (frame_bytes, entry_status, 0)
         table = _entries("IHH", count).pack(*fields)
     fixed = _RESULT.pack(action_id, status, 0, *times, count)
-    return _head(MessageType.RESULT, total) + fixed + table
+    return _head(MessageType.RESULT, total, _MAX_BODY_BYTES) + fixed + table
 
 
 def parse_result(body: memoryview) -> ResultMessage:
@@ -215,11 +224,9 @@ def parse_result(body: memoryview) -> ResultMessage:
     return ResultMessage(action_id, status, times, entries)
 
 
-def _head(kind: MessageType, body_bytes: int) -> bytes:
-    if body_bytes > _MAX_BODY_BYTES:
-        raise WireError(
-            f"{kind.name} would have a body of {body_bytes} bytes, at most {_MAX_BODY_BYTES} fit"
-        )
+def _head(kind: MessageType, body_bytes: int, most: int) -> bytes:
+    if body_bytes > most:
+        raise WireError(f"{kind.name} would have a body of {body_bytes} bytes, at most {most} fit")
     return HEAD.pack(MAGIC, VERSION, kind, body_bytes)
 
 

@@ -138,7 +138,8 @@ class DeadlineQueue:
         self.items -= sum(stop - start for start, stop in entry.spans)
         entry.spans.clear()
         entry.left = True
-        if len(self._heap) > 2 * self.items + SLACK:
+        most = 2 * self.items + SLACK
+        if len(self._heap) > most or len(self._arrivals) > most:
             self._tidy()
 
     def drain(self) -> list[Entry]:

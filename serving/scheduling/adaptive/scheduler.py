@@ -110,7 +110,9 @@ class AdaptiveScheduler:
         self.profile = Profile()
         """How long batches took, by their size."""
         self._warmed: Mapping[int, float] = {}
-        """What warm-ups have told of that."""
+        """What warm-ups have told of that, all under the same limits."""
+        self._warmed_under: tuple[float | None, int] = (None, 1)
+        """Cores and threads."""
         self._configure(settings)
 
     def _configure(self, settings: ServingSettings) -> None:
@@ -143,8 +145,7 @@ class AdaptiveScheduler:
             case WorkerDown():
                 self._down(event)
             case Warmed():
-                self._warmed = {**self._warmed, **event.batch_s}  # replacements run single items
-                self.profile.seed(event.batch_s)
+                self._warm(event)
             case SettingsChanged():
                 self._changed(event)
 
@@ -203,11 +204,19 @@ class AdaptiveScheduler:
                 return
             self._refuse(last, Reason.QUEUE_FULL, str(self._capacity))
 
+    def _warm(self, event: Warmed) -> None:
+        under = event.cpu, event.threads
+        kept = self._warmed if under == self._warmed_under else {}
+        self._warmed = {**kept, **event.batch_s}  # replacements run single items
+        self._warmed_under = under
+        self.profile.seed(event.batch_s)
+
     def _changed(self, event: SettingsChanged) -> None:
-        batching = event.settings.batching
+        batching, replica = event.settings.batching, event.settings.replica
         if not event.keep_learnt:  # as after a fresh start, with what its warm-up has told
             self.profile = Profile()
-            self.profile.seed(self._warmed)
+            if self._warmed_under == (replica.cpu, replica.threads):
+                self.profile.seed(self._warmed)
         if not event.keep_learnt or batching != self._batching:
             self._sizing = POLICIES[batching.policy](batching)
         self._batching = batching

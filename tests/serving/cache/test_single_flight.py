@@ -66,3 +66,47 @@ def test_a_waiter_that_sends_others_away_harms_nobody_else(end):
     asyncio.run(scenario())
     early = "answered" if end == "answer" else "refused"
     assert log == [("first", early), ("second", early), ("last", "answered")]
+
+
+class Counted:
+    """A request that was sent on, and how often it was called off."""
+
+    def __init__(self, waiter, deadline_s):
+        self.waiter = waiter
+        self.deadline_s = deadline_s
+        self.cancelled = 0
+
+    def cancel(self):
+        self.cancelled += 1
+
+
+def test_the_first_one_leaves_and_the_others_are_answered():
+    """Its execution is theirs; the last one that leaves ends it, and the next equal request is sent anew."""
+    log, sent = [], []
+
+    def send(inner, deadline_s):
+        sent.append(Counted(inner, deadline_s))
+        return sent[-1]
+
+    async def scenario():
+        flights = SingleFlight(1_000_000)
+        first, second, third, fourth = (Waiter(log, name) for name in "1234")
+        for waiter in (first, second):
+            waiter.ticket = flights.submit(KEY, waiter, 1.0, send)
+        first.ticket.cancel()
+        first.ticket.cancel()
+        assert [one.cancelled for one in sent] == [0]
+        second.ticket.cancel()
+        assert [one.cancelled for one in sent] == [1]
+        for waiter, deadline_s in ((third, 2.0), (fourth, 3.0)):
+            waiter.ticket = flights.submit(KEY, waiter, deadline_s, send)
+        third.ticket.cancel()
+        sent[1].waiter.refuse(DeadlineExceeded("queue"))
+        assert [one.deadline_s for one in sent] == [1.0, 2.0, 3.0]
+        sent[2].waiter.answer(memoryview(b"output"))
+        third.ticket.cancel()
+        fourth.ticket.cancel()
+        assert [one.cancelled for one in sent] == [1, 0, 0]
+
+    asyncio.run(scenario())
+    assert log == [("4", "answered")]

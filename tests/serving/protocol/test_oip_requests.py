@@ -4,6 +4,8 @@ import dataclasses
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
 from serving.protocol.oip_requests import Requests
@@ -63,3 +65,35 @@ def test_no_data_and_no_binary_part():
         body = json.dumps({"inputs": [item | more]}).encode()
         with pytest.raises(InvalidRequest, match=phrase):
             Requests("echo", SIGNATURE).query(body, None)
+
+
+def _header(shape, priority, id_):
+    item = {"name": "data", "shape": shape, "datatype": "UINT8"}
+    item["parameters"] = {"binary_data_size": 4}
+    request = {"inputs": [item], "parameters": {"priority": priority}}
+    return json.dumps(request if id_ is None else request | {"id": id_}).encode()
+
+
+HEADERS = st.builds(
+    _header,
+    st.sampled_from([[1, 4], [2, 2], [4, 1], [3, 1]]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([None, "a", "b"]),
+)
+
+
+@given(st.lists(st.tuples(HEADERS, st.binary(min_size=3, max_size=5)), max_size=12))
+def test_what_is_remembered_of_a_header_is_said_of_no_other(sent):
+    """Headers alike in length, in any order, mean what they mean to whoever reads them for the first time."""
+
+    def meant(requests, header, data):
+        try:
+            query = requests.query(header + data, len(header))
+        except InvalidRequest as error:
+            return str(error)
+        assert query.frame_bytes == len(b"".join(query.frame))
+        return b"".join(query.frame), query.items, query.priority, query.wanted
+
+    used = Requests("echo", SIGNATURE)
+    for header, data in sent:
+        assert meant(used, header, data) == meant(Requests("echo", SIGNATURE), header, data)

@@ -386,6 +386,32 @@ def test_long_runs_are_answered(fussy, ints):
         assert _rows(fussy.infer([ints([[number]])])[1][0]) == [[2 * number]]
 
 
+def test_garbage_is_collected_in_pauses(fussy, ints):
+    """Once, when enough batches ran and none waits; for that no further message is needed."""
+    collected = []
+
+    def note(phase, info):
+        if phase == "start" and threading.current_thread() is fussy.thread:
+            collected.append(info["generation"])
+
+    one = ints([[1]])
+    count = host._ACTIONS_PER_COLLECTION + host._ACTIONS_PER_LOOK - 1  # and the load
+    gc.callbacks.append(note)
+    gc.disable()
+    try:
+        for _ in range(count):
+            fussy.send([one])
+        for _ in range(count):
+            fussy.result()
+        deadline_s = time.monotonic() + 10
+        while not collected and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+    finally:
+        gc.enable()
+        gc.callbacks.remove(note)
+    assert collected == [2]
+
+
 def test_it_ends_when_the_gateway_does(talk):
     """A closed socket ends the replica in order."""
     talk.hello()

@@ -208,10 +208,13 @@ class SchedulerMachine(RuleBasedStateMachine):
             self.requests[id_].cancelled = True
             self.tell(Cancelled(id_))
 
-    @rule(batch_s=st.dictionaries(st.sampled_from([1, 4, 8]), st.sampled_from([0.0005, 0.02, 1.0])))
-    def warmed(self, batch_s: dict[int, float]) -> None:
+    @rule(
+        batch_s=st.dictionaries(st.sampled_from([1, 4, 8]), st.sampled_from([0.0005, 0.02, 1.0])),
+        cpu=st.sampled_from([None, 2.0]),
+    )
+    def warmed(self, batch_s: dict[int, float], cpu: float | None) -> None:
         """A worker tells what its warm-up took."""
-        self.tell(Warmed(batch_s))
+        self.tell(Warmed(batch_s, cpu))
 
     @rule(
         size=st.integers(1, 8),
@@ -255,6 +258,8 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert all(request.over for request in self.requests.values()), "left hanging"
         self.look()
         assert self.scheduler.waiting_items == 0
+        kept = (self.scheduler._entries, self.scheduler._batches, self.scheduler._refusals)
+        assert not any(kept), "what is over is remembered"
 
 
 TestSchedulerLaws = SchedulerMachine.TestCase

@@ -1,8 +1,10 @@
 """Laws of the queue by deadline: what it tells of the waiting entries, whatever was taken and given back."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import SLACK, DeadlineQueue, Entry
 
 STEPS = st.lists(
@@ -49,6 +51,17 @@ def test_the_queue_tells_the_oldest_and_the_most_urgent_of_what_waits(first, ste
         urgent = min(((entry.deadline_s, entry.id) for entry in left), default=None)
         head = queue.head()
         assert urgent == (None if head is None else (head.deadline_s, head.id))
+
+
+@pytest.mark.parametrize("kind", [DeadlineQueue, FairQueue])
+def test_what_leaves_while_nothing_is_served_is_forgotten(kind):
+    """Requests that expire one after the other, as where no replica runs, leave no trace."""
+    queue = kind()
+    for number in range(4 * SLACK):
+        queue.push(Entry(number, 1, float(number), float(number)))
+        queue.discard(queue.head())
+    assert len(queue._arrivals) + len(queue._heap) < 3 * SLACK
+    assert queue.oldest_arrival_s() is None
 
 
 def test_a_batch_that_comes_back_is_as_old_as_it_was():

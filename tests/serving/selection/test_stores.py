@@ -19,7 +19,7 @@ from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
 from serving.selection.state_store import MemoryStore, StateStore
 from serving.selection.write_behind import Batch, WriteBehind
-from tests.fakes.redis_server import started_redis
+from tests.fakes.redis_server import running_redis
 
 ROOT = pathlib.Path(__file__).parents[3]
 
@@ -27,11 +27,11 @@ ROOT = pathlib.Path(__file__).parents[3]
 @pytest.fixture
 def redis_url() -> Iterator[str]:
     # A folder of a short name: the path of a socket may have 107 bytes.
-    with tempfile.TemporaryDirectory() as folder:
-        process, url = started_redis(pathlib.Path(folder))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_redis(pathlib.Path(folder)) as (_, url),
+    ):
         yield url
-        process.terminate()
-        process.wait(10)
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis"])
@@ -202,12 +202,12 @@ def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
     """Loads fail plainly, saves are kept, and written when the server is back."""
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        process, url = started_redis(folder)
-        store = RedisStore(url, interval_s=0.01)
-        store.save("app", "u", "1")
-        store.flush()
-        process.terminate()
-        process.wait(10)
+        with running_redis(folder) as (process, url):
+            store = RedisStore(url, interval_s=0.01)
+            store.save("app", "u", "1")
+            store.flush()
+            process.terminate()
+            process.wait(10)
         with pytest.raises(NotReady, match="does not answer"):
             store.load("app", "v")
         with pytest.raises(NotReady):
@@ -216,29 +216,29 @@ def test_a_redis_server_that_is_away_is_said_and_waited_for() -> None:
         with pytest.raises(NotReady, match="cannot be written"):
             store.flush()
         assert store.load("app", "v") == "2"
-        process, _ = started_redis(folder)
-        for _ in range(200):
-            try:
-                store.flush()
-                users = store.users("app")
-                break
-            except NotReady:
-                time.sleep(0.02)
-        assert users == ["u", "v"]
-        store.close()
-        with_nothing_pending = RedisStore(url)
-        assert with_nothing_pending.load("app", "v") == "2"
-        with_nothing_pending.close()
-        process.terminate()
-        process.wait(10)
+        with running_redis(folder):
+            for _ in range(200):
+                try:
+                    store.flush()
+                    users = store.users("app")
+                    break
+                except NotReady:
+                    time.sleep(0.02)
+            assert users == ["u", "v"]
+            store.close()
+            with_nothing_pending = RedisStore(url)
+            assert with_nothing_pending.load("app", "v") == "2"
+            with_nothing_pending.close()
         with pytest.raises(NotReady, match="does not answer"):
             RedisStore(url)
 
 
 def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
     """Stopped with its connections open: the first load waits a moment, the others not; it is found again."""
-    with tempfile.TemporaryDirectory() as name:
-        process, url = started_redis(pathlib.Path(name))
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_redis(pathlib.Path(name)) as (process, url),
+    ):
         store = RedisStore(url, interval_s=0.01)
         try:
             store.save("app", "u", "1")
@@ -260,8 +260,6 @@ def test_a_redis_server_that_hangs_costs_one_short_wait() -> None:
         finally:
             process.send_signal(signal.SIGCONT)
             store.close()
-            process.terminate()
-            process.wait(10)
 
 
 def test_an_address_that_is_none_is_refused() -> None:
@@ -290,20 +288,18 @@ def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> N
 
 def test_a_redis_server_may_ask_for_a_password() -> None:
     """With it all is as without; none, or another one, is told at once."""
-    with tempfile.TemporaryDirectory() as name:
-        process, url = started_redis(pathlib.Path(name), "--requirepass", "secret")
-        try:
-            store = RedisStore(url, password="secret")
-            store.save("app", "u", "1")
-            store.flush()
-            assert store.users("app") == ["u"]
-            store.close()
-            for password in (None, "other"):
-                with pytest.raises(NotReady, match="does not answer"):
-                    RedisStore(url, password=password)
-        finally:
-            process.terminate()
-            process.wait(10)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
+    ):
+        store = RedisStore(url, password="secret")
+        store.save("app", "u", "1")
+        store.flush()
+        assert store.users("app") == ["u"]
+        store.close()
+        for password in (None, "other"):
+            with pytest.raises(NotReady, match="does not answer"):
+                RedisStore(url, password=password)
 
 
 def test_an_outage_is_told_once_whatever_waits_to_be_written(
