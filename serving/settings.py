@@ -16,7 +16,7 @@ import os
 import pathlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import yaml
@@ -269,6 +269,16 @@ class ServingSettings:
         """The settings of one model: those for all, with what differs for it."""
         own = self.models.get(model, {})
         return dataclasses.replace(self.changed(own) if own else self, models={})
+
+    def notes(self, served: Collection[str]) -> list[str]:
+        """A line for every model that has settings of its own and is none of those served: it may be misspelt."""
+        known = ", ".join(sorted(served)) or "none"
+        return [
+            f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
+            "its settings wait until there is one"
+            for model in self.models
+            if model not in served
+        ]
 
     def flat(self) -> dict[str, Value]:
         """Every knob by its dotted name; `models.NAME.` before those of a single model."""
