@@ -278,6 +278,16 @@ class ServingSettings:
         own = self.models.get(model, {})
         return dataclasses.replace(self.changed(own) if own else self, models={})
 
+    def notes(self, served: Collection[str]) -> list[str]:
+        """A line for every model that has settings of its own and is none of those served: it may be misspelt."""
+        known = ", ".join(sorted(served)) or "none"
+        return [
+            f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
+            "its settings wait until there is one"
+            for model in self.models
+            if model not in served
+        ]
+
     def flat(self) -> dict[str, Value]:
         """Every knob by its dotted name; `models.NAME.` before those of a single model."""
         flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}

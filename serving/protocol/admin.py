@@ -159,6 +159,7 @@ class AdminRoutes:
                 "generation": applied.generation,
                 "settings": applied.settings.nested(),
                 "applied_s": applied.seconds,
+                "notes": applied.settings.notes({id_.name for id_ in self._engine.models()}),
             }
         )
 

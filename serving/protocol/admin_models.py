@@ -82,7 +82,11 @@ class ModelRoutes:
         return self._answer(request)
 
     async def _roll_back(self, request: web.Request) -> web.Response:
-        self._engine.roll_back(request.match_info["name"])
+        name = request.match_info["name"]
+        if self._repository is not None:
+            await self._repository.roll_back(name)
+        else:
+            self._engine.roll_back(name)
         return self._answer(request)
 
     async def _set_label(self, request: web.Request) -> web.Response:
