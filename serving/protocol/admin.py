@@ -66,6 +66,7 @@ class AdminRoutes:
         token: Token | None = None,
         keep: Callable[[], Awaitable[None]] | None = None,
         stop: Callable[[], None] | None = None,
+        given: ServingSettings | None = None,
     ) -> None:
         """Keep what is given.
 
@@ -77,9 +78,10 @@ class AdminRoutes:
             token: of those who may ask; None: whoever reaches the port may.
             keep: makes durable what was changed; called before a change is answered.
             stop: ends the server after what it has taken; called again: at once. None: nobody may.
+            given: settings as the server's start gave them; None: those that are in force now.
         """
         self._engine = engine
-        self._models = ModelRoutes(engine, repository)
+        self._models = ModelRoutes(engine, repository, given or engine.settings)
         self._clipper = clipper
         self._metrics = metrics
         self._token = token
@@ -139,8 +141,7 @@ class AdminRoutes:
         path = request.path
         reply = clipper_management.dispatch(hub, path, body)
         if reply is None:
-            async with self._engine.editing:
-                reply = await clipper_containers.operate(hub, path, body)
+            reply = await clipper_containers.operate(hub, path, body)
         assert reply is not None
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
@@ -184,6 +185,7 @@ class AdminRoutes:
                 "generation": applied.generation,
                 "settings": applied.settings.nested(),
                 "applied_s": applied.seconds,
+                "notes": applied.settings.notes({id_.name for id_ in self._engine.models()}),
             }
         )
 
