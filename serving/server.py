@@ -412,6 +412,9 @@ class Server:
 async def _sweep(listeners: Sequence[QueryListener], door: Door) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
-        for listener in listeners:
-            listener.sweep(time.monotonic())
-        door.sweep(time.monotonic())
+        try:
+            for listener in listeners:
+                listener.sweep(time.monotonic())
+            door.sweep(time.monotonic())
+        except Exception:  # a fault with one connection must not keep all others for ever
+            log.exception("a sweep of the connections failed")
