@@ -9,6 +9,7 @@ from serving.clipper_admin import (
     ClipperConnection,
     ClipperException,
     ProcessContainerManager,
+    container_manager,
     deployers,
 )
 from tests.serving.clipper_admin import functions
@@ -55,6 +56,8 @@ def test_a_function_becomes_an_endpoint(connection):
         )
     )
     other.connect()
+    with pytest.raises(ClipperException, match="graceful is 'maybe', expected true or false"):
+        container_manager.post(connection.cm.get_admin_addr(), "/admin/shutdown?graceful=maybe", {})
     other.stop_all()
     with pytest.raises(ClipperException, match="does not answer at"):
         connection.get_all_apps()
