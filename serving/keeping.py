@@ -5,7 +5,7 @@
 
 The record holds what differs from what the start itself says: the command line with its settings, and
 the folder of models. So `keep` needs no account of a change: it compares what is in force with what
-was written last. Of what contradicts, the later word counts: a setting that was changed live holds until the start gives
+was written last. The later word counts: a setting that was changed live holds until the start gives
 another value than it gave then; a model of the command line that was taken out of service stays out
 until the command line, or its files in the folder, say something else.
 
