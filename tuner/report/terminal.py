@@ -15,6 +15,7 @@ import rich.table
 import rich.text
 
 from tuner.report import reading, wording
+from tuner.report.lines import Copied, show
 from tuner.settings import serve_command
 from tuner.values import Interval, StudyRecord
 
@@ -35,26 +36,26 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
     parts += [rich.text.Text(line) for line in reading.advice(study)]
     if (command := reading.to_try(study)) is not None:
-        parts.append(rich.text.Text(f"{reading.TO_TRY} {command}"))
+        parts.append(Copied(reading.TO_TRY, command))
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
     parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files:
         told["use"] = serve_command(study.target, files["settings"])
     width = max(map(len, told), default=0)
-    parts += [rich.text.Text(f"{name:{width}}  {text}") for name, text in told.items()]
+    parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)
 
 
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """The same without colours, each line at most `width` characters but for paths."""
+    """The same without colours, each line at most `width` characters but for paths and commands."""
     console = rich.console.Console(
-        file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False
+        file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )
     with console.capture() as captured:
-        console.print(summary(study, files), soft_wrap=False)
+        show(console, summary(study, files))
     return tuple(line.rstrip() for line in captured.get().splitlines())
 
 
