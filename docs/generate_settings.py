@@ -47,6 +47,8 @@ Live settings change while the server runs, without a failed request:
 The others are fixed when the server starts.
 An unknown name or a value out of range is refused with one line that names the source, the setting
 and what is allowed.
+A model may come later than its settings, so a name under `models` that no served model has is no
+error: the log at the start and the answer of the `PATCH` (`notes`) tell of it.
 """
 
 TABLE_HEAD = """

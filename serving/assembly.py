@@ -2,11 +2,12 @@
 
 In: model cards, settings, a folder of models, and the folder of the state. Out: engine, applications and
 their hubs; nothing runs before `Core.open`. What is kept in the state's folder: `records.db`, what
-management changed, and `states.db`, what policies have learnt.
+management changed, and `states.db`, what policies have learnt, unless a Redis server keeps that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 import time
@@ -18,6 +19,7 @@ from serving.engine import Engine
 from serving.homes import Homes
 from serving.keeping import Keeper, Past
 from serving.repository import Repository
+from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
 from serving.selection.state_store import MemoryStore, StateStore
 from serving.settings import ServingSettings
@@ -72,6 +74,7 @@ def assembled(
     *,
     root: pathlib.Path | None,
     folder: pathlib.Path | None,
+    store_password: str | None = None,
 ) -> Core:
     """The parts, connected; nothing runs yet.
 
@@ -81,13 +84,20 @@ def assembled(
         homes: where replicas live.
         root: a watched folder of models.
         folder: of the state, which this process owns; None: nothing outlives it.
+        store_password: of the Redis server of the states, where it asks for one.
 
     Raises:
-        NotReady: the folder's files cannot be read.
+        NotReady: the folder's files cannot be read, or the server of the states cannot be reached.
+        InvalidSettings: `server.state_store` is no address of such a server, or its package is missing.
     """
-    records = None if folder is None else SqliteRecords(folder / "records.db")
-    past = Past({} if records is None else records.load(), cards, settings)
-    states: StateStore = MemoryStore() if folder is None else SqliteStore(folder / "states.db")
+    with contextlib.ExitStack() as opened:  # what fails leaves nothing open
+        records = None
+        if folder is not None:
+            records = SqliteRecords(folder / "records.db")
+            opened.callback(records.close)
+        past = Past({} if records is None else records.load(), cards, settings)
+        states = _states(settings.server.state_store, folder, store_password)
+        opened.pop_all()
     engine = Engine(past.cards, past.settings, homes)
     repository = None
     if root is not None:
@@ -118,3 +128,10 @@ def assembled(
         past=past,
         keeper=keeper,
     )
+
+
+def _states(address: str | None, folder: pathlib.Path | None, password: str | None) -> StateStore:
+    """Where policies' states are kept."""
+    if address is not None:
+        return RedisStore(address, password=password)
+    return MemoryStore() if folder is None else SqliteStore(folder / "states.db")

@@ -11,6 +11,7 @@ loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import logging
@@ -182,10 +183,15 @@ class ClipperHub:
         Raises:
             ServingError: it runs already, or cannot be loaded; an earlier version goes on serving.
         """
+        async with self._engine.editing:
+            await self._start(model, container, replicas, batch_size)
+
+    async def _start(self, model: ModelId, container: str, replicas: int, batch_size: int) -> None:
         if self._runs(model):
             raise InvalidRequest(f"model {model.name}:{model.version} runs already")
         try:
-            card = zoo.find(container, name=model.name)
+            # A slow disk holds up no request.
+            card = await asyncio.to_thread(zoo.find, container, name=model.name)
         except UnknownModel as error:
             raise ModelLoadFailed(container, str(error)) from error
         if not replicas:
@@ -208,25 +214,32 @@ class ClipperHub:
             UnknownModel: the version does not run.
             ServingError: so many cannot be had; the old ones go on.
         """
-        if not self._runs(model):
-            running = tuple(f"{id_.name}:{id_.version}" for id_ in self._engine.models())
-            raise UnknownModel(model.name, running, model.version)
-        if not replicas:
-            await self.stop([model])
-            return
-        await self._settings_of(model.name, replicas, None)
+        async with self._engine.editing:
+            if not self._runs(model):
+                running = tuple(f"{id_.name}:{id_.version}" for id_ in self._engine.models())
+                raise UnknownModel(model.name, running, model.version)
+            if replicas:
+                await self._settings_of(model.name, replicas, None)
+                return
+        await self.stop([model])
 
     async def stop(self, models: Sequence[ModelId]) -> None:
         """End the replicas of these versions, after what they hold; unknown ones are none."""
-        for model in models:
-            if not self._runs(model):
-                continue
-            entry = self._engine.entry(model.name)
-            others = [version for version in entry.versions if version != model.version]
-            if others and entry.current == model.version:
-                self._engine.set_version(model.name, others[-1])
-            await self._engine.retire(model.name, model.version, within_s=RETIRE_S)
-        await self._take_back_settings(dict.fromkeys(model.name for model in models))
+        endings = []
+        async with self._engine.editing:
+            for model in models:
+                if not self._runs(model):
+                    continue
+                entry = self._engine.entry(model.name)
+                others = [version for version in entry.versions if version != model.version]
+                if others and entry.current == model.version:
+                    self._engine.set_version(model.name, others[-1])
+                endings.append(
+                    await self._engine.withdraw(model.name, model.version, within_s=RETIRE_S)
+                )
+            await self._take_back_settings(dict.fromkeys(model.name for model in models))
+        # What they hold is answered while others change what they like.
+        await asyncio.gather(*(asyncio.shield(ending) for ending in endings if ending is not None))
 
     def count(self, model: ModelId) -> int:
         """Replicas that are ready; 0 for an unknown version."""
@@ -252,14 +265,8 @@ class ClipperHub:
         """Models of which no version runs any more have of the settings of commands what the start gave."""
         running = {id_.name for id_ in self._engine.models()}
         settings = self._engine.settings
-        models = dict(settings.models)
         for name in names:
-            if name in running or name not in models:
-                continue
-            kept = {knob: value for knob, value in models[name].items() if knob not in _COMMANDED}
-            given = self._given.models.get(name, {})
-            models[name] = {**kept, **{knob: given[knob] for knob in _COMMANDED if knob in given}}
-            if not models[name]:
-                del models[name]
-        if models != settings.models:
-            await self._engine.apply(dataclasses.replace(settings, models=models), keep_learnt=True)
+            if name not in running:
+                settings = settings.taken_back(name, self._given, _COMMANDED)
+        if settings != self._engine.settings:
+            await self._engine.apply(settings, keep_learnt=True)

@@ -17,6 +17,8 @@ from serving.settings import ServerSettings
 
 TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
 ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
+STORE_VARIABLE = "LUTHIER_STATE_STORE_PASSWORD"
+"""The password of `server.state_store`."""
 
 
 class Tls(NamedTuple):

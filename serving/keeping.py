@@ -193,7 +193,8 @@ class Keeper:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(self._thread, self._records.write, changes)
                 self._written = now
-                # An application that is gone must not find its policy's state when it comes again.
+            if any(key.kind == forms.APPLICATION and text is None for key, text in changes.items()):
+                # It must not find its policy's state when it comes again.
                 await loop.run_in_executor(self._thread, self._applications.flush)
 
     def close(self) -> None:

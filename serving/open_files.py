@@ -24,7 +24,10 @@ def room_for(connections: int) -> int:
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if wanted > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        except (OSError, ValueError):  # the system's own limit has been lowered below the process's
+            wanted = soft
     room = max(1, wanted - RESERVE)
     if room < connections:
         log.warning(

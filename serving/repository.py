@@ -27,7 +27,13 @@ from typing import NamedTuple
 
 from serving import zoo
 from serving.engine import RETIRE_S, Engine
-from serving.errors import InvalidSettings, ModelLoadFailed, ServingError, UnknownModel
+from serving.errors import (
+    InvalidRequest,
+    InvalidSettings,
+    ModelLoadFailed,
+    ServingError,
+    UnknownModel,
+)
 from serving.values import ModelCard, ModelId
 
 log = logging.getLogger(__name__)
@@ -168,6 +174,9 @@ class Repository:
     async def open(self, left_out: Mapping[ModelId, Stamp] | None = None) -> None:
         """Load the newest version of every model; one that cannot be loaded is logged and listed.
 
+        Where that leaves none of a model, the newest one that can be loaded serves, as it did before
+        the others came; not where one of its versions was left out.
+
         Args:
             left_out: versions that are not loaded while their files are these; see `left_out`.
 
@@ -191,13 +200,15 @@ class Repository:
                 id_ = ModelId(name, version)
                 if left_out.get(id_) == self._found[id_].stamp:
                     self._taken[id_] = self._found[id_].stamp
-                    continue
-                try:
-                    await self._load(id_, current=True)
-                except ServingError as error:
-                    self._note_failure(id_, error)
-                    failures.append(error)
-        if failures and not self._engine.models():
+                else:
+                    await self._load_at_start(id_, failures)
+            ids = (ModelId(name, version) for version in versions)
+            is_left_out = any(left_out.get(id_) == self._found[id_].stamp for id_ in ids)
+            older = [] if is_left_out else sorted(versions, key=int)[: -len(chosen)]
+            while older and all(self._failed(ModelId(name, version)) for version in chosen):
+                chosen = [older.pop()]
+                await self._load_at_start(ModelId(name, chosen[0]), failures)
+        if failures and not self._engine.models() and not left_out:
             raise failures[0]
 
     async def restore(self, id_: ModelId) -> None:
@@ -228,10 +239,14 @@ class Repository:
             for name in dict.fromkeys(id_.name for id_ in self._found)
             for version in newest([i.version for i in self._found if i.name == name], self._kept)
         }
+        served = {id_.name for id_ in self._engine.models()}
         return {
             id_: stamp
             for id_, stamp in self._taken.items()
-            if id_ in would_load and self._found[id_].stamp == stamp and not self._state(id_)
+            if (id_ in would_load or id_.name not in served)
+            and id_ in self._found
+            and self._found[id_].stamp == stamp
+            and not self._state(id_)
         }
 
     async def watch(self, changed: Callable[[], Awaitable[None]]) -> None:
@@ -262,7 +277,8 @@ class Repository:
                     await self._load(id_, current=True)
                     await self._retire_old(id_.name)
                 except ServingError as error:
-                    self._note_failure(id_, error)
+                    text = "a version cannot be loaded; what was served before still is"
+                    self._note_failure(id_, error, text)
             for id_ in todo.gone:
                 del self._tried[id_]
                 try:
@@ -288,6 +304,28 @@ class Repository:
                 if ModelId(name, version) not in self._found:
                     raise
                 await self._load(ModelId(name, version), current=True)
+
+    async def roll_back(self, name: str) -> None:
+        """Return to the version before the current one, loading it first where it is not served.
+
+        Raises:
+            UnknownModel: no such model.
+            InvalidRequest: there is none before it, in the engine or in the folder.
+            ServingError: it cannot be loaded; what was served before still is.
+        """
+        async with self._changing:
+            entry = self._engine.entry(name)
+            if entry.previous is not None:
+                self._engine.roll_back(name)
+                return
+            numbers = [id_.version for id_ in self._found if id_.name == name]
+            if _NUMBER.fullmatch(entry.current):
+                numbers = [version for version in numbers if int(version) < int(entry.current)]
+            if not numbers:
+                raise InvalidRequest(
+                    f"model {name!r} has no version before {entry.current!r} to go back to, loaded or in the folder"
+                )
+            await self._load(ModelId(name, newest(numbers, 1)[0]), current=True)
 
     async def load(self, name: str) -> bool:
         """Serve the newest version of a model as it is in the folder now; False where there is none of it.
@@ -337,6 +375,16 @@ class Repository:
             await self._engine.deploy(card, current=current)
         self._taken[id_] = stamp
 
+    async def _load_at_start(self, id_: ModelId, failures: list[ServingError]) -> None:
+        try:
+            await self._load(id_, current=True)
+        except ServingError as error:
+            self._note_failure(id_, error, "a version cannot be loaded")
+            failures.append(error)
+
+    def _failed(self, id_: ModelId) -> bool:
+        return self._state(id_) == "failed"
+
     async def _retire_old(self, name: str) -> None:
         entry = self._engine.entry(name)
         numbered = [version for version in entry.versions if _NUMBER.fullmatch(version)]
@@ -367,10 +415,10 @@ class Repository:
             self._engine.set_shares(id_.name, shares)
         await self._engine.withdraw(id_.name, id_.version, within_s=RETIRE_S)
 
-    def _note_failure(self, id_: ModelId, error: ServingError) -> None:
+    def _note_failure(self, id_: ModelId, error: ServingError, text: str) -> None:
         self._engine.note_failure(id_, str(error))
         log.error(
-            "a version cannot be loaded; what was served before still is",
+            text,
             extra={"model": id_.name, "version": id_.version, "error": str(error)},
         )
 

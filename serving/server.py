@@ -61,6 +61,9 @@ _REQUEST_S = 30.0
 _SWEEP_S = 5.0
 _HANDSHAKE_S = 10.0
 """Of TLS; until then a connection is not one of `server.max_connections`."""
+_TLS_END_S = 3600.0
+"""Longest end of a connection with TLS, which may have an answer on its way: a sweep ends those of clients that
+do not take it."""
 _ADMIN_END_S = 1.0
 """How long a command of the admin port may still run when the query ports have ended; a load is broken off."""
 
@@ -186,7 +189,14 @@ class Server:
                         bind(settings.host, settings.grpc_port, "set server.grpc_port")
                     )
                 )
-            core = assembled(self._cards, self._settings, Homes(), root=self._root, folder=folder)
+            core = assembled(
+                self._cards,
+                self._settings,
+                Homes(),
+                root=self._root,
+                folder=folder,
+                store_password=os.environ.get(credentials.STORE_VARIABLE),
+            )
             owns.enter_context(contextlib.closing(core))
             if not await self._opened(core):
                 return
@@ -236,6 +246,7 @@ class Server:
                 metrics=exposition.text,
                 token=self._admin_token,
                 keep=core.keep,
+                given=self._settings,
             ).application(),
             access_log=None,
             shutdown_timeout=_ADMIN_END_S,
@@ -248,6 +259,7 @@ class Server:
                 sock=sock,
                 backlog=_BACKLOG,
                 ssl_handshake_timeout=self._tls and _HANDSHAKE_S,
+                ssl_shutdown_timeout=self._tls and _TLS_END_S,
                 ssl=self._tls and self._tls.context("http/1.1" if sock is query else "h2"),
             )
             for listener, sock in ports
@@ -373,6 +385,8 @@ class Server:
             "limits": engine.limits,
             "form": form(),
         }
+        for note in engine.settings.notes({served.name for served in engine.models()}):
+            log.warning("settings for a model that is not served", extra={"note": note})
         log.info(
             "ready",
             extra={
@@ -397,6 +411,9 @@ class Server:
 async def _sweep(listeners: Sequence[QueryListener], door: Door) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
-        for listener in listeners:
-            listener.sweep(time.monotonic())
-        door.sweep(time.monotonic())
+        try:
+            for listener in listeners:
+                listener.sweep(time.monotonic())
+            door.sweep(time.monotonic())
+        except Exception:  # a fault with one connection must not keep all others for ever
+            log.exception("a sweep of the connections failed")

@@ -16,7 +16,7 @@ import os
 import pathlib
 import types
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import yaml
@@ -239,6 +239,14 @@ class ServerSettings:
     Models, versions, applications, links and live settings are there again at the next start, after a `kill -9`
     too. One server at a time. Default none: all is forgotten when the server ends.
     """
+    state_store: str | None = _knob(None, live=False)
+    """Redis server that keeps what selection policies learn, for several gateways that share it.
+
+    As `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs
+    `pip install luthier[redis]`. Its password is in the environment variable LUTHIER_STATE_STORE_PASSWORD: whoever
+    may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and without that
+    the memory of the server.
+    """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
 
@@ -271,6 +279,16 @@ class ServingSettings:
         own = self.models.get(model, {})
         return dataclasses.replace(self.changed(own) if own else self, models={})
 
+    def notes(self, served: Collection[str]) -> list[str]:
+        """A line for every model that has settings of its own and is none of those served: it may be misspelt."""
+        known = ", ".join(sorted(served)) or "none"
+        return [
+            f"models.{model}: no model of that name is served{nearest(model, served)} (served: {known}); "
+            "its settings wait until there is one"
+            for model in self.models
+            if model not in served
+        ]
+
     def flat(self) -> dict[str, Value]:
         """Every knob by its dotted name; `models.NAME.` before those of a single model."""
         flat = {f"{group}.{field.name}": value for group, field, value in _walk(self)}
@@ -290,6 +308,22 @@ class ServingSettings:
                 groups.setdefault(group, {})[leaf] = value
             tree.setdefault(_MODELS, {})[model] = groups
         return tree
+
+    def taken_back(
+        self, model: str, given: ServingSettings, knobs: Collection[str] = ()
+    ) -> ServingSettings:
+        """A copy in which a model has what other settings say of it alone.
+
+        Args:
+            model: its name.
+            given: the other settings.
+            knobs: those that are taken back; none: all.
+        """
+        now, then = self.models.get(model, {}), given.models.get(model, {})
+        own = {knob: value for knob, value in now.items() if knobs and knob not in knobs}
+        own |= {knob: value for knob, value in then.items() if not knobs or knob in knobs}
+        others = {name: values for name, values in self.models.items() if name != model}
+        return dataclasses.replace(self, models={**others, model: own} if own else others)
 
     def changed(self, values: Mapping[str, Any], *, source: str = "settings") -> ServingSettings:
         """A copy with some knobs changed.

@@ -54,6 +54,7 @@ class AdminRoutes:
         metrics: Callable[[], bytes],
         token: Token | None = None,
         keep: Callable[[], Awaitable[None]] | None = None,
+        given: ServingSettings | None = None,
     ) -> None:
         """Keep what is given.
 
@@ -64,9 +65,10 @@ class AdminRoutes:
             metrics: Prometheus's text.
             token: of those who may ask; None: whoever reaches the port may.
             keep: makes durable what was changed; called before a change is answered.
+            given: settings as the server's start gave them; None: those that are in force now.
         """
         self._engine = engine
-        self._models = ModelRoutes(engine, repository)
+        self._models = ModelRoutes(engine, repository, given or engine.settings)
         self._clipper = clipper
         self._metrics = metrics
         self._token = token
@@ -123,8 +125,7 @@ class AdminRoutes:
         path = request.path
         reply = clipper_management.dispatch(hub, path, body)
         if reply is None:
-            async with self._engine.editing:
-                reply = await clipper_containers.operate(hub, path, body)
+            reply = await clipper_containers.operate(hub, path, body)
         assert reply is not None
         return web.Response(status=reply.status, text=reply.text, content_type="application/json")
 
@@ -158,6 +159,7 @@ class AdminRoutes:
                 "generation": applied.generation,
                 "settings": applied.settings.nested(),
                 "applied_s": applied.seconds,
+                "notes": applied.settings.notes({id_.name for id_ in self._engine.models()}),
             }
         )
 

@@ -8,7 +8,8 @@
     PUT    /admin/models/NAME/labels/LABEL        {"version"}; DELETE takes the label away
     PUT    /admin/models/NAME/traffic             {"shares": {VERSION: SHARE}}: the rest goes to the current one
     PUT    /admin/models/NAME/shadow              {"version"}; DELETE ends it
-    DELETE /admin/models/NAME/versions/VERSION    what it has taken is answered first
+    DELETE /admin/models/NAME/versions/VERSION    what it has taken is answered first; with the last version go
+                                                  the model's own settings, but for those of the start
 
 Each answers with the model as GET shows it. A path is read by the server with its own rights: this port is
 for its operator.
@@ -16,6 +17,7 @@ for its operator.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 from typing import Any
@@ -26,14 +28,18 @@ from serving import zoo
 from serving.engine import RETIRE_S, Engine
 from serving.errors import InvalidRequest
 from serving.repository import Repository
+from serving.settings import ServingSettings
 
 
 class ModelRoutes:
     """Handlers over one engine and its repository."""
 
-    def __init__(self, engine: Engine, repository: Repository | None) -> None:
+    def __init__(
+        self, engine: Engine, repository: Repository | None, given: ServingSettings
+    ) -> None:
         self._engine = engine
         self._repository = repository
+        self._given = given
 
     def add_to(self, router: web.UrlDispatcher) -> None:
         """Register the routes."""
@@ -60,7 +66,8 @@ class ModelRoutes:
 
     async def _deploy(self, request: web.Request) -> web.Response:
         data = await _data(request, {"model": str, "name": str, "version": str, "current": bool})
-        card = zoo.find(_needed(data, "model"), name=data.get("name"))
+        # A slow disk holds up no request.
+        card = await asyncio.to_thread(zoo.find, _needed(data, "model"), name=data.get("name"))
         if "version" in data:
             card = dataclasses.replace(card, version=data["version"])
         await self._engine.deploy(card, current=data.get("current", True))
@@ -75,7 +82,11 @@ class ModelRoutes:
         return self._answer(request)
 
     async def _roll_back(self, request: web.Request) -> web.Response:
-        self._engine.roll_back(request.match_info["name"])
+        name = request.match_info["name"]
+        if self._repository is not None:
+            await self._repository.roll_back(name)
+        else:
+            self._engine.roll_back(name)
         return self._answer(request)
 
     async def _set_label(self, request: web.Request) -> web.Response:
@@ -101,7 +112,14 @@ class ModelRoutes:
 
     async def _retire(self, request: web.Request) -> web.Response:
         name, version = request.match_info["name"], request.match_info["version"]
-        await self._engine.retire(name, version, within_s=RETIRE_S)
+        ending = await self._engine.withdraw(name, version, within_s=RETIRE_S)
+        async with self._engine.editing:
+            if name not in {id_.name for id_ in self._engine.models()}:
+                settings = self._engine.settings.taken_back(name, self._given)
+                if settings != self._engine.settings:
+                    await self._engine.apply(settings, keep_learnt=True)
+        if ending is not None:
+            await asyncio.shield(ending)
         return self._answer(request)
 
     def _answer(self, request: web.Request) -> web.Response:

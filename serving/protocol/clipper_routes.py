@@ -19,7 +19,7 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from serving.errors import InvalidRequest, ServingError
+from serving.errors import InvalidRequest, NotReady, ServingError
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
 from serving.protocol.clipper_inputs import Input
@@ -95,6 +95,7 @@ class Applications(Protocol):
 
         Raises:
             InvalidRequest: the label is none of this application.
+            NotReady: it cannot be learnt from now; it may be sent again.
         """
         ...
 
@@ -301,6 +302,8 @@ class ClipperRoutes:
         try:
             update = clipper.update(body, application.input_type)
             taken = self._hub.feedback(name, update)
+        except NotReady as error:  # nothing is wrong with it: it may be sent again
+            return _plain(error.status, str(error))
         except ServingError as error:
             return _plain(400, str(error))
         return _plain(200, f"Feedback received? {int(taken)}")

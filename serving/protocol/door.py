@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import socket
 import struct
 import termios
 import time
@@ -102,19 +103,27 @@ class _Refusal(asyncio.Protocol):
 
 _GONE = asyncio.Protocol()
 
+_ACKED = struct.Struct("=120xQ")
+"""Of `struct tcp_info` of linux/tcp.h: tcpi_bytes_acked."""
 
-def unsent(transport: asyncio.Transport | None) -> int:
-    """Bytes of answers that a client has not taken; 0 where only the kernel holds any.
 
-    The kernel's are counted in: it takes new ones from here only after a third of its own have left,
-    which a slow network may need minutes for.
+def taken(transport: asyncio.Transport | None) -> int | None:
+    """Bytes that a client has taken so far, where more wait for it; None: none do, or it is gone.
+
+    As the kernel counts them: how much waits says nothing of a client that takes as fast as more comes, and
+    beneath TLS nobody but the kernel knows what waits.
     """
-    left = 0 if transport is None else transport.get_write_buffer_size()
-    if not left or transport is None:
-        return 0
-    sock = transport.get_extra_info("socket")
+    if transport is None:
+        return None
+    is_tls = transport.get_extra_info("sslcontext") is not None
+    if not is_tls and not transport.get_write_buffer_size():
+        return None
     try:
-        (queued,) = struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)))
-    except OSError:  # it has been closed meanwhile
-        queued = 0
-    return left + cast("int", queued)
+        fd = transport.get_extra_info("socket").fileno()
+        if is_tls and fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) == bytes(4):
+            return None
+        with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as sock:
+            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
+    except (OSError, ValueError):  # it has been closed meanwhile
+        return None
+    return cast("int", _ACKED.unpack(info)[0])

@@ -17,7 +17,7 @@ from collections import deque
 from typing import Protocol, cast
 
 from serving.errors import InvalidRequest, ServingError
-from serving.protocol.door import TEXT, Door, unsent
+from serving.protocol.door import TEXT, Door, taken
 from serving.protocol.http_messages import (
     CLOSE,
     JSON_TYPE,
@@ -134,8 +134,8 @@ class Listener:
 
     def sweep(self, now_s: float) -> None:
         """Close what has been idle or incomplete for too long, and whose client does not take its answers."""
-        unsent = {one: left for one in self.connections if (left := one.unsent())}
-        for connection in self._stalls.over(unsent, now_s):
+        taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
+        for connection in self._stalls.over(taken, now_s):
             self.door.stalled += 1
             connection.abort()
         for connection in list(self.connections):
@@ -377,9 +377,9 @@ class Connection(asyncio.Protocol):
 
     # Housekeeping
 
-    def unsent(self) -> int:
-        """Bytes of answers that wait for the client; see `door.unsent`."""
-        return unsent(self._transport)
+    def taken(self) -> int | None:
+        """Bytes that the client has taken so far, where more wait for it; see `door.taken`."""
+        return taken(self._transport)
 
     def close_if_idle(self) -> None:
         """Close unless a request is in flight or arriving."""
@@ -400,8 +400,11 @@ class Connection(asyncio.Protocol):
         elif self._reader is not None and not self._reader.is_between_requests:
             if now_s - self._reader.began_s > self._listener.request_s:
                 self._fail(_RequestTimeout(self._listener.request_s))
-        elif now_s - self._since_s > self._listener.idle_s:
-            self._transport.close()
+        elif now_s - self._since_s > self._listener.idle_s and self.taken() is None:
+            if self._transport.is_closing():  # a client that does not end TLS
+                self._transport.abort()
+            else:
+                self._transport.close()
 
     def abort(self) -> None:
         """Close now."""

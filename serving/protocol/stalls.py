@@ -1,8 +1,8 @@
 """Whose receiver does not take what is sent to it.
 
-In, every few seconds: how many bytes each sender still holds, and the time. Out: those that held on to
-them for too long. A receiver that takes a little now and then is given up as well: what it leaves
-standing is memory. Pure.
+In, every few seconds: how many bytes each receiver has taken so far for which more waits, and the time. Out:
+those that took too few for too long. One that takes a little now and then is given up as well: what it
+leaves standing is memory. Pure.
 """
 
 from __future__ import annotations
@@ -22,28 +22,26 @@ K = TypeVar("K")
 
 
 class Stalls(Generic[K]):
-    """What was held when, since a receiver last took enough."""
+    """What was taken when, since a receiver last took enough."""
 
     def __init__(self, within_s: float = STALL_S) -> None:
         self._within_s = within_s
         self._marks: dict[K, tuple[float, int]] = {}
 
-    def over(self, held: Mapping[K, int], now_s: float) -> list[K]:
-        """The senders that have waited for too long; each is named until it is `held` no more.
+    def over(self, taken: Mapping[K, int], now_s: float) -> list[K]:
+        """The receivers that took too little for too long; each is named as long as it is in `taken`.
 
         Args:
-            held: bytes that wait, of each sender that has any. Only how they fall counts: more to send
-                is no progress.
+            taken: bytes so far, of each receiver for which more waits.
             now_s: monotonic.
         """
         before, self._marks = self._marks, {}
         stalled = []
-        for sender, left in held.items():
-            since_s, most = before.get(sender, (now_s, left))
-            if left <= most - LEAST_BYTES:
-                since_s, most = now_s, left
-            most = max(most, left)
-            self._marks[sender] = since_s, most
+        for receiver, so_far in taken.items():
+            since_s, then = before.get(receiver, (now_s, so_far))
+            if so_far >= then + LEAST_BYTES:
+                since_s, then = now_s, so_far
+            self._marks[receiver] = since_s, then
             if now_s - since_s >= self._within_s:
-                stalled.append(sender)
+                stalled.append(receiver)
         return stalled

@@ -29,7 +29,6 @@ class Contexts:
         self._store = store
         self._capacity = capacity
         self._states: OrderedDict[str, State] = OrderedDict()
-        self._is_unreadable = False
         self.fresh = 0
         """Queries that were decided by a state which has learnt nothing, as theirs could not be read."""
 
@@ -40,14 +39,7 @@ class Contexts:
         """
         try:
             return self.state(user)
-        except NotReady as error:
-            if not self._is_unreadable:
-                self._is_unreadable = True
-                name = self._selector.application.name
-                log.warning(
-                    "states cannot be read; queries are decided without what was learnt",
-                    extra={"application": name, "reason": str(error)},
-                )
+        except NotReady:  # the store tells it, once
             self.fresh += 1
         shared = self._states.get(EVERYBODY)
         if shared is None:
@@ -71,14 +63,18 @@ class Contexts:
         """Learn from feedback.
 
         Raises:
-            NotReady: as `state`; nothing was learnt then.
+            NotReady: as `state`, or too much waits to be written; nothing was learnt then.
         """
         user = self._context(decision.query.user)
-        before = {context: self.state(context) for context in (user, EVERYBODY)}
-        for context, state_before in before.items():
-            state = self._selector.observe(state_before, decision, truth)
+        learnt = {
+            context: self._selector.observe(self.state(context), decision, truth)
+            for context in (user, EVERYBODY)
+        }
+        name = self._selector.application.name
+        for context, state in learnt.items():
+            self._store.save(name, context, self._selector.stored(state))
+        for context, state in learnt.items():
             self._kept(context, state)
-            self._store.save(self._selector.application.name, context, self._selector.stored(state))
 
     def relink(self, selector: Selector) -> None:
         """Go on with the changed application; what was learnt of models that stay is kept."""
@@ -91,9 +87,6 @@ class Contexts:
     def _loaded(self, user: str) -> State:
         name = self._selector.application.name
         text = self._store.load(name, user)
-        if self._is_unreadable:
-            self._is_unreadable = False
-            log.info("states can be read again", extra={"application": name})
         if text is not None:
             try:
                 state = self._selector.restored(text)

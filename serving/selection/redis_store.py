@@ -8,6 +8,7 @@ out of reach holds nobody up: see `reached`.
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
@@ -28,18 +29,25 @@ class RedisStore:
     """A `StateStore` in a Redis server."""
 
     def __init__(
-        self, url: str, *, interval_s: float = 0.2, patience_s: float = PATIENCE_S
+        self,
+        url: str,
+        *,
+        password: str | None = None,
+        interval_s: float = 0.2,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         """Connect.
 
         Args:
-            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`.
+            url: `redis://host:port/db`, `rediss://...` or `unix:///path/to/socket`, without a password: it
+                is shown to whoever may see settings.
+            password: what the server asks for, if anything.
             interval_s: seconds between batches.
             patience_s: longest wait of a load.
 
         Raises:
-            InvalidSettings: the package is not installed, or the address is none.
-            NotReady: the server does not answer.
+            InvalidSettings: the package is not installed, or the address is none, or holds a password.
+            NotReady: the server does not answer, or not to us.
         """
         try:
             import redis  # noqa: PLC0415  an extra
@@ -47,21 +55,30 @@ class RedisStore:
             from redis.retry import Retry  # noqa: PLC0415
         except ImportError:
             raise InvalidSettings(
-                "states in Redis need the package redis: pip install 'luthier[redis]'"
+                "server.state_store: states in Redis need the package redis: pip install 'luthier[redis]'"
             ) from None
         options = {
+            "password": password,
             "decode_responses": True,
             "socket_timeout": _TIMEOUT_S,
             "socket_connect_timeout": _TIMEOUT_S,
             "retry": Retry(NoBackoff(), 1),  # a connection that is left of a server before
         }
         try:
+            address = urllib.parse.urlsplit(url)
+            if address.password is not None or "password" in urllib.parse.parse_qs(address.query):
+                raise InvalidSettings(
+                    "server.state_store: the address holds a password, which everybody would see "
+                    "who may see settings; set LUTHIER_STATE_STORE_PASSWORD instead"
+                )
             self._client: Any = redis.Redis.from_url(url, **options)
             self._client.ping()  # at the start, where nothing is held up
-        except ValueError as error:
-            raise InvalidSettings(f"the address {url!r} of a Redis server: {error}") from error
+        except (TypeError, ValueError) as error:  # TypeError: an option that there is not
+            raise InvalidSettings(f"server.state_store: the address {url!r}: {error}") from error
         except redis.RedisError as error:
-            raise NotReady(f"the Redis server of the states does not answer: {error}") from error
+            raise NotReady(
+                f"server.state_store: the Redis server does not answer: {error}"
+            ) from error
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
         self._reached = Reached(
             "the Redis server of the states",

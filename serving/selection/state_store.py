@@ -25,7 +25,11 @@ class StateStore(Protocol):
         ...
 
     def save(self, application: str, user: str, text: str) -> None:
-        """Keep a text in place of the last one; it is durable after the next batch, or `flush`."""
+        """Keep a text in place of the last one; it is durable after the next batch, or `flush`.
+
+        Raises:
+            NotReady: the store takes nothing for so long that too much waits for it already.
+        """
         ...
 
     def delete(self, application: str, user: str | None = None) -> None:

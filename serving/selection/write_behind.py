@@ -2,8 +2,8 @@
 
 In: saves and deletions, from one thread. Out: batches in the order in which they were made, of a
 context only the last; to a `write` that makes a batch durable, all of it or nothing. A batch that
-cannot be written stays, later saves join it, and it is tried again: memory is bounded by the
-number of contexts. A process that is killed loses at most what was saved within `interval_s`
+cannot be written stays, later saves join it, and it is tried again; when `MOST_WAITING` contexts wait,
+further ones are refused. A process that is killed loses at most what was saved within `interval_s`
 before, and a batch that was being written.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from serving.errors import NotReady
 
@@ -19,6 +20,11 @@ log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
 """Application and user context."""
+Found = TypeVar("Found")
+
+MOST_WAITING = 65_536
+"""Contexts that may wait to be written: some hundred megabytes, which only a store that fails for long lets
+come together."""
 
 
 class Batch:
@@ -60,6 +66,23 @@ class Batch:
         return key[0] in self.applications, None
 
 
+class _Outage:
+    """One line in the log when something begins to fail, and one when it works again."""
+
+    def __init__(self, begins: str, ends: str) -> None:
+        self._begins = begins
+        self._ends = ends
+        self._is_on = False
+
+    def tell(self, error: Exception | None) -> None:
+        """It failed, or (None) it worked."""
+        if error is not None and not self._is_on:
+            log.error(self._begins, extra={"reason": str(error)})
+        elif error is None and self._is_on:
+            log.info(self._ends)
+        self._is_on = error is not None
+
+
 class WriteBehind:
     """A thread that writes batches.
 
@@ -67,8 +90,16 @@ class WriteBehind:
     alone.
     """
 
-    def __init__(self, write: Callable[[Batch], None], *, interval_s: float, name: str) -> None:
+    def __init__(
+        self,
+        write: Callable[[Batch], None],
+        *,
+        interval_s: float,
+        name: str,
+        most: int = MOST_WAITING,
+    ) -> None:
         self._write = write
+        self._most = most
         self._interval_s = interval_s
         self._changed = threading.Condition()
         self._waiting = Batch()
@@ -76,7 +107,13 @@ class WriteBehind:
         self._saved = 0
         self._durable = 0
         self._failures = 0
-        self._is_failing = False
+        self._writes = _Outage(
+            "states not written; they are kept and tried again", "states are written again"
+        )
+        self._reads = _Outage(
+            "states cannot be read; queries are decided without what was learnt",
+            "states can be read again",
+        )
         self._hurried = False
         self._closing = False
         self._error: Exception | None = None
@@ -84,8 +121,16 @@ class WriteBehind:
         self._thread.start()
 
     def save(self, key: Key, text: str) -> None:
-        """Write a text soon."""
+        """Write a text soon.
+
+        Raises:
+            NotReady: too much waits to be written already.
+        """
         with self._changed:
+            waiting, writing = self._waiting.texts, self._writing.texts
+            is_full = len(waiting) + len(writing) >= self._most
+            if is_full and key not in waiting and key not in writing:
+                raise NotReady(f"{self._most} states wait to be written already: {self._error}")
             self._waiting.save(key, text)
             self._noted()
 
@@ -105,7 +150,7 @@ class WriteBehind:
                 is_there, text = batch.of(key)
                 if is_there:
                     return text
-        return stored()
+        return self._read(stored)
 
     def users(self, application: str, stored: Callable[[], Iterable[str]]) -> list[str]:
         """The contexts of an application: those stored, with what is not durable yet."""
@@ -113,7 +158,7 @@ class WriteBehind:
         # never.
         with self._changed:
             pending = self._writing.then(self._waiting)
-        users = stored()
+        users = self._read(stored)
         found = set() if application in pending.applications else set(users)
         for (name, user), text in pending.texts.items():
             if name == application:
@@ -149,15 +194,14 @@ class WriteBehind:
         self._saved += 1
         self._changed.notify_all()
 
-    def _tell(self, error: Exception | None) -> None:
-        """One line when writing begins to fail, and one when it works again."""
-        if error is not None and not self._is_failing:
-            log.error(
-                "states not written; they are kept and tried again", extra={"reason": str(error)}
-            )
-        elif error is None and self._is_failing:
-            log.info("states are written again")
-        self._is_failing = error is not None
+    def _read(self, stored: Callable[[], Found]) -> Found:
+        try:
+            found = stored()
+        except NotReady as error:
+            self._reads.tell(error)
+            raise
+        self._reads.tell(None)
+        return found
 
     def _run(self) -> None:
         while True:
@@ -185,6 +229,6 @@ class WriteBehind:
                     self._error = error
                 self._writing = Batch()
                 self._changed.notify_all()
-            self._tell(error)
+            self._writes.tell(error)
             if closing:
                 return

@@ -21,6 +21,8 @@ A user's own folder of that form can be named by its path, too. The samples of a
 
 from __future__ import annotations
 
+import datetime as dt
+import json
 import pathlib
 import re
 import shutil
@@ -104,7 +106,10 @@ def find(name_or_path: str, *, name: str | None = None, kind: str | None = None)
         raise InvalidSettings(
             f"kind {kind!r} is not one of {', '.join(KINDS)}{nearest(kind, KINDS)}"
         )
-    card = _find(name_or_path, name, kind)
+    try:
+        card = _find(name_or_path, name, kind)
+    except (OSError, ValueError, RuntimeError) as error:  # too long a name, say, or nobody's home
+        raise ModelLoadFailed(name_or_path, f"it cannot be read: {error}") from error
     if kind not in (None, card.kind):
         raise InvalidSettings(
             f"model {name_or_path} is of kind {card.kind}, not {kind}; leave the kind out"
@@ -249,8 +254,25 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
         description=card.get("description", ""),
         sample=_beside(file, "sample", card.get("sample"))
         or _if_there(file.parent.absolute() / SAMPLES_FILE),
-        quality=card.get("quality") or {},
+        quality=_plain(card.get("quality") or {}, file),
     )
+
+
+def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
+    """What was measured as it comes back from the record, which is JSON: dates are texts, and so are keys."""
+    try:
+        plain: dict[str, Any] = json.loads(json.dumps(quality, default=_date, allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise ModelLoadFailed(
+            str(file), f"quality: expected numbers, texts, lists and mappings ({error})"
+        ) from error
+    return plain
+
+
+def _date(value: object) -> str:
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    raise TypeError(f"{value!r:.100} is none of them")
 
 
 def _loaded(file: pathlib.Path) -> object:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from serving import models as kinds
 from serving import zoo
-from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, NotReady, UnknownModel
 from serving.protocol.clipper_catalogue import Container
 from serving.values import ModelId
 from tests.fakes.servables import arrays_of, frame_of
@@ -129,6 +129,8 @@ class FakeHub:
     def feedback(self, application, update):
         if update.label == "nonsense":
             raise InvalidRequest("label: 'nonsense' is no class")
+        if update.label == "unlearnt":
+            raise NotReady("the server of the states does not answer")
         self.updates.append((application, update))
         return bool(self.apps[application].models)
 

@@ -36,7 +36,7 @@ class Port:
 
 
 @contextlib.contextmanager
-def listening(routes, max_body_bytes=8_000_000, door=None):
+def listening(routes, max_body_bytes=8_000_000, door=None, tls=None):
     """A port over these routes, closed at the end."""
     started = concurrent.futures.Future()
     stop = asyncio.Event()
@@ -46,7 +46,7 @@ def listening(routes, max_body_bytes=8_000_000, door=None):
             routes, max_body_bytes=max_body_bytes, idle_s=60.0, request_s=60.0, door=door
         )
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
+        server = await loop.create_server(listener.protocol, "127.0.0.1", 0, ssl=tls)
         started.set_result(Port(listener, loop, server.sockets[0].getsockname()[1]))
         await stop.wait()
         server.close()

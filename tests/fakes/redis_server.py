@@ -13,8 +13,13 @@ import pytest
 
 
 @contextlib.contextmanager
-def running_redis(folder: pathlib.Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-    """A server of our own on a socket in the folder, and its address; killed at the end, however the test ends."""
+def running_redis(
+    folder: pathlib.Path, *more: str
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server of our own on a socket in the folder, with more options, and its address.
+
+    It is killed at the end, however the test ends.
+    """
     pytest.importorskip("redis", reason="the extra redis is not installed")
     binary = shutil.which("redis-server")
     if binary is None:
@@ -22,7 +27,7 @@ def running_redis(folder: pathlib.Path) -> Iterator[tuple[subprocess.Popen[bytes
     socket = folder / "redis.sock"
     options = ["--port", "0", "--unixsocket", str(socket), "--dir", str(folder)]
     with subprocess.Popen(
-        [binary, *options, "--save", "", "--appendonly", "yes"], stdout=subprocess.DEVNULL
+        [binary, *options, "--save", "", "--appendonly", "yes", *more], stdout=subprocess.DEVNULL
     ) as process:
         try:
             for _ in range(500):

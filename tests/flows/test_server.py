@@ -5,7 +5,6 @@ import http.client
 import json
 import os
 import pathlib
-import shutil
 import signal
 import socket
 import ssl
@@ -20,6 +19,7 @@ import pytest
 
 from serving import zoo
 from serving.replica import limits
+from tests.fakes.certificate import certificate_in
 
 CARD = zoo.find("resnet")
 
@@ -366,17 +366,7 @@ def test_every_protocol_on_the_query_port():
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """Paths of a certificate for 127.0.0.1 and its key."""
-    if shutil.which("openssl") is None:
-        pytest.skip("no openssl to make a certificate with")
-    folder = tmp_path_factory.mktemp("tls")
-    paths = folder / "certificate.pem", folder / "key.pem"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-out", paths[0], "-keyout", paths[1]],
-        check=True, capture_output=True,
-    )  # fmt: skip
-    return paths
+    return certificate_in(tmp_path_factory.mktemp("tls"))
 
 
 def test_tls_and_a_token(certificate, tmp_path):

@@ -1,16 +1,22 @@
 """Clipper's management over a real gateway: registered versions, and the replicas that run them."""
 
+import asyncio
 import json
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from serving.applications import Applications
 from serving.clipper import ClipperHub
+from serving.protocol.admin import AdminRoutes
 from serving.protocol.clipper_containers import operate
 from serving.protocol.clipper_management import dispatch
 from serving.selection.state_store import MemoryStore
+from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
+from tests.serving.test_versions import Asked
 
 APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
 
@@ -229,3 +235,35 @@ def test_what_is_wrong_with_a_selection_is_said_in_one_line(manage, given, messa
     status, text = manage("add_app", name="s", **APP, **given)
     assert (status, message in text, "\n" in text) == (400, True, False), text
     assert manage.running.do(manage.hub.application, "s") is None
+
+
+def test_a_version_that_drains_holds_up_no_other_change(manage, home):
+    """`stop_containers` returns when what it holds is answered; settings change meanwhile."""
+    running, engine = manage.running, manage.running.engine
+    manage("start_containers", **start("1"))
+    home.hold.set()
+
+    async def work():
+        routes = AdminRoutes(engine, clipper=manage.hub, metrics=bytes)
+        runner = web.AppRunner(routes.application())
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        query = Asked()
+        engine.resolve("m", "1").submit(query, query)
+        while not any(replica.batches for replica in home.replicas):
+            await asyncio.sleep(0.005)
+        url = f"http://127.0.0.1:{runner.addresses[0][1]}/admin/"
+        async with aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(5)) as session:
+            body = json.dumps({"models": {"m": ["1"]}})
+            stopping = asyncio.create_task(session.post("stop_containers", data=body))
+            while ModelId("m", "1") in engine.models():
+                await asyncio.sleep(0.005)
+            body = json.dumps({"settings": {"cache.capacity_mb": 3}})
+            changed = await session.patch("settings", data=body)
+            assert (changed.status, stopping.done()) == (200, False)
+            home.release.set()
+            assert (await stopping).status == 200
+        assert await query.done is None
+        await runner.cleanup()
+
+    running.call(work())

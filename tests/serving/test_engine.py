@@ -69,8 +69,18 @@ def test_settings_are_shown_and_changed():
         assert applied["generation"] == 2
         assert applied["settings"]["batching"]["max_size"] == 3
         assert states(running) == ["ready"] * 3
+        assert applied["notes"] == []
         assert patch(running, {"replica.count": 1})[0] == 200
         assert states(running) == ["ready"]
+
+
+def test_settings_of_a_model_that_is_not_there_are_told_of():
+    """It may come later, or be misspelt."""
+    with gateway() as running:
+        status, applied = patch(running, {"models.ecco.replica.count": 2})
+        assert status == 200
+        (note,) = applied["notes"]
+        assert note.startswith("models.ecco: no model of that name is served, did you mean 'echo'?")
 
 
 @pytest.mark.parametrize(

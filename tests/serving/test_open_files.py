@@ -14,6 +14,11 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (400, 1000))
 assert room_for(100) == 100 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 400
 assert room_for(500) == 500 and resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 500 + RESERVE
 assert room_for(5000) == 1000 - RESERVE and resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 1000
+def refuse(which, limits):
+    raise OSError(1, "Operation not permitted")
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, 1000))
+resource.setrlimit = refuse
+assert room_for(500) == 400 - RESERVE
 """
 SERVER = """
 import resource, sys

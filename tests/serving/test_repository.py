@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from serving.errors import InvalidSettings, ModelLoadFailed, ServingError
+from serving.errors import InvalidRequest, InvalidSettings, ModelLoadFailed, ServingError
 from serving.repository import Found, Repository, card_of, newest, plan, scan
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
@@ -97,6 +97,43 @@ def look(running, repository):
     """Two looks: the first sees, the second takes up."""
     for _ in range(2):
         running.call(repository.look())
+
+
+def test_a_broken_newest_version_does_not_take_the_model_down_at_a_start(tmp_path):
+    """The newest that loads serves; what was taken out of service by hand stays out."""
+    put(tmp_path, "m", "1")
+    put(tmp_path, "m", "2")
+    put(tmp_path, "m", "9", "kind: nonsense")
+    put(tmp_path, "m", "10", "kind: nonsense")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        assert infer(running, "m") == (200, "2")
+        assert running.do(running.engine.versions, "m") == ("2",)
+        assert running.do(running.engine.states)[ModelId("m", "10")][0] == "failed"
+        running.call(repository.unload("m"))
+        left_out = running.do(repository.left_out)
+        assert list(left_out) == ids("m/2")
+    with gateway() as running:
+        repository = Repository(tmp_path, running.engine, kept=1, poll_s=0.05)
+        running.call(repository.open(left_out))
+        assert infer(running, "m")[0] == 404, "it was out of service"
+
+
+def test_a_roll_back_loads_the_version_before(tmp_path):
+    """From the folder where it is not served any more; without one there it is refused."""
+    put(tmp_path, "m", "1")
+    put(tmp_path, "m", "2")
+    with gateway() as running:
+        repository = opened(running, tmp_path)
+        running.call(repository.roll_back("m"))
+        assert infer(running, "m") == (200, "1")
+        running.call(repository.roll_back("m"))
+        assert infer(running, "m") == (200, "2"), "both are loaded now"
+        running.call(repository.set_version("m", "1"))
+        shutil.rmtree(tmp_path / "m" / "2")
+        look(running, repository)
+        with pytest.raises(InvalidRequest, match="no version before '1' to go back to"):
+            running.call(repository.roll_back("m"))
 
 
 def test_new_versions_take_over_and_old_ones_leave(tmp_path):

@@ -347,3 +347,24 @@ def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():
         assert [one.settings.batching.max_size for one in running.engine.served()] == [8, 8]
         assert running.engine.generation == 1
         assert infer(running) == (200, "1")
+
+
+def test_with_the_last_version_of_a_model_go_its_settings():
+    """Those that were set live, not those of the start; other models keep theirs."""
+    start = {"models.m.replica.count": 2}
+    with gateway(start) as running:
+        live = {"models.m.replica.count": 1, "models.m.batching.max_size": 3}
+        live["models.echo.batching.max_size"] = 5
+        assert running.json("PATCH", "/admin/settings", {"settings": live}, admin=True)[0] == 200
+        for version in ("1", "2"):
+            deploy(running, card("m", version))
+        own = [running.engine.settings.of("m").batching.max_size]
+        for version in ("1", "2"):
+            path = f"/admin/models/m/versions/{version}"
+            assert running.json("DELETE", path, admin=True)[0] == 200
+            own.append(running.engine.settings.of("m").batching.max_size)
+        assert own == [3, 3, 8]
+        assert running.engine.settings.models == {
+            "m": {"replica.count": 2},
+            "echo": {"batching.max_size": 5},
+        }

@@ -16,7 +16,7 @@ from typing import cast
 
 from serving.errors import BodyTooLarge, DeadlineExceeded, ServingError
 from serving.protocol.access import REFUSAL, Token
-from serving.protocol.door import TEXT, Door, unsent
+from serving.protocol.door import TEXT, Door, taken
 from serving.protocol.grpc_oip import calls
 from serving.protocol.grpc_oip.calls import Call, Code, Refused
 from serving.protocol.grpc_oip.routes import HEALTH, Exchange, Routes
@@ -74,8 +74,8 @@ class Listener:
 
     def sweep(self, now_s: float) -> None:
         """End what has been idle or incomplete for too long, and what its client does not take."""
-        unsent = {one: left for one in self.connections if (left := one.unsent())}
-        for connection in self._stalls.over(unsent, now_s):
+        taken = {one: so_far for one in self.connections if (so_far := one.taken()) is not None}
+        for connection in self._stalls.over(taken, now_s):
             self.door.stalled += 1
             connection.abort()
         for connection in list(self.connections):
@@ -229,7 +229,8 @@ class Connection(asyncio.Protocol):
     def _respond(self, stream: int, pieces: Sequence[Buffer]) -> None:
         data = b"".join((calls.prefix(sum(map(len, pieces))), *pieces))
         try:
-            if self._blocked and self.unsent() > HELD_BYTES:
+            transport = self._transport
+            if self._blocked and transport and transport.get_write_buffer_size() > HELD_BYTES:
                 raise Full
             self._session.respond(stream, calls.HEAD, data, calls.OK_TRAILERS)
         except Full:
@@ -256,9 +257,9 @@ class Connection(asyncio.Protocol):
 
     # Ends
 
-    def unsent(self) -> int:
-        """Bytes of answers that wait for the client; see `door.unsent`."""
-        return unsent(self._transport)
+    def taken(self) -> int | None:
+        """Bytes that the client has taken so far, where more wait for it; see `door.taken`."""
+        return taken(self._transport)
 
     def drain(self) -> None:
         """No new calls on this connection; it closes with the last answer."""
@@ -276,7 +277,11 @@ class Connection(asyncio.Protocol):
             for stream in session.late(last_stream):
                 block = calls.error_block(DeadlineExceeded("client's hands"))
                 session.respond_short(stream, block)
-        if now_s - self._heard_s >= self._listener.idle_s and not session.waiting:
+        is_idle = now_s - self._heard_s >= self._listener.idle_s and not session.waiting
+        if is_idle and self.taken() is None:
+            if self._transport is not None and self._transport.is_closing():
+                self._transport.abort()  # a client that does not end TLS
+                return
             session.go_away()
             self._flush()
             if self._transport is not None:

@@ -124,14 +124,14 @@ class Outgoing:
 
     # What waits
 
-    def unsent(self) -> dict[int, int]:
-        """Of each answer that waits, what is left; as stream 0, below 0, what was sent so far, if any answer
-        waits for the connection's window alone. All of these fall as the client takes more.
+    def taken(self) -> dict[int, int]:
+        """Bytes that the client's windows have let out so far, of each answer that waits; as stream 0 those of all
+        such answers, if any waits for the connection's window alone.
         """
-        unsent = {stream: len(rest[0]) for stream, rest in self._rests.items()}
+        taken = {stream: whole - len(data) for stream, (data, _, whole) in self._rests.items()}
         if self._blocked:
-            unsent[0] = -self._sent_bytes
-        return unsent
+            taken[0] = self._sent_bytes
+        return taken
 
     def waits_for_connection(self, stream: int) -> bool:
         """Whether an answer would go on if the connection's window grew."""

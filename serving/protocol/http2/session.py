@@ -175,13 +175,13 @@ class Session:
 
         One that waits for the connection's window is not at fault while others use that.
         """
-        unsent = self._outgoing.unsent()
-        if not unsent:
+        taken = self._outgoing.taken()
+        if not taken:
             self._stalls = None
             return 0
         if self._stalls is None:
             self._stalls = Stalls()
-        over = self._stalls.over(unsent, now_s)
+        over = self._stalls.over(taken, now_s)
         given_up = [
             stream
             for stream in over

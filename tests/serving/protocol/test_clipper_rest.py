@@ -237,6 +237,13 @@ def test_bad_feedback(port, body, text):
     assert text in answer
 
 
+def test_feedback_that_cannot_be_learnt_from_now_may_be_sent_again(port):
+    """503 and one line: nothing is wrong with what the client has sent."""
+    body = json.dumps({"uid": 1, "input": [1], "label": "unlearnt"})
+    status, _, answer = port.request("POST", "/sums/update", body)
+    assert (status, answer) == (503, b"the server of the states does not answer")
+
+
 def test_metrics():
     """What was asked is counted by application; all numbers are strings."""
     routes = ClipperRoutes(hub(), metrics=Registry(random.Random(0)), on_done=lambda *_: None)

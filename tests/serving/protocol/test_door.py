@@ -4,14 +4,17 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import time
 
 import pytest
 
+from serving.credentials import Tls
 from serving.protocol.door import LINGERING, Door
 from serving.protocol.http_messages import Response
 from serving.protocol.stalls import STALL_S
+from tests.fakes.certificate import certificate_in
 from tests.fakes.listening import listening
 
 ASKED = b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -45,6 +48,19 @@ def until(condition):
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.005)
+
+
+def is_waited_for(connection):
+    return connection.taken() is not None
+
+
+def until_full(port):
+    """Until a client is waited for, and the kernels hold what they can."""
+    seen = [-2, -1]
+    while seen[-1] != seen[-2]:
+        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
+        seen.append(max(one.taken() or 0 for one in port.listener.connections))
+        time.sleep(0.05)
 
 
 def connected(port, stack):
@@ -98,9 +114,9 @@ def test_a_client_that_never_reads_is_cut_off(port, request_):
     with contextlib.ExitStack() as stack:
         sock = connected(port, stack)
         sock.sendall(request_)
-        until(lambda: any(one.unsent() for one in port.listener.connections))
+        until_full(port)
         (connection,) = port.listener.connections
-        assert do(port, connection.unsent) < 2 * LARGE
+        assert do(port, connection._transport.get_write_buffer_size) < 2 * LARGE
         now_s = time.monotonic()
         do(port, port.listener.sweep, now_s)
         do(port, port.listener.sweep, now_s + STALL_S - 1)
@@ -116,7 +132,7 @@ def test_a_client_that_reads_slowly_is_served(port):
     with contextlib.ExitStack() as stack:
         sock = connected(port, stack)
         sock.sendall(ASKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        until(lambda: any(one.unsent() for one in port.listener.connections))
+        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
         received, now_s = 0, time.monotonic()
         for sweep in range(8):
             do(port, port.listener.sweep, now_s + sweep * (STALL_S - 1))
@@ -128,12 +144,61 @@ def test_a_client_that_reads_slowly_is_served(port):
     assert port.listener.door.stalled == 0
 
 
+def test_tls_hides_no_client_that_never_reads(tmp_path):
+    """There the answer waits below TLS, where its transport does not see it; one that reads is not cut off."""
+    paths = certificate_in(tmp_path)
+    context = ssl.create_default_context(cafile=paths[0])
+    tls = Tls(*map(str, paths)).context("http/1.1")
+    with listening(Routes(), door=Door(), tls=tls) as port, contextlib.ExitStack() as stack:
+        silent, reading = [
+            stack.enter_context(
+                context.wrap_socket(connected(port, stack), server_hostname="127.0.0.1")
+            )
+            for _ in range(2)
+        ]
+        silent.sendall(ASKED)
+        until_full(port)
+        reading.sendall(ASKED.replace(b"large", b"small"))
+        assert reading.recv(65536).startswith(b"HTTP/1.1 200")
+        now_s = time.monotonic()
+        for later_s in (0, STALL_S - 1):
+            do(port, port.listener.sweep, now_s + later_s)
+            assert len(port.listener.connections) == 2
+        do(port, port.listener.sweep, now_s + STALL_S + 1)
+        until(lambda: len(port.listener.connections) == 1)
+        assert port.listener.door.stalled == 1
+
+
+def test_an_answer_on_its_way_is_no_idleness_beneath_tls(tmp_path):
+    """However long it takes; when it is taken the connection ends, also of a client that does not end TLS."""
+    paths = certificate_in(tmp_path)
+    context = ssl.create_default_context(cafile=paths[0])
+    tls = Tls(*map(str, paths)).context("http/1.1")
+    with listening(Routes(), door=Door(), tls=tls) as port, contextlib.ExitStack() as stack:
+        sock = context.wrap_socket(connected(port, stack), server_hostname="127.0.0.1")
+        stack.enter_context(sock).sendall(ASKED)
+        until_full(port)
+        (connection,) = port.listener.connections
+        received, now_s = 0, time.monotonic()
+        for later_s in (0, 70, 140):
+            do(port, connection.sweep, now_s + later_s)
+            assert not connection._transport.is_closing()
+        while received < LARGE:
+            received += len(sock.recv(65536))
+        until(lambda: connection.taken() is None)
+        do(port, connection.sweep, now_s + 210)
+        assert connection._transport.is_closing()
+        until(lambda: connection.taken() is None)  # the kernel of the client has it
+        do(port, connection.sweep, now_s + 280)
+        until(lambda: not port.listener.connections)
+
+
 def test_bodies_of_pipelined_requests_are_bounded(port):
     """A client that sends on and never reads is not listened to after a few megabytes."""
     with contextlib.ExitStack() as stack:
         sock = connected(port, stack)
         sock.sendall(ASKED)
-        until(lambda: any(one.unsent() for one in port.listener.connections))
+        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
         sock.settimeout(0.3)
         body = bytes(500_000)
         sent = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pathlib
 import signal
 import sqlite3
@@ -265,6 +266,102 @@ def test_an_address_that_is_none_is_refused() -> None:
     """With what it should look like from redis-py; without the package, with how to get it."""
     with pytest.raises(InvalidSettings, match=r"address 'nowhere'|luthier\[redis\]"):
         RedisStore("nowhere")
+
+
+@pytest.mark.parametrize(
+    ("address", "text"),
+    [
+        ("redis://:secret@localhost/0", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?password=secret", "set LUTHIER_STATE_STORE_PASSWORD"),
+        ("redis://localhost/0?colour=red", "colour"),
+        ("redis://[", "address"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_one_line(address: str, text: str) -> None:
+    """A password in it would be shown to whoever sees settings; it is in no error's text either."""
+    pytest.importorskip("redis", reason="the extra redis is not installed")
+    with pytest.raises(InvalidSettings, match=text) as refused:
+        RedisStore(address)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_redis_server_may_ask_for_a_password() -> None:
+    """With it all is as without; none, or another one, is told at once."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        running_redis(pathlib.Path(name), "--requirepass", "secret") as (_, url),
+    ):
+        store = RedisStore(url, password="secret")
+        store.save("app", "u", "1")
+        store.flush()
+        assert store.users("app") == ["u"]
+        store.close()
+        for password in (None, "other"):
+            with pytest.raises(NotReady, match="does not answer"):
+                RedisStore(url, password=password)
+
+
+def test_an_outage_is_told_once_whatever_waits_to_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What is read from memory meanwhile says nothing of the store."""
+    caplog.set_level(logging.INFO)
+    is_away = True
+
+    def stored() -> str | None:
+        if is_away:
+            raise NotReady("away")
+        return "stored"
+
+    def write(_batch: Batch) -> None:
+        stored()
+
+    behind = WriteBehind(write, interval_s=0.005, name="test")
+    behind.save(("a", "u"), "1")
+    for _ in range(3):
+        assert behind.load(("a", "u"), stored) == "1"
+        with pytest.raises(NotReady):
+            behind.load(("a", "v"), stored)
+    with pytest.raises(NotReady):
+        behind.flush()
+    is_away = False
+    assert behind.load(("a", "v"), stored) == "stored"
+    behind.close()
+    told = [record.message.partition(";")[0] for record in caplog.records]
+    assert sorted(told) == [
+        "states are written again",
+        "states can be read again",
+        "states cannot be read",
+        "states not written",
+    ]
+
+
+def test_what_waits_for_a_failing_store_is_bounded() -> None:
+    """New contexts are refused with the reason; those that wait go on to change; when it works all is taken."""
+    is_away = True
+
+    def write(_batch: Batch) -> None:
+        if is_away:
+            raise OSError("disk full")
+
+    behind = WriteBehind(write, interval_s=0.005, name="test", most=3)
+    for user in "uvw":
+        behind.save(("a", user), "1")
+    with pytest.raises(NotReady):
+        behind.flush()
+    with pytest.raises(NotReady, match="3 states wait to be written already: disk full"):
+        behind.save(("a", "x"), "1")
+    behind.save(("a", "u"), "2")
+    is_away = False
+    for _ in range(200):
+        try:
+            behind.flush()
+            break
+        except NotReady:  # a write that had begun before
+            continue
+    behind.save(("a", "x"), "1")
+    behind.close()
 
 
 def test_a_batch_that_fails_is_written_later_with_what_came_since() -> None:

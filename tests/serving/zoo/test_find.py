@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import pickle
 import re
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from serving import models, zoo
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.zoo import cards
 
 CARD = 'name: mine\nversion: "3"\nkind: echo\n'
 
@@ -154,6 +156,8 @@ def test_a_card_of_kind_python_names_file_and_class(tmp_path):
         pytest.param(
             CARD + "quality: {a: &a [1, 1], b: [*a, *a]}", "aliases (*name)", id="a bomb of aliases"
         ),
+        pytest.param(CARD + "quality: {a: .nan}", "quality: expected numbers", id="not a number"),
+        pytest.param(CARD + "quality: {a: !!set {b}}", "quality: expected numbers", id="a set"),
         pytest.param(CARD + "file: gone.onnx\n", "file: there is no file", id="weights missing"),
         pytest.param(CARD + "file: 3\n", "file: expected str, given 3", id="wrong type"),
         pytest.param(CARD.replace('"3"', "true"), "version: expected str or int", id="boolean"),
@@ -166,6 +170,23 @@ def test_a_wrong_card_is_refused_with_file_and_key(tmp_path, text, complaint):
     with pytest.raises(ModelLoadFailed, match=re.escape(complaint)) as caught:
         zoo.find(str(tmp_path))
     assert caught.value.model == str(tmp_path / "model.yaml")
+
+
+def test_what_was_measured_is_what_the_record_gives_back(tmp_path):
+    """YAML has dates and other keys than texts, JSON has not."""
+    (tmp_path / "model.yaml").write_text(CARD + "quality: {when: 2026-01-02, 1: [0.5, null]}")
+    card = zoo.find(str(tmp_path))
+    assert card.quality == {"when": "2026-01-02", "1": [0.5, None]}
+    assert cards.from_json(json.loads(json.dumps(cards.as_json(card)))) == card
+
+
+@pytest.mark.parametrize(
+    "path", ["~nobody-of-this-name/net.onnx", "x" * 5000 + ".onnx", "a\0.onnx"]
+)
+def test_a_path_that_no_file_can_have_is_one_line(path):
+    with pytest.raises(ModelLoadFailed) as caught:
+        zoo.find(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_folder_without_a_card_says_so(tmp_path):
