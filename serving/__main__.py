@@ -18,7 +18,7 @@ import uvloop
 import yaml
 
 from serving import __version__, form, zoo
-from serving.errors import InvalidSettings, ServingError
+from serving.errors import InvalidSettings, ModelMissing, ServingError
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
@@ -159,7 +159,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             runner.run(serve())
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")
-        return 1
+        is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)
+        return 2 if is_wrong_use else 1
     return 0
 
 

@@ -28,6 +28,7 @@ from serving.errors import (
     DeadlineExceeded,
     InvalidRequest,
     ModelLoadFailed,
+    ModelMissing,
     NotReady,
     Overloaded,
     PredictionFailed,
@@ -487,7 +488,8 @@ class Dispatcher:
         if ok:
             known.on_loaded(_what_was_loaded(message.detail))
         else:
-            known.on_loaded(ModelLoadFailed(self._card.label, str(message.detail.get("error"))))
+            kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
+            known.on_loaded(kind(self._card.label, str(message.detail.get("error"))))
         self._pump()
 
     def _unloaded(self, worker: int, body: memoryview) -> None:

@@ -13,6 +13,7 @@
     ├── PredictionFailed (500)        the model raised, or broke its contract
     ├── InvalidSettings (400)         unknown knob, wrong type, out of range
     ├── ModelLoadFailed (500)         missing or broken file, missing runtime
+    │   └── ModelMissing (500)        the file or module is there, but the class or function is not
     ├── ReplicaStartFailed (500)      no ready replicas; `reason`: oom, crash, timeout, load
     └── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
 
@@ -187,6 +188,10 @@ class ModelLoadFailed(ServingError):
 
     def __str__(self) -> str:
         return f"model {self.model} cannot be loaded: {self.text}"
+
+
+class ModelMissing(ModelLoadFailed):
+    """A Python file or module has no class or function of the name."""
 
 
 class ReplicaStartFailed(ServingError):

@@ -22,6 +22,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from serving.errors import InvalidSettings, nearest
+from serving.yaml_problem import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
 """`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
@@ -509,7 +510,7 @@ def read_file(path: pathlib.Path) -> dict[str, Any]:
         ) from error
     except (yaml.YAMLError, ValueError) as error:
         raise InvalidSettings(
-            f"settings file {path} is not YAML: {' '.join(str(error).split())}; expected {_EXAMPLE}"
+            f"settings file {path} is not YAML: {yaml_problem(error)}; expected {_EXAMPLE}"
         ) from error
     if data is None:
         return {}

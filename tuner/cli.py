@@ -33,6 +33,7 @@ from tuner.commands.options import Parser
 from tuner.commands.said import Said
 from tuner.errors import Interrupted, TunerError, WrongUse
 from tuner.progress import Terminal
+from tuner.report import lines
 from tuner.store.event_log import EventLog
 
 STUDY = "tuner.commands.study"
@@ -161,7 +162,7 @@ def _shown(said: Said, *, is_json: bool) -> int:
             sys.stdout.write(json.dumps(answer, default=str) + "\n")
         else:
             console = rich.console.Console(highlight=False, soft_wrap=True)
-            console.print(said.text, markup=False)
+            lines.show(console, said.text)
         sys.stdout.flush()
     return said.exit_code
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner.errors import Interrupted, WrongUse
 from tuner.settings import runs_dir_option, storage_option
@@ -38,11 +38,12 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
         raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
-def kept(*, trials: int, starts: int, of: int) -> str:
+def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int = 0, of: int = 0) -> str:
     """What an interrupted study has.
 
     Args:
         trials: that ended.
+        cut_off: numbers of those that were under way.
         starts: fresh starts of the verification that need not be launched again.
         of: fresh starts that the verification has; 0 while the study searches.
     """
@@ -50,7 +51,8 @@ def kept(*, trials: int, starts: int, of: int) -> str:
         return f"the search and {starts} of {of} fresh starts of the verification are kept"
     if not trials:
         return "no trial had ended, so there is no result yet"
-    return f"{trials} trial{'s are' if trials > 1 else ' is'} kept"
+    dropped = "".join(f", and trial {number}, which was under way, is not" for number in cut_off)
+    return f"{trials} trial{'s are' if trials > 1 else ' is'} kept{dropped}"
 
 
 def go_on(folder: RunFolder) -> str:

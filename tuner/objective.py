@@ -13,7 +13,7 @@ import dataclasses
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
-from tuner.values import Interval, Measurement, Trial
+from tuner.values import Interval, Measurement, Trial, VerdictOutcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,14 @@ class Objective:
     def of(self, trial: Trial) -> float | None:
         """The objective of a trial; None unless it was ok."""
         return None if trial.measurement is None else self.value(trial.measurement)
+
+    def judged(self, interval: Interval) -> VerdictOutcome:
+        """What the interval of a ratio, first over second, shows of the first."""
+        assert interval.low is not None
+        assert interval.high is not None
+        if interval.low <= 1 <= interval.high:
+            return "no difference shown"
+        return "worse" if (interval.low > 1) == self.is_minimised else "better"
 
     def better(self, first: float, second: float) -> float:
         """The better of two values."""

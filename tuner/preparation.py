@@ -18,6 +18,7 @@ from tuner.errors import LaunchFailed
 from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.progress import Terminal
+from tuner.report import lines
 from tuner.sampling.gp import GpSampler
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
@@ -91,7 +92,8 @@ def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
 
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
-    terminal.console.print(f"no search space for {served.model}: probing the model to derive one")
+    text = f"no search space for {served.model}: probing the model to derive one"
+    lines.say(terminal.console, text)
     return probe.text(bench, environment, served)
 
 

@@ -88,8 +88,9 @@ def _seen(bench: Bench, size: int) -> _Seen:
     found = bench.observe(configuration, concurrency=2 * size, seconds=SECONDS)
     answered = _answered(found)
     if not answered:
-        why = f": {found.load.why_failed}" if found.load.why_failed else ""
-        raise LoadFailed(f"no request was answered well at batch size {size}{why}")
+        if not found.load.why_failed:
+            raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
+        raise LoadFailed(f"all requests at batch size {size} failed; {found.load.why_failed}")
     return _Seen(
         service_time_s=size * found.load.measured_s / answered,
         peak_memory_mb=_peak_memory_mb(found.after),

@@ -1,8 +1,8 @@
 """What a person sees of a running study on standard error: the plan, then a line per launch.
 
 In: facts of the study as values. Out: lines of a rich console, which drops colours where nobody
-sees them. No live display: a spinner that redraws ten times a second would be measured with the
-engine. Decides nothing and keeps only what lines need.
+sees them, folded for a terminal's width. No live display: a spinner that redraws ten times a second
+would be measured with the engine. Decides nothing and keeps only what lines need.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 
 import rich.console
-import rich.text
 
 from tuner import objective as objectives
-from tuner.report import wording
+from tuner.report import lines, wording
 from tuner.store.event_log import EventLog
 from tuner.values import Measurement, Outcome, Trial, Value
 
@@ -143,8 +142,8 @@ class Progress:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"
 
     def say(self, text: str, *, style: str = "") -> None:
-        """One line, never wrapped and never read as markup."""
-        self._console.print(rich.text.Text(text, style=style), soft_wrap=True)
+        """One sentence or one row."""
+        lines.say(self._console, text, style=style)
 
     def differences(self, configuration: Mapping[str, Value]) -> str:
         """Knobs that differ from the default, by their short names."""

@@ -282,11 +282,12 @@ def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration]
 
 def _interrupted(setup: Setup) -> Interrupted:
     """Leave a study that was interrupted whole, and say what it has."""
-    setup.store.give_up_running("interrupted by a signal")
+    cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
     ending, size = study_files.ending_of(setup.folder), len(study_files.ROLES)
     kept = interruption.kept(
         trials=len(setup.store.trials()),
+        cut_off=cut_off,
         starts=0 if ending is None else len(verification.whole(ending.starts, size)),
         of=0 if ending is None else size * ending.pairs,
     )

@@ -55,7 +55,7 @@ KINDS: dict[str, str] = {
 }
 """Kind -> module that holds its `Model` class."""
 
-EXTRAS = {"sklearn": "sklearn"}
+EXTRAS = {"sklearn": "sklearn", "torch": "torch", "tensorflow": "tensorflow"}
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
 

@@ -41,7 +41,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.errors import ModelLoadFailed, ModelMissing, PredictionFailed, nearest
 from serving.models import Arrays
 from serving.values import Signature, TensorSpec
 
@@ -63,7 +63,7 @@ class Model:
         if path is None or not where:
             raise ModelLoadFailed(str(path), "expected path/to/file.py:Name or package.module:Name")
         try:
-            target = getattr(_import(where), name)
+            target = _named(name, _import(where), str(path))
             if inspect.isclass(target):
                 target = _make(target, file=pathlib.Path(inspect.getfile(target)), threads=threads)
             known = getattr(target, "signature", _DEFAULT)
@@ -72,6 +72,8 @@ class Model:
                 outputs=_specs(getattr(target, "outputs", known.outputs)),
                 platform=PLATFORM,
             )
+        except ModelMissing:
+            raise
         except Exception as error:  # the user's code may raise anything
             text = " ".join(str(error).split())
             raise ModelLoadFailed(str(path), f"{type(error).__name__}: {text}") from error
@@ -150,6 +152,22 @@ def _import(where: str) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses and pickles look their module up there
     spec.loader.exec_module(module)
     return module
+
+
+def _named(name: str, module: ModuleType, path: str) -> Any:
+    """The class or function of a name, or another thing that is to be a model."""
+    target = getattr(module, name, None)
+    if target is None:
+        own = [
+            known
+            for known, value in vars(module).items()
+            if (inspect.isclass(value) or inspect.isroutine(value))
+            and value.__module__ == module.__name__
+        ]
+        listed = f"it has {', '.join(own)}" if own else "it has none"
+        hint = nearest(name, own)
+        raise ModelMissing(path, f"there is no class or function {name!r} in it{hint} ({listed})")
+    return target
 
 
 def _make(target: type, *, file: pathlib.Path, threads: int) -> object:

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from serving import models
-from serving.errors import ModelLoadFailed
+from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
@@ -173,8 +173,9 @@ class Host:
     def _load(self, message: wire.LoadMessage) -> bytes:
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
-            detail: dict[str, object] = {"error": _TOO_LATE}
-            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, detail)
+            refused = {"error": _TOO_LATE}
+            return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
+        detail: dict[str, object]
         try:
             path = None if message.path is None else pathlib.Path(message.path)
             model = models.load(message.kind, path, threads=message.threads)
@@ -183,7 +184,8 @@ class Host:
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
-            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, {"error": text})
+            detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
+            return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
         if warmed.failure is not None:
             facts = {"model": message.name, "error": warmed.failure}
             log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)

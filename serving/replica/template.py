@@ -174,7 +174,9 @@ def _warm_up(kind: str) -> bool:
     """Import what replicas of a kind will need; whether this process can be forked afterwards."""
     try:
         importlib.import_module(models.KINDS[kind])
-    except (KeyError, ImportError) as error:  # the replica's LOAD says it to those who wait
+    except (KeyError, ModuleNotFoundError):  # the replica's LOAD says it to those who wait
+        pass
+    except ImportError as error:
         log.warning("a model runtime cannot be imported", extra={"error": str(error)})
     gc.collect()
     gc.freeze()

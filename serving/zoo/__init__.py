@@ -34,6 +34,7 @@ import yaml
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS
 from serving.values import ModelCard, Program
+from serving.yaml_problem import yaml_problem
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
@@ -242,9 +243,7 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
     try:
         data = _loaded(file)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ModelLoadFailed(
-            str(file), f"not valid YAML: {' '.join(str(error).split())}"
-        ) from error
+        raise ModelLoadFailed(str(file), f"not valid YAML: {yaml_problem(error)}") from error
     card = _checked(data, file)
     return ModelCard(
         name=name or card["name"],

@@ -266,6 +266,8 @@ def test_out_of_memory_is_told_as_such():
         (2, "there is no file /tmp/no-such.onnx", ["--model", "/tmp/no-such.onnx"]),
         (2, "--port: invalid int value: 'x'; see", ["--model", "echo", "--port", "x"]),
         (2, "server.port = 70000, expected", ["--model", "echo", "--port", "70000"]),
+        (2, "model repository /nowhere: No such", ["--model-repository", "/nowhere"]),
+        (2, "give both, or none", ["--model", "echo", "--set", "server.tls_key=key.pem"]),
     ],
 )
 def test_wrong_use_is_one_clear_line(code, phrase, arguments):
@@ -277,6 +279,19 @@ def test_wrong_use_is_one_clear_line(code, phrase, arguments):
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
     assert phrase in done.stderr
+
+
+def test_a_class_that_is_not_in_its_file_is_wrong_use(tmp_path):
+    """The line says which are there; nothing is left running."""
+    file = tmp_path / "own.py"
+    file.write_text("def scale(items): return items")
+    done = subprocess.run(
+        command("--model", f"{file}:Scale"), capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert "no class or function 'Scale' in it" in done.stderr
+    assert "it has scale" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_broken_model_file_is_one_clear_line(tmp_path):
@@ -411,6 +426,6 @@ def test_wrong_credentials_end_the_server(tmp_path, name, value):
         command("--model", "echo", "--set", f"server.{name}={value}"),
         capture_output=True, text=True, check=False, timeout=30, cwd=tmp_path,
     )  # fmt: skip
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert f"server.{name}" in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -80,7 +80,10 @@ def test_a_signal_before_the_first_result_says_that_there_is_none(tmp_path: path
 
 def test_a_signal_in_the_search_counts_the_trials(tmp_path: pathlib.Path) -> None:
     """Three trials ended before it."""
-    with pytest.raises(Interrupted, match=r"3 trials are kept; go on with: tune resume s"):
+    with pytest.raises(
+        Interrupted,
+        match=r"3 trials are kept, and trial 3, which was under way, is not; go on with: tune resume s",
+    ):
         study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=3)))
 
 

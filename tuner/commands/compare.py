@@ -15,6 +15,7 @@ from tuner.compare import Order
 from tuner.errors import WrongUse
 from tuner.progress import Terminal
 from tuner.report import files as report_files
+from tuner.report.lines import Copied
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,11 +52,10 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     )
     record, folder = compare.compare(order, terminal=terminal)
     page = report_files.write_comparison(record, folder.path / "compare.html")
-    lines = [difference.text for difference in record.differences]
-    lines += [f"note: {note}" for note in record.notes]
-    lines += [f"report  {page}"]
+    sentences = [difference.text for difference in record.differences]
+    sentences += [f"note: {note}" for note in record.notes]
     return Said(
-        text=rich.console.Group(*map(rich.text.Text, lines)),
+        text=rich.console.Group(*map(rich.text.Text, sentences), Copied("report ", str(page))),
         data={
             **finite(record.as_json()),
             "files": {"report": str(page), "folder": str(folder.path)},

@@ -16,6 +16,7 @@ from tuner.doctor import Finding
 from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.progress import Terminal
+from tuner.report import lines
 
 FEWEST_LAUNCHES = 2
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
@@ -66,8 +67,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     parts = [_line(finding) for finding in findings]
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
     if arguments.launches:
-        terminal.console.print(
-            f"measuring the noise of {arguments.model}: {arguments.launches} fresh launches"
+        lines.say(
+            terminal.console,
+            f"measuring the noise of {arguments.model}: {arguments.launches} fresh launches",
         )
         with resumable(None):
             found = doctor.noise_of(
@@ -81,8 +83,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 def _cleaned() -> Said:
     removed = doctor.cleaned()
-    lines = [f"removed {path}" for path in removed] or ["nothing was left behind"]
-    return Said(text="\n".join(lines), data={"removed": list(removed)})
+    said = [f"removed {path}" for path in removed] or ["nothing was left behind"]
+    return Said(text="\n".join(said), data={"removed": list(removed)})
 
 
 def _line(finding: Finding) -> rich.text.Text:

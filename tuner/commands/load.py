@@ -25,7 +25,7 @@ from tuner.measurement import host, summary
 from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
 from tuner.progress import Terminal
-from tuner.report import wording
+from tuner.report import lines, wording
 from tuner.settings import MeasurementSettings
 from tuner.traffic import payload_files, payloads
 from tuner.traffic.generator import Generator, LoadResult
@@ -96,8 +96,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
     sent = _payloads(target, getattr(arguments, "payload", None), arguments.header)
     with resumable(None), Generator() as generator:
-        terminal.console.print(
-            f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}"
+        lines.say(
+            terminal.console,
+            f"{sent.method} {target.host}:{target.port}{sent.path}: {sent.description}",
         )
         generator.set_payloads(sent)
         before = host.read()

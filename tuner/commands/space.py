@@ -16,6 +16,7 @@ from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.preparation import started
 from tuner.progress import Terminal
+from tuner.report import lines
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
@@ -49,7 +50,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     with resumable(None), bench:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
-        terminal.console.print(f"probing {served.model} at a few batch sizes, some ten seconds")
+        text = f"probing {served.model} at a few batch sizes, some ten seconds"
+        lines.say(terminal.console, text)
         text = probe.text(bench, environment, served)
     space = files.parse(text, file=str(out))
     cells = len(space.cells(environment))

@@ -65,7 +65,7 @@ def compare(
     ratio, interval = _ratio(default, best, made_best)
     throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
     p99_ratio, p99_interval = _ratio(default, best, objectives.named("p99"))
-    outcome = judged(interval, made_best)
+    outcome = made_best.judged(interval)
     return Verdict(
         outcome=outcome,
         ratio=ratio,
@@ -78,15 +78,6 @@ def compare(
         best=tuple(best),
         text=_sentence(default, best, made_best, outcome, ratio, interval),
     )
-
-
-def judged(interval: Interval, objective: Objective) -> VerdictOutcome:
-    """What the interval of a ratio, first over second, shows of the first."""
-    assert interval.low is not None
-    assert interval.high is not None
-    if interval.low <= 1 <= interval.high:
-        return "no difference shown"
-    return "worse" if (interval.low > 1) == objective.is_minimised else "better"
 
 
 def _ratio(

@@ -76,7 +76,7 @@ def _difference(
     first: str, second: str, pairs: Sequence[Pair], objective: Objective
 ) -> SamplerDifference:
     ratio, interval = comparison.ratio_interval([a for a, _ in pairs], [b for _, b in pairs])
-    outcome = comparison.judged(interval, objective)
+    outcome = objective.judged(interval)
     return SamplerDifference(
         first=first,
         second=second,

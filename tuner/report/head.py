@@ -8,16 +8,23 @@ configurations side by side.
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Mapping
 
 from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
 from tuner.settings import serve_command
-from tuner.values import Interval, StudyRecord
+from tuner.values import StudyRecord, VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
 """Notes with one of these are set in bold: they change what the figures mean."""
+SHOWN: Mapping[VerdictOutcome, str | None] = {
+    "better": "better",
+    "worse": "worse",
+    "no difference shown": None,
+}
+"""Word after a ratio, and class of the figure of the best: a colour only where the fresh starts showed it."""
 
 
 def answer(study: StudyRecord) -> Markup:
@@ -81,47 +88,41 @@ def _verdict(study: StudyRecord) -> Markup:
 
 
 def _cards(study: StudyRecord) -> Markup | None:
-    verdict = study.verdict
     sides = {role: reading.launches(study, role) for role in reading.ROLES}
     has_best = reading.has_two_sides(study)
     if not any(side.measurements for side in sides.values()):
         return None
-    ratios: dict[str, tuple[float, Interval] | None] = {
-        "mean_ms": None,
-        "p99_ms": None,
-        "throughput_per_s": None,
-    }
-    if verdict is not None:
-        ratios["p99_ms"] = (verdict.p99_ratio, verdict.p99_interval)
-        ratios["throughput_per_s"] = (verdict.throughput_ratio, verdict.throughput_interval)
-        if study.objective == "mean":
-            ratios["mean_ms"] = (verdict.ratio, verdict.interval)
     made = []
-    for label, field, unit in (
-        ("mean round trip", "mean_ms", "ms"),
-        ("p99 round trip", "p99_ms", "ms"),
-        ("throughput", "throughput_per_s", "requests/s"),
+    for name, field in (
+        ("mean", "mean_ms"),
+        ("p99", "p99_ms"),
+        ("throughput", "throughput_per_s"),
     ):
+        objective = objectives.named(name)
+        found = reading.compared(study, name) if has_best else None
+        shown = None if found is None else SHOWN[found.outcome]
         pair = [
-            element("span", wording.number(sides[role].figure(field).middle), class_=f"is-{role}")
-            for role in (reading.ROLES if has_best else reading.ROLES[:1])
+            element("span", wording.number(sides[role].figure(field).middle), class_=colour)
+            for role, colour in zip(reading.ROLES[: 1 + has_best], (None, shown), strict=False)
         ]
         between: list[Markup | str] = [pair[0]]
         if has_best:
             between += [" → ", pair[1]]
-        ratio = ratios[field]
-        below = (
-            f"best over default {wording.ratio(*ratio)}"
-            if ratio is not None and has_best
-            else _plain_ratio(sides, field)
-            if has_best
-            else "default"
-        )
+        if found is not None:
+            ratio = wording.ratio(found.ratio, found.interval)
+            below = f"best over default {ratio}" + (f": {shown}" if shown else "")
+        else:
+            below = _plain_ratio(sides, field) if has_best else "default"
         made.append(
             element(
                 "div",
-                element("div", label, class_="name"),
-                element("div", *between, element("span", f" {unit}", class_="unit"), class_="pair"),
+                element("div", objective.label, class_="name"),
+                element(
+                    "div",
+                    *between,
+                    element("span", f" {objective.unit}", class_="unit"),
+                    class_="pair",
+                ),
                 element("div", below, class_="ratio"),
                 class_="card",
             )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from serving.settings import KNOBS
@@ -21,11 +21,13 @@ from tuner.values import (
     LEAST_FOR_P99,
     MOST_LITTLE_ERROR,
     Configuration,
+    Interval,
     KnobInfo,
     Measurement,
     StudyRecord,
     Trial,
     Value,
+    VerdictOutcome,
 )
 
 Role = Literal["default", "best"]
@@ -55,6 +57,16 @@ class Figure:
             return cls(middle=math.nan, low=math.nan, high=math.nan)
         middle = math.exp(math.fsum(map(math.log, known)) / len(known))
         return cls(middle=middle, low=min(known), high=max(known))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One figure of merit of the best over that of the default, from pairs of fresh starts."""
+
+    ratio: float
+    interval: Interval
+    outcome: VerdictOutcome
+    """What the interval shows, whichever figure the study's objective is."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +203,23 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     return "worse" if found in {"worse", "best fails"} else None
 
 
+def compared(study: StudyRecord, name: str) -> Compared | None:
+    """How the best compares in mean, p99 or throughput; None where the verdict does not hold it."""
+    verdict = study.verdict
+    if verdict is None:
+        return None
+    known: dict[str, tuple[float, Interval]] = {
+        "p99": (verdict.p99_ratio, verdict.p99_interval),
+        "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
+        study.objective: (verdict.ratio, verdict.interval),
+    }
+    if name not in known:
+        return None
+    ratio, interval = known[name]
+    outcome = objectives.named(name).judged(interval)
+    return Compared(ratio=ratio, interval=interval, outcome=outcome)
+
+
 def advice(study: StudyRecord) -> tuple[str, ...]:
     """What to run and why; nothing where that was said, or where the study has no answer yet."""
     found = advised(study) if study.is_finished else None
@@ -252,7 +281,7 @@ def is_luckier_than_best(study: StudyRecord) -> Trial | None:
 
 def cautions(study: StudyRecord) -> tuple[str, ...]:
     """What the launches themselves say against the result, beside the study's own notes."""
-    found = list(advices.failures(study))
+    found = [*advices.failures(study), *_worse_beside(study)]
     broken = failed(study.trials)
     if broken and succeeded(study.trials):
         whole = wording.plural(len(study.trials), "trial")
@@ -281,6 +310,23 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
             f"{LEAST_FOR_P99} it has no upper end."
         )
     return tuple(found)
+
+
+def _worse_beside(study: StudyRecord) -> Iterator[str]:
+    """What was shown to be worse though the objective was not."""
+    if study.verdict is None or study.verdict.outcome == "worse":
+        return
+    for name, field in (("p99", "p99_ms"), ("throughput", "throughput_per_s")):
+        beside = compared(study, name)
+        if name == study.objective or beside is None or beside.outcome != "worse":
+            continue
+        objective = objectives.named(name)
+        default, best = (launches(study, role).figure(field).middle for role in ROLES)
+        yield (
+            f"The {objective.label} of the best is worse than that of the default: "
+            f"{wording.number(default)} → {wording.number(best)} {objective.unit}, "
+            f"{wording.ratio(beside.ratio, beside.interval)}."
+        )
 
 
 def _so_far(study: StudyRecord) -> str:

@@ -14,9 +14,11 @@ import rich.console
 import rich.table
 import rich.text
 
+from tuner import objective as objectives
 from tuner.report import reading, wording
+from tuner.report.lines import Copied, show
 from tuner.settings import serve_command
-from tuner.values import Interval, StudyRecord
+from tuner.values import StudyRecord
 
 WIDTH = 100
 
@@ -35,26 +37,26 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts.append(rich.text.Text(reading.headline(study), style=_style(study)))
     parts += [rich.text.Text(line) for line in reading.advice(study)]
     if (command := reading.to_try(study)) is not None:
-        parts.append(rich.text.Text(f"{reading.TO_TRY} {command}"))
+        parts.append(Copied(reading.TO_TRY, command))
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
     parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files:
         told["use"] = serve_command(study.target, files["settings"])
     width = max(map(len, told), default=0)
-    parts += [rich.text.Text(f"{name:{width}}  {text}") for name, text in told.items()]
+    parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)
 
 
 def lines(
     study: StudyRecord, files: Mapping[str, pathlib.Path], *, width: int = WIDTH
 ) -> tuple[str, ...]:
-    """The same without colours, each line at most `width` characters but for paths."""
+    """The same without colours, each line at most `width` characters but for paths and commands."""
     console = rich.console.Console(
-        file=io.StringIO(), width=width, color_system=None, force_terminal=False, highlight=False
+        file=io.StringIO(), width=width, color_system=None, force_terminal=True, highlight=False
     )
     with console.capture() as captured:
-        console.print(summary(study, files), soft_wrap=False)
+        show(console, summary(study, files))
     return tuple(line.rstrip() for line in captured.get().splitlines())
 
 
@@ -80,28 +82,25 @@ def _table(study: StudyRecord) -> rich.table.Table:
 
 def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
     default, best = (reading.launches(study, role) for role in reading.ROLES)
-    for label, field in (
-        ("mean (ms)", "mean_ms"),
-        ("p99 (ms)", "p99_ms"),
-        ("throughput (requests/s)", "throughput_per_s"),
+    for name, field in (
+        ("mean", "mean_ms"),
+        ("p99", "p99_ms"),
+        ("throughput", "throughput_per_s"),
     ):
-        cells = [label, wording.number(default.figure(field).middle)]
+        cells = [
+            f"{name} ({objectives.named(name).unit})",
+            wording.number(default.figure(field).middle),
+        ]
         if has_best:
-            cells += [wording.number(best.figure(field).middle), _ratio(study, field)]
+            cells += [wording.number(best.figure(field).middle), _ratio(study, name)]
         made.add_row(*map(rich.text.Text, cells))
 
 
-def _ratio(study: StudyRecord, field: str) -> str:
-    verdict = study.verdict
-    if verdict is None:
+def _ratio(study: StudyRecord, name: str) -> str:
+    if study.verdict is None:
         return "too few pairs" if study.fresh_starts else "not re-measured"
-    known: dict[str, tuple[float, Interval]] = {
-        "p99_ms": (verdict.p99_ratio, verdict.p99_interval),
-        "throughput_per_s": (verdict.throughput_ratio, verdict.throughput_interval),
-    }
-    if study.objective == "mean":
-        known["mean_ms"] = (verdict.ratio, verdict.interval)
-    return wording.ratio(*known[field]) if field in known else ""
+    found = reading.compared(study, name)
+    return "" if found is None else wording.ratio(found.ratio, found.interval)
 
 
 def _style(study: StudyRecord) -> str:

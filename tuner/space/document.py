@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from serving.errors import nearest
+from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidSpace, listed
 
 MAX_NUMBER = 1e15
@@ -121,19 +122,10 @@ def read(text: str, file: str) -> Document:
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidSpace(file, "", f"not YAML: {_problem(error)}") from error
+        raise InvalidSpace(file, "", f"not YAML: {yaml_problem(error)}") from error
     except RecursionError:
         raise InvalidSpace(file, "", "not a search space: it is nested too deeply") from None
     return Document(file=file, value=value, lines=reader.lines)
-
-
-def _problem(error: Exception) -> str:
-    """What YAML says, on one line, with its place said once."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return " ".join(str(error).split())
-    mark = error.problem_mark
-    parts = [part for part in (error.context, error.problem) if part]
-    return f"{', '.join(parts)} (line {mark.line + 1}, column {mark.column + 1})"
 
 
 def _shown(given: object) -> str:

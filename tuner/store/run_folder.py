@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import yaml
 
+from serving.yaml_problem import yaml_problem
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
 
 SETTINGS_FILE = "settings.yaml"
@@ -170,7 +171,7 @@ class RunFolder:
         try:
             data = yaml.safe_load(path.read_text(encoding="utf-8"))
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-            raise WrongUse(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+            raise WrongUse(f"{path} cannot be read: {yaml_problem(error)}") from error
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             raise WrongUse(
                 f"{path} holds a value that cannot be read ({error}); a text goes in quotes"

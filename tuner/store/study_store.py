@@ -175,15 +175,15 @@ class StudyStore:
             started_at=result.started_at,
         )
 
-    def give_up_running(self, reason: str) -> int:
-        """Mark trials that nobody measures any more: they count for nothing. Returns how many."""
+    def give_up_running(self, reason: str) -> tuple[int, ...]:
+        """Mark trials that nobody measures any more: they count for nothing. Returns their numbers."""
         with _storage_errors(self._where):
             running = self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             for frozen in running:
                 trial = optuna.Trial(self.study, frozen._trial_id)  # noqa: SLF001 - no public way
                 trial.set_user_attr("interrupted", reason)
                 self.study.tell(trial, state=TrialState.FAIL)
-            return len(running)
+            return tuple(frozen.number for frozen in running)
 
     def trials(self) -> tuple[Trial, ...]:
         """All trials that ended, by number."""

@@ -11,7 +11,9 @@ this thread ends.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -67,7 +69,7 @@ class LoadResult:
     def why_failed(self) -> str:
         """What the server, or the connection, said of a request that failed; empty if nothing."""
         if self.first_error:
-            return f"the first of them: {self.first_error}"
+            return f'the first of them said "{self.first_error}"'
         return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
@@ -232,8 +234,18 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
-        first_error=one_line(report["first_error"]),
+        first_error=one_line(message(report["first_error"])),
     )
+
+
+def message(body: str) -> str:
+    """The text under `error` in an answer of JSON, which may be cut off; the whole body where there is none."""
+    for whole in (body, f'{body}"}}'):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(whole)
+            if isinstance(found, dict) and isinstance(text := found.get("error"), str) and text:
+                return text
+    return body
 
 
 def one_line(text: str) -> str:

@@ -135,7 +135,12 @@ def test_a_module_can_be_named_instead_of_a_file(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        pytest.param("class Other: pass", "AttributeError.*Model", id="no such name"),
+        pytest.param(
+            "import os\nfrom json import loads\nclass Models: pass\ndef other(items): return items",
+            r"no class or function 'Model' in it, did you mean 'Models'\? \(it has Models, other\)$",
+            id="no such name",
+        ),
+        pytest.param("x = 3", r"no class or function 'Model' in it \(it has none\)$", id="nothing"),
         pytest.param("class Model: pass", "neither a function", id="no predict_batch"),
         pytest.param("Model = 3", "neither a function", id="not a model at all"),
         pytest.param("raise OSError('no\\ndisk')", "OSError: no disk", id="the module raises"),

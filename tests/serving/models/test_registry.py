@@ -23,6 +23,8 @@ def test_hints_name_extras_that_exist():
     ("kind", "package", "hint"),
     [
         ("sklearn", "skops", "pip install '.[sklearn]' in a clone of Luthier"),
+        ("torch", "torch", "pip install '.[torch]' in a clone of Luthier"),
+        ("tensorflow", "tensorflow", "pip install '.[tensorflow]' in a clone of Luthier"),
         ("onnx", "onnxruntime", "install Luthier again"),
     ],
 )

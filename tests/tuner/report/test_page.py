@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes import studies
 from tuner.report import head, page
-from tuner.values import Configuration, Outcome
+from tuner.values import Configuration, Interval, Outcome
 
 STUDY = studies.study()
 LIMIT_BYTES = 6_000_000
@@ -30,6 +30,27 @@ def test_the_answer_comes_first(read_page):
         assert note in opening
     for knob in STUDY.knobs:
         assert knob.name in opening
+
+
+def test_a_worse_p99_is_said_and_is_not_green(read_page):
+    """Beside a mean that shows no difference it is a thing to know, and its card says "worse"."""
+    study = studies.study()
+    verdict = dataclasses.replace(
+        study.verdict,
+        outcome="no difference shown",
+        interval=Interval(low=0.9, high=1.1),
+        throughput_interval=Interval(low=0.9, high=1.1),
+        p99_ratio=1.45,
+        p99_interval=Interval(low=1.14, high=1.86),
+    )
+    made = page.render(dataclasses.replace(study, verdict=verdict))
+    text = read_page(made).text
+    assert "The p99 round trip of the best is worse than that of the default" in text
+    assert "best over default × 1.45 (1.14 to 1.86): worse" in text
+    cards = made[made.index('class="cards"') : made.index('class="notes"')]
+    assert cards.count('class="worse"') == 1
+    assert 'class="better"' not in cards
+    assert "p99 round trip of the best is worse" not in read_page(page.render(study)).text
 
 
 def test_every_trial_is_in_the_table(read_page):

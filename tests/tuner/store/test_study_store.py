@@ -104,8 +104,8 @@ def test_a_killed_owner_loses_the_running_trial_alone(tmp_path: pathlib.Path) ->
         process.kill()
     store = StudyStore.open_study("s", database=tmp_path / "study.db", url=None)
     assert [trial.objective for trial in store.trials()] == [10.0, 11.0, 12.0]
-    assert store.give_up_running("killed") == 1
-    assert store.give_up_running("killed") == 0
+    assert store.give_up_running("killed") == (3,)
+    assert store.give_up_running("killed") == ()
     assert len(store.trials()) == 3
     assert store.study.get_trials()[3].state is TrialState.FAIL
 

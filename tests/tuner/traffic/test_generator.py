@@ -19,7 +19,7 @@ import pytest
 
 from tuner.errors import LoadFailed
 from tuner.traffic import payloads
-from tuner.traffic.generator import MOST_TOLD, Generator
+from tuner.traffic.generator import MOST_TOLD, Generator, message
 from tuner.traffic.plan import LoadPlan, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -205,7 +205,7 @@ def test_what_the_first_error_said_is_kept_on_one_line(generator, serve):
     assert result.first_error.startswith("first line ? xxx")
     assert result.first_error.endswith("x ...")
     assert len(result.first_error) == MOST_TOLD
-    assert result.why_failed == f"the first of them: {result.first_error}"
+    assert result.why_failed == f'the first of them said "{result.first_error}"'
 
 
 @pytest.mark.parametrize(
@@ -498,3 +498,19 @@ def test_the_client_process_imports_nothing_heavy():
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert found.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ('{"error": "ValueError: my model is sad"}', "ValueError: my model is sad"),
+        ('{"error": "a text that is cut o', "a text that is cut o"),
+        ('{"error": {"code": 3}}', '{"error": {"code": 3}}'),
+        ('{"error": ""}', '{"error": ""}'),
+        ("[" * 512, "[" * 512),
+        ("busy", "busy"),
+    ],
+)
+def test_the_text_is_taken_out_of_an_answer_of_json(body, told):
+    """What has no text under `error` is told as it is."""
+    assert message(body) == told

@@ -1,0 +1,22 @@
+"""What is wrong with a text that is not YAML, on one line, with its place said once.
+
+In: the error that reading it raised. Out: a text. PyYAML's own words hold the place up to twice, the
+name of a string that is no file, and a drawing of the line.
+"""
+
+from __future__ import annotations
+
+import yaml
+from yaml.reader import ReaderError
+
+
+def yaml_problem(error: Exception) -> str:
+    """The problem and its line and column, both from 1."""
+    if isinstance(error, ReaderError):
+        code = error.character if isinstance(error.character, int) else ord(error.character)
+        return f"character #x{code:02x} at position {error.position}: {error.reason}"
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " ".join(str(error).split())
+    mark = error.problem_mark
+    parts = " ".join(", ".join(filter(None, (error.context, error.problem))).split())
+    return f"{parts} (line {mark.line + 1}, column {mark.column + 1})"
