@@ -41,6 +41,8 @@ FOLDER = pathlib.Path(__file__).resolve().parent
 CARD_FILE = "model.yaml"
 MAX_CARD_BYTES = 65_536
 """Of a `model.yaml`; those of the bundled models have some 200."""
+MAX_CARD_DEPTH = 32
+"""Of lists and mappings in one another."""
 SAMPLES_FILE = "samples.npz"
 """Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
 
@@ -281,9 +283,15 @@ def _loaded(file: pathlib.Path) -> object:
         text = opened.read(MAX_CARD_BYTES + 1)
     if len(text) > MAX_CARD_BYTES:
         raise ModelLoadFailed(str(file), f"larger than {MAX_CARD_BYTES} bytes; is it a card?")
-    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-        # A few lines of them stand for gigabytes, once they are written out in an error or the record.
-        raise ModelLoadFailed(str(file), "aliases (*name) are not allowed; write the value out")
+    depth = 0
+    for event in yaml.parse(text, yaml.SafeLoader):
+        if isinstance(event, yaml.AliasEvent):
+            # A few lines of them stand for gigabytes, once they are written out in an error or the record.
+            raise ModelLoadFailed(str(file), "aliases (*name) are not allowed; write the value out")
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_CARD_DEPTH:  # the time that reading takes grows with its square
+            raise ModelLoadFailed(str(file), f"nested deeper than {MAX_CARD_DEPTH}; is it a card?")
     return yaml.safe_load(text)
 
 

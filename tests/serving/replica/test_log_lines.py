@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -42,14 +43,23 @@ def test_a_traceback_stays_in_its_line():
     assert "ZeroDivisionError" in event["traceback"]
 
 
-def test_a_template_logs_all_fields_in_that_form():
-    """What the template says of its kind is told with the same fields as in the gateway."""
+def test_a_template_logs_all_fields_in_that_form(tmp_path):
+    """What the template says of a runtime that cannot be imported has the same fields as in the gateway."""
     program = (
         "from serving.replica import template; from serving.replica.log_lines import log_lines;"
-        "log_lines('WARNING'); template._warm_up('fortran')"
+        "from serving import models; models.KINDS['broken'] = 'broken_runtime';"
+        "log_lines('WARNING'); template._warm_up('fortran'); template._warm_up('broken')"
     )
+    (tmp_path / "broken_runtime.py").write_text("from json import no_such_name\n")
+    root = pathlib.Path(__file__).parents[3]
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PYTHONPATH": f"{root}:{tmp_path}"},
     )
     event = json.loads(done.stderr)
-    assert (event["room"], event["error"]) == ("serving.replica.template", "'fortran'")
+    assert event["room"] == "serving.replica.template"
+    assert "no_such_name" in event["error"]
