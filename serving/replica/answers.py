@@ -1,14 +1,15 @@
 """A model's outputs -> one frame per request.
 
 In: what `predict_batch` returned for a group of requests. Out: frames in the tensors encoding, whose
-data are views of the outputs wherever these lie in order. Whether the outputs keep the contract (all
-of them, in the signature's datatypes, one entry per item) is checked here. Pure.
+data are views of the outputs wherever these lie in order; or, where the requests differ in nothing but
+their data and the frames are small, one block of them. Whether the outputs keep the contract (all of
+them, in the signature's datatypes, one entry per item) is checked here. Pure.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,19 @@ Frame = tuple[int, list[Buffer]]
 """Bytes of a frame, and its buffers: descriptor, then the data of each output."""
 
 
+BLOCK_BYTES = 16 * 1024
+"""Frames below this are copied into a block: that costs less than two views of each."""
+
+
+class Block(NamedTuple):
+    """The frames of requests that differ in nothing but their data."""
+
+    frame_bytes: int
+    """Of each."""
+    rows: NDArray[np.uint8]
+    """(requests, bytes), in order."""
+
+
 class _Output:
     __slots__ = ("array", "datatype", "name", "raw")
 
@@ -39,8 +53,16 @@ class _Output:
         self.raw = raw
 
 
-def frames(group: Group, outputs: object, signature: Signature) -> list[Frame]:
+def frames(
+    group: Group, outputs: object, signature: Signature, *, as_block: bool = False
+) -> list[Frame] | Block:
     """The outputs of a group as one frame per request, in the group's order.
+
+    Args:
+        group: what went in.
+        outputs: what the model returned.
+        signature: the model's.
+        as_block: whether small frames of equal requests may come as a block.
 
     Raises:
         BrokenContract: an output is missing, of another datatype than the signature says, or has
@@ -61,6 +83,10 @@ def frames(group: Group, outputs: object, signature: Signature) -> list[Frame]:
             )
     if any(output.datatype == "BYTES" for output in named):
         return _frames_of_rows(group, named)
+    if as_block and group.rows is not None:
+        block = _block(group, named, count)
+        if block is not None:
+            return block
     return _frames_of_slices(group, named, count)
 
 
@@ -88,6 +114,25 @@ def _frame(named: list[_Output]) -> Frame:
     tensors = tuple([(out.name, out.datatype, out.array.shape, len(out.raw)) for out in named])
     frame: list[Buffer] = [wire.describe(tensors), *[output.raw for output in named]]
     return sum(map(len, frame)), frame
+
+
+def _block(group: Group, named: list[_Output], count: int) -> Block | None:
+    """Frames of equal requests, in order; None where they are large."""
+    items, requests = group.counts[0], len(group.counts)
+    rows = [(output.raw, len(output.raw) // count) for output in named]
+    size, descriptor = _sized_descriptor(named, rows, items)
+    if size >= BLOCK_BYTES:
+        return None
+    frames = np.empty((requests, size), np.uint8)
+    position = len(descriptor)
+    frames[:, :position] = np.frombuffer(descriptor, np.uint8)
+    for raw, row in rows:
+        width = row * items
+        if width:
+            data = np.frombuffer(raw, np.uint8).reshape(requests, width)
+            frames[:, position : position + width] = data
+            position += width
+    return Block(size, frames)
 
 
 def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Frame]:

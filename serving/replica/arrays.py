@@ -47,6 +47,15 @@ def array_of(datatype: str, shape: tuple[int, ...], parts: Sequence[Buffer]) -> 
     return array.reshape(shape)
 
 
+def array_of_rows(datatype: str, shape: tuple[int, ...], rows: NDArray[np.uint8]) -> NDArray[Any]:
+    """One writable array from rows of raw bytes (not BYTES), one behind the other, which fit the shape."""
+    data = rows.copy()
+    if datatype == "BOOL":
+        flags: NDArray[Any] = data != 0
+        return flags.reshape(shape)
+    return data.reshape(-1).view(DTYPES[datatype]).reshape(shape)
+
+
 def bytes_array(shape: tuple[int, ...], elements: Sequence[bytes]) -> NDArray[Any]:
     """An array of `bytes` objects."""
     array = np.empty(len(elements), object)

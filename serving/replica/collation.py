@@ -3,7 +3,8 @@
 In: the entries of an INFER, each a frame of one request. Out: groups of requests that can run together
 (equal names, datatypes and shapes behind the item axis, so that requests of variable length share a
 call only with their like), and failures of those that fit no group. A bad request fails alone.
-Pure: it neither runs the model nor knows sockets or clocks.
+Most batches are of requests that differ in nothing but their data: these are one block of rows, and
+nothing is done for each of them. Pure: it neither runs the model nor knows sockets or clocks.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from serving import json_tensors
@@ -22,6 +24,8 @@ from serving.replica import arrays, wire
 from serving.values import Signature
 
 _MAX_CACHED_PLANS = 1024
+_FEWEST_ROWS = 4
+"""Requests from which on a block is cheaper than one after the other."""
 _TENSORS = int(wire.Encoding.TENSORS)
 _OIP_JSON = int(wire.Encoding.OIP_JSON)
 
@@ -60,13 +64,25 @@ class Group:
     counts: list[int] = dataclasses.field(default_factory=list)
     """Items of each request."""
     parts: list[list[Any]] = dataclasses.field(default_factory=list)
-    """Per request, per tensor: raw bytes, or for BYTES a list of elements."""
+    """Per request, per tensor: raw bytes, or for BYTES a list of elements. Empty where there are rows."""
+    rows: NDArray[np.uint8] | None = None
+    """(requests, bytes): the data of equal requests, which are a whole batch or a part of it."""
+    cuts: tuple[tuple[int, int], ...] = ()
+    """Where each tensor's bytes lie in a row."""
 
     def halves(self) -> tuple[Group, Group]:
         """The requests in two groups, in order; there are at least two."""
         middle = len(self.indexes) // 2
         first, second = (
-            Group(self.key, self.has_items, self.indexes[cut], self.counts[cut], self.parts[cut])
+            Group(
+                self.key,
+                self.has_items,
+                self.indexes[cut],
+                self.counts[cut],
+                self.parts[cut],
+                None if self.rows is None else self.rows[cut],
+                self.cuts,
+            )
             for cut in (slice(None, middle), slice(middle, None))
         )
         return first, second
@@ -75,6 +91,11 @@ class Group:
         """The model's inputs: all requests one after another along the item axis."""
         count = sum(self.counts)
         inputs: Arrays = {}
+        if self.rows is not None:
+            for (name, datatype, rest), (start, stop) in zip(self.key, self.cuts, strict=True):
+                rows = self.rows[:, start:stop]
+                inputs[name] = arrays.array_of_rows(datatype, (count, *rest), rows)
+            return inputs
         for (name, datatype, rest), parts in zip(
             self.key, zip(*self.parts, strict=True), strict=True
         ):
@@ -126,6 +147,32 @@ class Collator:
             group.counts.append(count)
             group.parts.append(parts)
         return list(groups.values()), failures
+
+    def block(self, message: wire.InferMessage) -> Group | None:
+        """The whole batch as one group, where its requests differ in nothing but their data.
+
+        None: they differ, or are few, or one is bad; `groups` sorts them.
+        """
+        entries = message.entries
+        if message.even is None or len(entries) < _FEWEST_ROWS:
+            return None
+        encoding, _, stop, frame = entries[0]
+        if encoding != _TENSORS or stop:
+            return None
+        try:
+            plan, _ = self._parts(encoding, frame)
+        except (InvalidRequest, wire.WireError):
+            return None
+        count, cuts = plan.items, plan.cuts
+        if not count or plan.has_bytes or not cuts:
+            return None
+        frames = np.frombuffer(message.even, np.uint8).reshape(len(entries), len(frame))
+        prefix = len(frame) - max(stop for _, stop in cuts)
+        heads = frames[:, :prefix]
+        if not (heads == heads[0]).all():
+            return None
+        indexes, counts = list(range(len(entries))), [count] * len(entries)
+        return Group(plan.key, True, indexes, counts, [], frames[:, prefix:], cuts)
 
     def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
         """How a frame's tensors become arrays, and their data: raw, or elements of BYTES."""

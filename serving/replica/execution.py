@@ -36,6 +36,26 @@ Outcome = tuple[int, int, list[Buffer]]
 _UNSET: Outcome = (ActionStatus.BROKEN_CONTRACT, 0, [])
 
 
+class Outcomes:
+    """What the requests of a batch come to, in order."""
+
+    __slots__ = ("block", "each")
+
+    def __init__(self, count: int) -> None:
+        """Nothing is known yet."""
+        self.each: list[Outcome] = [_UNSET] * count
+        """One by one; not set where there is a block."""
+        self.block: answers.Block | None = None
+        """All of them together, where all have succeeded."""
+
+    def one_by_one(self) -> list[Outcome]:
+        """Each of them, in a block or not."""
+        if self.block is None:
+            return self.each
+        size, rows = self.block
+        return [(0, size, [row.data]) for row in rows]
+
+
 class Execution:
     """A model in memory and what is known about its requests."""
 
@@ -57,7 +77,7 @@ class Execution:
 
     def run(
         self, message: wire.InferMessage, started_ns: int
-    ) -> tuple[list[Outcome], wire.ReplicaTimes]:
+    ) -> tuple[Outcomes, wire.ReplicaTimes]:
         """Run a batch.
 
         Args:
@@ -65,12 +85,16 @@ class Execution:
             started_ns: when the action was taken up (CLOCK_MONOTONIC).
 
         Returns:
-            An outcome per request, in order, and the time of each stage.
+            The outcomes, and the time of each stage.
         """
-        groups, failures = self._collator.groups(message.entries)
-        outcomes = [_UNSET] * len(message.entries)
-        for index, failure in failures.items():
-            outcomes[index] = failed(failure)
+        outcomes = Outcomes(len(message.entries))
+        block = self._collator.block(message)
+        if block is not None:
+            groups = [block]
+        else:
+            groups, failures = self._collator.groups(message.entries)
+            for index, failure in failures.items():
+                outcomes.each[index] = failed(failure)
         input_ns = time.monotonic_ns() - started_ns
         exec_ns = output_ns = 0
         for number, group in enumerate(groups, 1):
@@ -81,7 +105,7 @@ class Execution:
         return outcomes, wire.ReplicaTimes(started_ns, input_ns, exec_ns, output_ns)
 
     def _run_group(
-        self, group: Group, outcomes: list[Outcome], *, is_last: bool
+        self, group: Group, outcomes: Outcomes, *, is_last: bool
     ) -> tuple[int, int, int]:
         """Note the outcome of a group's requests; returns ns for input, execution and output.
 
@@ -111,11 +135,11 @@ class Execution:
             culprits += 1
             outcome = failed(failure)
             for index in part.indexes:
-                outcomes[index] = outcome
+                outcomes.each[index] = outcome
         return input_ns, exec_ns, output_ns
 
     def _run_part(
-        self, group: Group, outcomes: list[Outcome], *, copies: bool
+        self, group: Group, outcomes: Outcomes, *, copies: bool
     ) -> tuple[tuple[int, int, int], Failure | None]:
         """One call of the model: the times, and why it failed; what succeeds is noted."""
         failure = None
@@ -131,13 +155,18 @@ class Execution:
                 returned_ns = time.monotonic_ns()
             if self._postprocess is not None:
                 outputs = self._postprocess(outputs)
-            frames = answers.frames(group, outputs, self.signature)
+            is_whole = len(group.indexes) == len(outcomes.each)
+            frames = answers.frames(group, outputs, self.signature, as_block=is_whole)
         except (Exception, SystemExit) as error:  # a model may raise anything
             is_told = len(group.indexes) == 1 and not self._quiet
             failure = _failure(error, items=sum(group.counts), is_told=is_told)
         else:
-            for index, (size, frame) in zip(group.indexes, frames, strict=True):
-                outcomes[index] = (0, size, [bytes(piece) for piece in frame] if copies else frame)
+            if isinstance(frames, answers.Block):
+                outcomes.block = frames
+            else:
+                for index, (size, frame) in zip(group.indexes, frames, strict=True):
+                    pieces: list[Buffer] = [bytes(piece) for piece in frame] if copies else frame
+                    outcomes.each[index] = (0, size, pieces)
         ended_ns = time.monotonic_ns()
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
 

@@ -127,6 +127,8 @@ class Host:
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
         """Write one message; small buffers are joined, large ones are not copied."""
+        if len(buffers) == 2:  # a head and a block
+            buffers = self._send_some(buffers)
         small: list[Buffer] = []
         for buffer in buffers:
             if len(buffer) < _SMALL_BYTES:
@@ -138,6 +140,16 @@ class Host:
             self._sock.sendall(buffer)
         if small:
             self._sock.sendall(b"".join(small))
+
+    def _send_some(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Write buffers with one system call; returns what it left."""
+        sent = self._sock.sendmsg(buffers)
+        left: list[Buffer] = []
+        for buffer in buffers:
+            if sent < len(buffer):
+                left.append(memoryview(buffer)[sent:])
+            sent = max(0, sent - len(buffer))
+        return left
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
@@ -164,7 +176,11 @@ class Host:
         if started_ns is None:
             return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
         outcomes, times = execution.run(message, started_ns)
-        return _result(message.action_id, times, outcomes)
+        block = outcomes.block
+        if block is None:
+            return _result(message.action_id, times, outcomes.each)
+        sizes = [(block.frame_bytes, 0)] * len(block.rows)
+        return [wire.result_head(message.action_id, 0, times, sizes), block.rows.reshape(-1).data]
 
     def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
         outcomes = [failed(Failure(status, text))] * len(message.entries)

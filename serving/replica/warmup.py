@@ -149,7 +149,7 @@ class _Run:
         items = len(entries)
         message = wire.InferMessage(0, 0, 0, 0, entries)
         outcomes, times = self._execution.run(message, time.monotonic_ns())
-        for status, _, frame in outcomes:
+        for status, _, frame in outcomes.one_by_one():
             if status:
                 text = b"".join(frame).decode("utf-8", "replace")
                 raise _Failed(text if items == 1 else f"{text} (in a batch of {items} samples)")

@@ -68,14 +68,36 @@ InferEntry = tuple[int, int, int, memoryview]
 """One request of a batch: encoding, start, stop (the items meant; 0 and 0: all), frame."""
 
 
-class InferMessage(NamedTuple):
+class InferMessage:
     """One batch for a model."""
 
-    action_id: int
-    model: int
-    earliest_ns: int
-    latest_ns: int
-    entries: list[InferEntry]
+    __slots__ = ("action_id", "earliest_ns", "entries", "even", "latest_ns", "model")
+
+    def __init__(
+        self,
+        action_id: int,
+        model: int,
+        earliest_ns: int,
+        latest_ns: int,
+        entries: list[InferEntry],
+        even: memoryview | None = None,
+    ) -> None:
+        """Keep what is given.
+
+        Args:
+            action_id: chosen by the gateway.
+            model: the number that LOAD gave to the model.
+            earliest_ns: not to be started before, 0: open.
+            latest_ns: not to be started after, 0: open.
+            entries: the requests.
+            even: all frames back to back, where the entries differ in nothing else.
+        """
+        self.action_id = action_id
+        self.model = model
+        self.earliest_ns = earliest_ns
+        self.latest_ns = latest_ns
+        self.entries = entries
+        self.even = even
 
 
 class ReplicaTimes(NamedTuple):
@@ -155,7 +177,9 @@ def parse_infer(body: memoryview) -> InferMessage:
     position = _end_of_entries(_INFER, _INFER_ENTRY, count, body, "INFER")
     table = bytes(body[_INFER.size : position])
     entries: list[InferEntry] = []
+    even = None
     if table == table[: _INFER_ENTRY.size] * count:  # as most batches are
+        even = body[position:]
         size, encoding, _, start, stop = (
             _INFER_ENTRY.unpack_from(table) if count else (0, 0, 0, 0, 0)
         )
@@ -169,7 +193,7 @@ def parse_infer(body: memoryview) -> InferMessage:
             entries.append((encoding, start, stop, body[position:end]))
             position = end
     _check_end(position, body, "INFER")
-    return InferMessage(action_id, model, earliest_ns, latest_ns, entries)
+    return InferMessage(action_id, model, earliest_ns, latest_ns, entries, even)
 
 
 def result_head(

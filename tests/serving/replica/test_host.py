@@ -448,3 +448,19 @@ def test_garbage_ends_it(talk, phrase, garbage):
     talk.sock.sendall(garbage)
     talk.thread.join(20)
     assert talk.codes == [host.EXIT_GARBAGE]
+
+
+def test_a_message_that_the_socket_takes_in_pieces_is_whole():
+    """A head and a block go with one system call, and what that leaves with others."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(10)
+        theirs.settimeout(10)
+        block = np.arange(3_000_000, dtype=np.uint32).view(np.uint8)
+        sending = threading.Thread(
+            target=lambda: host.Host(ours, max_message_bytes=1000)._send([b"head", block.data])
+        )
+        sending.start()
+        with theirs.makefile("rb") as stream:
+            assert stream.read(4 + len(block)) == b"head" + block.tobytes()
+        sending.join(10)

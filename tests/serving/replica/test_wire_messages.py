@@ -90,7 +90,8 @@ def test_infer_round_trips(action, model, earliest_ns, latest_ns, requests):
     head = wire.infer_head(action, model, earliest_ns, latest_ns, entries)
     message = head + b"".join(request[0] for request in requests)
     parsed = wire.parse_infer(body_of(message, wire.MessageType.INFER))
-    assert parsed[:4] == (action, model, earliest_ns, latest_ns)
+    assert (parsed.action_id, parsed.model) == (action, model)
+    assert (parsed.earliest_ns, parsed.latest_ns) == (earliest_ns, latest_ns)
     assert parsed.entries == [
         (encoding, start, stop, frame) for frame, encoding, start, stop in requests
     ]
