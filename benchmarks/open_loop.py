@@ -28,6 +28,8 @@ from tuner.traffic.plan import LoadPlan, Warmup
 CONNECTIONS = 512
 """Most requests in flight: more than any server here may hold within its objective."""
 IMAGES = 64
+LEAST = 0.01
+"""Share of the lowest rate that was expected below which nothing is looked for."""
 MODELS = pathlib.Path(__file__).resolve().parent / "models"
 """Where the models of the benchmarks are."""
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -142,13 +144,21 @@ def highest(holds: Callable[[float], bool], low: float, high: float, *, steps: i
 
     A step that does not hold is tried once more: a hiccup of the machine must not decide. Where even
     the lowest does not hold, the range is looked for below it; where the highest does, above.
+
+    Raises:
+        RuntimeError: nothing near the expected rates holds.
     """
 
     def is_held(rate: float) -> bool:
         return holds(rate) or holds(rate)
 
     factor = high / low
+    least = low * LEAST
     while not is_held(low):
+        if low < least:
+            raise RuntimeError(
+                f"not even {low:,.0f} requests/s hold; does something else run here?"
+            )
         low, high = low / factor, low
     while is_held(high):
         low, high = high, high * factor
