@@ -12,7 +12,7 @@ carries most on each model; then these are measured in turn.
 Clipper reports 26x for a linear SVM in Python under 20 ms (NSDI'17, section 4.3): there the unbatched
 model, behind a gateway in C++ on other machines, was further from what the gateway could pass on.
 
-Ends with 1 when the best policy gains less than 90 % of the bound. Takes about five minutes.
+Ends with 1 when the best policy gains less than 90 % of the bound. Takes five to eight minutes.
 """
 
 from __future__ import annotations
