@@ -162,7 +162,7 @@ def _named(name: str, module: ModuleType, path: str) -> Any:
             known
             for known, value in vars(module).items()
             if (inspect.isclass(value) or inspect.isroutine(value))
-            and value.__module__ == module.__name__
+            and getattr(value, "__module__", None) == module.__name__
         ]
         listed = f"it has {', '.join(own)}" if own else "it has none"
         hint = nearest(name, own)

@@ -105,15 +105,17 @@ _GONE = asyncio.Protocol()
 
 _ACKED = struct.Struct("=120xQ")
 """Of `struct tcp_info` of linux/tcp.h: tcpi_bytes_acked."""
+_TCP_INFO: int | None = getattr(socket, "TCP_INFO", None)
+"""Linux has it; elsewhere nobody is taken to stall."""
 
 
 def taken(transport: asyncio.Transport | None) -> int | None:
-    """Bytes that a client has taken so far, where more wait for it; None: none do, or it is gone.
+    """Bytes that a client has taken so far, where more wait for it; None: none do, or it is gone, or nobody knows.
 
     As the kernel counts them: how much waits says nothing of a client that takes as fast as more comes, and
     beneath TLS nobody but the kernel knows what waits.
     """
-    if transport is None:
+    if transport is None or _TCP_INFO is None:
         return None
     is_tls = transport.get_extra_info("sslcontext") is not None
     if not is_tls and not transport.get_write_buffer_size():
@@ -123,7 +125,11 @@ def taken(transport: asyncio.Transport | None) -> int | None:
         if is_tls and fcntl.ioctl(fd, termios.TIOCOUTQ, bytes(4)) == bytes(4):
             return None
         with socket.fromfd(fd, socket.AF_INET, socket.SOCK_STREAM) as sock:
-            info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKED.size)
-    except (OSError, ValueError):  # it has been closed meanwhile
+            info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _ACKED.size)
+        return cast("int", _ACKED.unpack(info)[0])
+    except (
+        OSError,
+        ValueError,
+        struct.error,
+    ):  # it has been closed meanwhile, or the kernel is old
         return None
-    return cast("int", _ACKED.unpack(info)[0])

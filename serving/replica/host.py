@@ -43,6 +43,8 @@ EXIT_GARBAGE = 65
 
 _SMALL_BYTES = 16 * 1024
 """Buffers below this are joined before they are sent: copying them costs less than a system call."""
+_MOST_PIECES = 512
+"""Buffers of one system call; a system may have a limit of 1,024."""
 _ACTIONS_PER_COLLECTION = 256
 _ACTIONS_PER_LOOK = 16
 """From then on a pause is looked for once in so many actions: each look costs a system call."""
@@ -126,30 +128,15 @@ class Host:
         return True
 
     def _send(self, buffers: Sequence[Buffer]) -> None:
-        """Write one message; small buffers are joined, large ones are not copied."""
-        if len(buffers) == 2:  # a head and a block
-            buffers = self._send_some(buffers)
-        small: list[Buffer] = []
-        for buffer in buffers:
-            if len(buffer) < _SMALL_BYTES:
-                small.append(buffer)
-                continue
-            if small:
-                self._sock.sendall(b"".join(small))
-                small = []
-            self._sock.sendall(buffer)
-        if small:
-            self._sock.sendall(b"".join(small))
-
-    def _send_some(self, buffers: Sequence[Buffer]) -> list[Buffer]:
-        """Write buffers with one system call; returns what it left."""
-        sent = self._sock.sendmsg(buffers)
-        left: list[Buffer] = []
-        for buffer in buffers:
-            if sent < len(buffer):
-                left.append(memoryview(buffer)[sent:])
-            sent = max(0, sent - len(buffer))
-        return left
+        """Write one message, mostly with one system call."""
+        pieces = _joined(buffers)
+        for start in range(0, len(pieces), _MOST_PIECES):
+            some = pieces[start : start + _MOST_PIECES]
+            sent = self._sock.sendmsg(some)
+            for piece in some:
+                if sent < len(piece):  # the socket took a part of them
+                    self._sock.sendall(memoryview(piece)[sent:])
+                sent = max(0, sent - len(piece))
 
     def _collect_garbage(self) -> None:
         if self._actions >= _ACTIONS_WITHOUT_COLLECTION or not self._poll.poll(_PAUSE_MS):
@@ -227,6 +214,23 @@ class Host:
         gc.collect()
         gc.freeze()
         return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
+
+
+def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
+    """The same bytes in fewer buffers: small ones are joined, large ones are not copied."""
+    pieces: list[Buffer] = []
+    small: list[Buffer] = []
+    for buffer in buffers:
+        if len(buffer) < _SMALL_BYTES:
+            small.append(buffer)
+            continue
+        if small:
+            pieces.append(b"".join(small))
+            small = []
+        pieces.append(buffer)
+    if small:
+        pieces.append(b"".join(small))
+    return pieces
 
 
 def _wanted(message: wire.LoadMessage) -> warmup.Wanted:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import wire
+from serving.replica import collation, wire
 from serving.replica.execution import Execution
 from serving.values import Signature, Tensor, TensorSpec
 
@@ -47,6 +47,14 @@ def test_a_model_may_return_the_same_array_again(most, rows):
     outcomes, _ = Execution(Reusing(most)).run(message, 0)
     found = [np.frombuffer(frame[-1], np.float32).tolist() for _, _, frame in outcomes.each]
     assert found == [[sum(row)] for row in rows]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _blocks_of_few():
+    """So that small batches show what large ones do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collation, "_FEWEST_ROWS", 4)
+        yield
 
 
 class Summing:

@@ -451,16 +451,18 @@ def test_garbage_ends_it(talk, phrase, garbage):
 
 
 def test_a_message_that_the_socket_takes_in_pieces_is_whole():
-    """A head and a block go with one system call, and what that leaves with others."""
+    """Small and large buffers go together, and what the socket leaves of them goes after them."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(10)
         theirs.settimeout(10)
-        block = np.arange(3_000_000, dtype=np.uint32).view(np.uint8)
+        block = np.arange(100_000, dtype=np.uint32).view(np.uint8)
+        buffers = [b"head", b"er", *[block.data, b"between"] * 600]
         sending = threading.Thread(
-            target=lambda: host.Host(ours, max_message_bytes=1000)._send([b"head", block.data])
+            target=lambda: host.Host(ours, max_message_bytes=1000)._send(buffers)
         )
         sending.start()
         with theirs.makefile("rb") as stream:
-            assert stream.read(4 + len(block)) == b"head" + block.tobytes()
+            whole = b"".join(buffers)
+            assert stream.read(len(whole)) == whole
         sending.join(10)
