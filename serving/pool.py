@@ -26,7 +26,7 @@ from serving.errors import (
     ServingError,
 )
 from serving.replica.as_process import Replica
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
 from serving.values import Program, Signature
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,7 @@ class Home(Protocol):
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
+        accelerator: AcceleratorSettings,
         program: Program | None,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted."""
@@ -80,6 +81,7 @@ class Member:
     """One replica in the pool."""
 
     __slots__ = (
+        "accelerator",
         "connection",
         "failure",
         "leaving",
@@ -91,9 +93,16 @@ class Member:
         "worker",
     )
 
-    def __init__(self, worker: int, limits: ReplicaSettings, max_items: int) -> None:
+    def __init__(
+        self,
+        worker: int,
+        limits: ReplicaSettings,
+        accelerator: AcceleratorSettings,
+        max_items: int,
+    ) -> None:
         self.worker = worker
         self.limits = limits
+        self.accelerator = accelerator
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
         self.replica: Replica | None = None
@@ -251,7 +260,8 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
+        able = [m for m in alive if not fresh and _can_become(m, settings)]
+        kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
         self.deaths.clear()
@@ -318,7 +328,7 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(next(self._workers), settings.replica, max_items)
+            member = Member(next(self._workers), settings.replica, settings.accelerator, max_items)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -345,6 +355,7 @@ class Pool:
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
+                    accelerator=member.accelerator,
                     program=self._program,
                 )
                 member.replica = replica
@@ -394,7 +405,9 @@ class Pool:
                 replica.kill(asked=fault is not None)
 
         limits = member.limits
-        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s)
+        wanted = Wanted(
+            limits.threads, member.max_items, limits.warmup_s, member.accelerator.device
+        )
         self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
     async def _follow(self, member: Member, replica: Replica) -> None:
@@ -504,8 +517,15 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
 
-def _can_become(now: ReplicaSettings, wanted: ReplicaSettings) -> bool:
-    """Whether a living replica can take the wanted limits: what memory it used, it does not give back."""
+def _can_become(member: Member, settings: ServingSettings) -> bool:
+    """Whether a living replica can take the wanted settings.
+
+    What memory it used it does not give back, and what it sees of the GPU is settled when its runtime begins.
+    """
+    now, wanted = member.limits, settings.replica
+    seen, shall_see = member.accelerator, settings.accelerator
+    if (seen.device, seen.share) != (shall_see.device, shall_see.share):
+        return False
     if now.threads != wanted.threads or now.home != wanted.home:
         return False
     if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:

@@ -181,7 +181,7 @@ class Host:
         detail: dict[str, object]
         try:
             path = None if message.path is None else pathlib.Path(message.path)
-            model = models.load(message.kind, path, threads=message.threads)
+            model = models.load(message.kind, path, threads=message.threads, device=message.device)
             execution = Execution(model)
             warmed = warmup.warm_up(model, execution, _wanted(message))
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
@@ -200,6 +200,7 @@ class Host:
             "signature": execution.signature.as_json(),
             "load_s": load_s,
             "warmup": warmed.as_json(),
+            "device": getattr(model, "device", None),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 
