@@ -9,12 +9,13 @@ option or the file. Reads files, starts nothing.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 
 import numpy as np
 
 from serving import zoo
-from serving.accelerator import clocks
+from serving.accelerator import clocks, mps
 from serving.errors import ServingError
 from serving.values import ModelCard
 from tuner.bench import Served
@@ -25,7 +26,7 @@ from tuner.settings import TargetSettings
 from tuner.space import distributions, files
 from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import FloatKnob, IntKnob, Knob
-from tuner.space.narrowing import CLOCK
+from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
 from tuner.traffic import payload_files, payloads
@@ -94,11 +95,44 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
 
 
 def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment:
-    """Machine and load, in the space's terms. No clocks are offered: this version does not set any."""
+    """Machine and load, in the space's terms; what its GPU offers: see `with_gpu`."""
     return Environment(
         concurrency=target.concurrency,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
     )
+
+
+def with_gpu(
+    environment: Environment,
+    text: str | None,
+    *,
+    device: str | None = None,
+    is_tried: bool = True,
+) -> Environment:
+    """The environment with what the GPU offers to a space.
+
+    Args:
+        environment: machine and load.
+        text: the space's file; None: one that will be derived, to which all is offered.
+        device: where the model runs, `cpu` or `cuda`; None: not known. On the CPU a GPU has nothing to offer.
+        is_tried: whether the clock is locked for a moment, to know that it can be.
+    """
+    if device == "cpu":
+        why = "the model runs on the CPU"
+        machine = dataclasses.replace(
+            environment.machine, gpu_clocks_mhz=(), no_clocks=why, no_sharing=why
+        )
+        return dataclasses.replace(environment, machine=machine)
+    machine = environment.machine
+    if text is None or CLOCK in text:
+        found = clocks.lockable_clocks_mhz() if is_tried else clocks.supported_clocks_mhz()
+        if isinstance(found, str):
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=found)
+        else:
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=found)
+    if text is None or SHARE in text:
+        machine = dataclasses.replace(machine, no_sharing=mps.lacking(os.environ) or "")
+    return dataclasses.replace(environment, machine=machine)
 
 
 def arena_of(text: str, environment: Environment, *, source: str, limits: str) -> Arena:
@@ -133,7 +167,7 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
         knobs=tuple(knob.info() for knob in narrowed.searched),
-        notes=tuple(_clock_note(note) for note in narrowed.notes),
+        notes=narrowed.notes,
     )
 
 
@@ -171,15 +205,3 @@ def _at_default(knob: Knob) -> Knob:
     if not isinstance(knob, IntKnob | FloatKnob):
         return knob
     return knob.only(lambda value: value == knob.default) or knob
-
-
-def _clock_note(note: str) -> str:
-    """The space's note on the GPU's clock, with the reason that holds here."""
-    if not note.startswith(CLOCK):
-        return note
-    found = clocks.supported_clocks_mhz()
-    if isinstance(found, str):
-        return f"{CLOCK} left out: {found}"
-    return (
-        f"{CLOCK} left out: the GPU offers {len(found)} clocks, but this version does not set any"
-    )

@@ -34,11 +34,13 @@ class Objective:
         """The objective of one launch, in `unit`."""
         if self.name == "throughput":
             return measurement.throughput_per_s
+        if self.name == "energy":
+            return measurement.energy_j
         value: float = getattr(measurement, f"{self.name}_ms")
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, in ms and positive, so that its logarithm can be taken.
+        """The value that a sampler minimises, in ms (energy: in J) and positive, so that its logarithm can be taken.
 
         For throughput it is the mean time between two answers.
         """
@@ -78,6 +80,9 @@ OBJECTIVES = {
     "p99": Objective(name="p99", label="p99 round trip", unit="ms", is_minimised=True),
     "throughput": Objective(
         name="throughput", label="throughput", unit="requests/s", is_minimised=False
+    ),
+    "energy": Objective(
+        name="energy", label="energy per request", unit="J/request", is_minimised=True
     ),
 }
 NAMES = tuple(OBJECTIVES)

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import inputs, probe
 from tuner.bench import Bench, Served
-from tuner.errors import LaunchFailed
+from tuner.errors import LaunchFailed, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.measurement import meters
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling.gp import GpSampler
@@ -47,21 +49,42 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
+    _check_energy(settings, device=None)
+    for what in clocks.restore_stale().done:
+        lines.say(terminal.console, f"restored the {what}")
     environment = inputs.environment_of(target, machine.read())
     text = inputs.space_text_of(target, card)
     source = target.space or f"{card.name}.yaml"
     if text is not None:  # what is wrong is said before anything starts
-        expected = inputs.arena_of(text, environment, source=source, limits="enforced")
+        offered = inputs.with_gpu(environment, text, is_tried=False)
+        expected = inputs.arena_of(text, offered, source=source, limits="enforced")
         sampler_of(settings.search, expected)
     with _importing_early():
         served = started(bench)
         payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
         bench.send(payloads)
+    _check_energy(settings, device=served.device)
+    environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
     sampler_of(settings.search, arena)
     return arena, payloads, served
+
+
+def _check_energy(settings: StudySettings, *, device: str | None) -> None:
+    """Refuse a study of energy where none can be counted.
+
+    Raises:
+        WrongUse: with the reason of each device.
+    """
+    if settings.measurement.objective != "energy":
+        return
+    with meters.opened(gpu=device != "cpu") as found:
+        if not found.counters:
+            raise WrongUse(
+                f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
+            )
 
 
 def started(bench: Bench) -> Served:
@@ -76,8 +99,10 @@ def started(bench: Bench) -> Served:
         raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
 
 
-def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
-    """What readers must know of the space, the payloads and the limits."""
+def notes_of(
+    arena: Arena, payloads: Payloads, served: Served, counted: Sequence[str] = ()
+) -> Iterator[str]:
+    """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes
     batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
@@ -89,6 +114,8 @@ def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
+    if counted:
+        yield f"energy counts {' and '.join(counted)}, each as a whole"
 
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:

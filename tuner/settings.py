@@ -191,8 +191,8 @@ class MeasurementSettings:
         "mean",
         "--objective",
         "NAME",
-        "what is made best: mean, p50, p95 or p99 of the round trip (ms), or throughput "
-        "(requests/s); default mean",
+        "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput "
+        "(requests/s), or energy (J/request, where it can be counted); default mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(

@@ -1,8 +1,8 @@
 """A configuration of a study as settings of the serving core, for `python -m serving --settings`.
 
 In: `StudyRecord`, and the `Advice` what to run. Out: YAML text with a comment head that says where
-it comes from and what was measured. Knobs of the study that are not settings of the server (the
-GPU's clock) stand in the head only. Names in comments are cut to one line of printable characters:
+it comes from and what was measured. Knobs of the study that are not settings of the server
+stand in the head only. Names in comments are cut to one line of printable characters:
 a study's name must not become a setting.
 """
 

@@ -27,6 +27,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any, Self
 
+from serving.accelerator import clocks
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
@@ -152,6 +153,7 @@ class EngineProcess:
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """End the server: SIGTERM, then SIGKILL after `grace_s`; harmless when it has ended."""
         _end(self._process, grace_s=grace_s)
+        clocks.restore_stale()  # one that had to be killed leaves the GPU as it was
         self._errors.join()
         if self._process.stdout is not None:
             self._process.stdout.close()

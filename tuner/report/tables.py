@@ -52,6 +52,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
             ("p95 (ms)", "p95_ms"),
             ("p99 (ms)", "p99_ms"),
             ("requests/s", "throughput_per_s"),
+            *((("energy (J/request)", "energy_j"),) if reading.has_energy(study) else ()),
         )
     ]
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
@@ -84,6 +85,11 @@ def trials(study: StudyRecord) -> Markup:
         "requests/s",
         "requests",
         "errors",
+        *(
+            ("energy (J/request)", "power (W)", "GPU clock (MHz)")
+            if reading.has_energy(study)
+            else ()
+        ),
         *names,
         *extra,
         "launch (s)",
@@ -131,6 +137,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", trial.origin, data_value=trial.origin),
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *_figures(trial.measurement),
+        *(_energy(trial.measurement) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
@@ -161,6 +168,23 @@ def _figures(measured: Measurement | None) -> list[Markup]:
         cell(measured.requests, text=f"{measured.requests:,}"),
         cell(measured.errors),
     ]
+
+
+def _energy(measured: Measurement | None) -> list[Markup]:
+    energy = None if measured is None else measured.energy
+    if energy is None:
+        return [cell(None)] * 3
+    by_source = ", ".join(
+        f"{name}: {wording.number(joules)}" for name, joules in energy.sources.items()
+    )
+    per_request = element(
+        "td",
+        wording.number(energy.per_request_j),
+        class_="number",
+        title=by_source,
+        data_value=energy.per_request_j,
+    )
+    return [per_request, cell(energy.power_w), cell(energy.clock_mhz)]
 
 
 def _number(figure: reading.Figure) -> Markup:

@@ -86,6 +86,7 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
         ("mean", "mean_ms"),
         ("p99", "p99_ms"),
         ("throughput", "throughput_per_s"),
+        *((("energy", "energy_j"),) if reading.has_energy(study) else ()),
     ):
         cells = [
             f"{name} ({objectives.named(name).unit})",

@@ -2,8 +2,7 @@
 
 In: what stands under `knobs:`, as plain data. Out: a knob, or an `InvalidSpace` with the key that
 is wrong. The name is a setting of the engine (`serving.settings.KNOBS`) whose type, unit and limits
-the entry must keep to, or `accelerator.clock_mhz`. Knows nothing of other knobs, so conditions stay
-text.
+the entry must keep to. Knows nothing of other knobs, so conditions stay text.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tuner.space.knobs import (
 from tuner.space.narrowing import CLOCK
 from tuner.values import Value
 
-KNOB_NAMES = (*KNOBS, CLOCK)
+KNOB_NAMES = tuple(KNOBS)
 """Every name that a file may search."""
 FROM_DEVICE = "device"
 """`choices: device`: the values that the machine's GPU offers."""
@@ -73,7 +72,7 @@ def _type(content: Document, name: str, fields: Mapping[str, Any]) -> KnobType:
         raise content.error(path[:2], f"it has no `type`, expected {', '.join(KEYS)}")
     given = content.text(fields["type"], path)
     content.known(given, KEYS, path, "type")
-    kinds = (int,) if name == CLOCK else KNOBS[name].kinds
+    kinds = KNOBS[name].kinds
     expected: KnobType = "int" if int in kinds else "float" if float in kinds else "choice"
     if given != expected:
         raise content.error(path, f"{given!r}, but {name} is of type {expected}")
@@ -81,7 +80,7 @@ def _type(content: Document, name: str, fields: Mapping[str, Any]) -> KnobType:
 
 
 def _unit(content: Document, name: str, fields: Mapping[str, Any]) -> str:
-    expected = "MHz" if name == CLOCK else KNOBS[name].limits.unit
+    expected = KNOBS[name].limits.unit
     if fields.get("unit", expected) != expected:
         text = f"{fields['unit']!r}, but {name} is in {expected or 'no unit'}"
         raise content.error(("knobs", name, "unit"), text)
@@ -155,8 +154,6 @@ def _number_knob(
 
 
 def _check_settings(content: Document, knob: SearchedKnob, key: str) -> None:
-    if knob.name == CLOCK:
-        return
     setting = KNOBS[knob.name]
     values: tuple[Value, ...] = knob.values()
     # Of a range its ends are told, as they stand in the file.
