@@ -14,7 +14,13 @@ else:
     hypothesis.settings.load_profile("shared machine")
 
 
+@pytest.fixture(scope="session")
+def gpu_libraries(tmp_path_factory):
+    """A folder with the libraries of a fake GPU's driver."""
+    return fake_gpu.built_in(tmp_path_factory.mktemp("gpu"))
+
+
 @pytest.fixture
-def gpu(tmp_path, monkeypatch):
+def gpu(gpu_libraries, tmp_path, monkeypatch):
     """A machine with one GPU, which is a fake behind the real binding."""
-    return fake_gpu.plugged_in(tmp_path, monkeypatch)
+    return fake_gpu.plugged_in(gpu_libraries, tmp_path, monkeypatch)

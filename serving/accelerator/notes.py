@@ -5,7 +5,8 @@ and outlives a `kill -9` and a lost power supply. It does not outlive its meanin
 boot, so the note tells of which boot it is. Changes are made under `exclusive`, by one process at a time.
 
 The folder is `$XDG_STATE_HOME/luthier/accelerator` where that variable is set; else `/run/luthier/accelerator`
-for root, whose HOME depends on how it became root; else `~/.local/state/luthier/accelerator`.
+for root, whose HOME depends on how it became root; else `~/.local/state/luthier/accelerator`, in the temporary
+directory for a user without a home.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import logging
 import os
 import pathlib
 import re
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 
@@ -84,7 +86,10 @@ def folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
     elif os.geteuid() == 0:
         base = pathlib.Path("/run")
     else:
-        base = pathlib.Path.home() / ".local" / "state"
+        try:
+            base = pathlib.Path.home() / ".local" / "state"
+        except RuntimeError:  # a user without a home, as in many containers
+            base = pathlib.Path(tempfile.gettempdir(), f"luthier-state-{os.geteuid()}")
     return base / "luthier" / "accelerator"
 
 
@@ -123,7 +128,11 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
 def all_of(place: pathlib.Path) -> list[Note]:
     """The notes in a folder; a file that is none is left alone and logged."""
     found = []
-    for path in sorted(place.glob("*.json")) if place.is_dir() else ():
+    try:
+        paths = sorted(path for path in place.iterdir() if path.suffix == ".json")
+    except OSError:  # not there, or another user's: nothing of ours is in it
+        return []
+    for path in paths:
         try:
             found.append(_parsed(path.read_text(encoding="utf-8")))
         except FileNotFoundError:

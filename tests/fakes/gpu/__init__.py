@@ -5,14 +5,11 @@ No test reaches a real one: in this process the binding is given the fake librar
 find it first on LD_LIBRARY_PATH.
 """
 
-import contextlib
 import ctypes
 import dataclasses
-import os
 import pathlib
 import shutil
 import subprocess
-import tempfile
 
 import pytest
 
@@ -71,28 +68,20 @@ class FakeGpu:
         self.monkeypatch.delenv("FAKE_NVML_STATE")
 
 
-def built():
-    """The folder of the libraries; made once for a machine's user and version of the sources."""
+def built_in(folder):
+    """Build the libraries in a folder, or skip the test."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the fake GPU")
-    stamp = max((HERE / source).stat().st_mtime_ns for source in LIBRARIES.values())
-    folder = pathlib.Path(tempfile.gettempdir(), f"fake-gpu-{os.geteuid()}-{stamp:x}")
-    if folder.is_dir():
-        return folder
-    fresh = pathlib.Path(tempfile.mkdtemp(prefix="fake-gpu-"))
     for name, source in LIBRARIES.items():
-        command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", fresh / name]
+        command = [compiler, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", folder / name]
         subprocess.run([*command, HERE / source], check=True)
-    with contextlib.suppress(OSError):  # another process was first
-        fresh.rename(folder)
-    return folder if folder.is_dir() else fresh
+    return folder
 
 
-def plugged_in(folder, monkeypatch):
+def plugged_in(libraries, folder, monkeypatch):
     """A machine with one GPU, for this process and those that it starts; ends with the monkeypatch."""
     pynvml = pytest.importorskip("pynvml", reason="needs nvidia-ml-py")
-    libraries = built()
     monkeypatch.setenv("FAKE_NVML_STATE", str(folder / "gpu"))
     monkeypatch.setenv("FAKE_CUDA_GPUS", "1")
     monkeypatch.setenv("XDG_STATE_HOME", str(folder / "state"))

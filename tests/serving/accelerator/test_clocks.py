@@ -258,3 +258,10 @@ def test_an_end_waits_for_a_lock_that_is_being_made(gpu) -> None:
 def test_where_the_notes_are(environ, expected) -> None:
     """One folder for each user; root's does not depend on how it became root."""
     assert str(notes.folder(environ)) == expected
+
+
+def test_a_folder_that_cannot_be_read_holds_nothing_up(tmp_path) -> None:
+    """A server starts all the same: what is not there, or no folder, has no notes."""
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "absent", tmp_path / "file"):
+        assert clocks.restore_stale(place) == ((), ())

@@ -64,6 +64,21 @@ def test_the_driver_is_asked(gpu, monkeypatch, environ, count):
     assert found.stdout.strip() == count
 
 
+IMPORT = """
+import pathlib
+import serving.models.onnx
+print("libcuda" in pathlib.Path("/proc/self/maps").read_text())
+"""
+
+
+def test_to_import_a_kind_does_not_begin_cuda(gpu):
+    """The template imports it and is forked, which CUDA does not survive."""
+    found = subprocess.run(
+        [sys.executable, "-c", IMPORT], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "False"
+
+
 def test_sessions_on_a_gpu_fall_back_to_the_cpu_for_what_it_lacks():
     """CUDA first, and the CPU behind it; on the CPU nothing else."""
     (name, options), behind = onnx.providers("cuda")
