@@ -15,7 +15,6 @@ from collections.abc import Mapping
 
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 _DEFAULT = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon puts it
-_TIMEOUT_S = 1.0
 _LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
 """Refusals that only a listening socket gives: it is of another type, or busy."""
 
@@ -24,7 +23,7 @@ def lacking(environ: Mapping[str, str]) -> str | None:
     """Why no share of a GPU can be set, in a line; None where an MPS control daemon listens."""
     control = pathlib.Path(environ.get(PIPE_DIRECTORY) or _DEFAULT) / "control"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(_TIMEOUT_S)
+        sock.setblocking(False)  # a socket of this machine refuses or accepts at once
         try:
             sock.connect(str(control))
         except OSError as error:
