@@ -99,6 +99,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
     assert record.is_finished
+    assert record.signature == studies.SIGNATURE
     assert record.fresh_starts == between.fresh_starts
     assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
     told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]

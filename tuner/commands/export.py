@@ -6,6 +6,7 @@ import argparse
 import pathlib
 import shutil
 
+from serving.values import ModelCard
 from tuner import export, inputs, study_files
 from tuner.commands import options
 from tuner.commands.said import Said
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         )
     record = study_files.read(folder, store, settings)
     out = None if arguments.out is None else arguments.out.absolute()
-    card = None if arguments.to in export.WITHOUT_MODEL else inputs.card_of(record.target)
+    card = None if arguments.to in export.WITHOUT_MODEL else _card(record.target, arguments.to)
     files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)
     if arguments.out is None:
         return _printed(folder.name, arguments.to, files)
@@ -70,6 +71,14 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         text="\n".join(map(str, written)),
         data={"study": folder.name, "written": [str(path) for path in written]},
     )
+
+
+def _card(model: str, target: str) -> ModelCard:
+    try:
+        return inputs.card_of(model)
+    except WrongUse as error:
+        why = str(error).removeprefix("--model: ")
+        raise WrongUse(f"--to {target} needs the model of the study: {why}") from error
 
 
 def _printed(study: str, target: str, files: Files) -> Said:
@@ -88,15 +97,17 @@ def _written(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathli
     for path in paths:
         if path.exists() and not is_forced:
             raise WrongUse(f"{path} exists: choose another --out, or overwrite it with --force")
-    partials = {path: path.with_name(path.name + ".partial") for path in paths}
+    partials: dict[pathlib.Path, pathlib.Path] = {}
     with storage_errors(str(out), option="--out"):
         try:
             for path, content in paths.items():
                 path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(path.name + ".partial")
                 if isinstance(content, str):
-                    partials[path].write_text(content, encoding="utf-8")
+                    partial.write_text(content, encoding="utf-8")
                 else:
-                    shutil.copyfile(content, partials[path])
+                    shutil.copyfile(content, partial)
+                partials[path] = partial
             for path, partial in partials.items():
                 partial.replace(path)
         finally:
