@@ -130,8 +130,13 @@ def _remarks(subject: Subject) -> Iterator[str]:
     else:
         yield f"The Python of Triton's python backend needs the package {subject.package}, and the model"
         yield f"under the name or path that stands in {CONFIG}."
-    if subject.record.signature is None:
+    signature = subject.record.signature
+    if signature is None:
         yield "Inputs and outputs are left to Triton, which reads them from the model's file."
+    elif signature.is_batched:
+        flat = [spec.name for spec in (*signature.inputs, *signature.outputs) if len(spec.shape) < 2]
+        if flat:
+            yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
 
 
 def _reasons(needed: container.Needs, signature: Signature | None) -> dict[str, str]:

@@ -69,11 +69,14 @@ def test_a_model_without_an_item_axis_has_whole_shapes():
 
 def test_one_number_per_item_is_reshaped():
     """Triton has no empty dimensions; texts have a name of their own."""
-    found = config(signed((-1,), (-1, -1), datatype="BYTES"))
+    study = signed((-1,), (-1, -1), datatype="BYTES")
+    found = config(study)
     assert list(found.input[0].dims) == [1]
     assert found.input[0].HasField("reshape")
     assert list(found.input[1].dims) == [-1]
     assert [i.data_type for i in found.input] == [13, 13], "TYPE_STRING"
+    text = texts_of("triton", study)["resnet/config.pbtxt"]
+    assert "Of shape [n, 1] instead of [n] in Triton: x0, y." in text
 
 
 def test_other_kinds_run_in_the_python_backend(tmp_path):
