@@ -41,7 +41,7 @@ def files(subject: Subject) -> Files:
 
 def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[str, Any]:
     service: dict[str, Any] = {
-        "image": container.IMAGE,
+        "image": container.image(subject),
         "command": [_literal(word) for word in container.arguments(subject)],
         "ports": [f"127.0.0.1:{container.PORT}:{container.PORT}"],
         "volumes": [_bind(f"./{settings}", container.SETTINGS)],
@@ -57,10 +57,11 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
         "user": f"{container.USER}:{container.USER}",
         "read_only": True,
         "tmpfs": [f"/tmp:size={container.TEMPORARY_MB}m,mode=1777"],  # noqa: S108 - the container's
+        "pids_limit": 1024,
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
         "healthcheck": {
-            "test": ["CMD", "python", "-c", _probe()],
+            "test": ["CMD", "python3", "-c", _probe()],
             "interval": "10s",
             "timeout": "5s",
             "retries": 3,
@@ -72,6 +73,9 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
             f"{_LABELS}.{name}": _literal(text) for name, text in head.facts(subject).items()
         },
     }
+    if subject.is_for_gpu:
+        device = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+        service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
     return {"name": container.name_of(subject), "services": {"server": service}}
 
 

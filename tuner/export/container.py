@@ -22,16 +22,19 @@ from tuner.export import head, serving, yaml_text
 from tuner.export.subject import Knobs, Subject
 
 IMAGE = f"luthier-server:{__version__}"
-"""What `make images` builds."""
+"""What `make images` builds; for kinds with a runtime of their own with a dash and the kind behind it."""
 USER = 65532
 """User and group in the image."""
+GPU = "nvidia.com/gpu"
+OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
+"""What a server without rights cannot set: the clock, and what takes the daemon of CUDA MPS."""
 PORT = 8000
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
 """Where a model that is not in the image is mounted."""
 READY, LIVE = "/v2/health/ready", "/v2/health/live"
-DRAIN_S = 25
-"""The server ends within `server.drain_s`, 20 s; then five more for its processes."""
+DRAIN_S = 30
+"""The server ends within `server.drain_s`, 20 s; then some more for its processes."""
 START_S = 60
 """Twice `replica.ready_timeout_s`."""
 MOST_NAME = 50
@@ -112,14 +115,19 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
     yield "replica are not enforced in it (the server says so): one may use what another leaves."
     if subject.model.kind in EXTRAS:
-        yield f"The image must hold what `pip install '{subject.package}'` brings."
+        yield f"`make images RUNTIMES={subject.model.kind}` builds the image."
+    if _named(subject) is not None:
+        yield f"The model's files must be readable by the image's user, {USER}."
+    if subject.is_for_gpu:
+        yield "The configuration is for a GPU: the image must hold a runtime that uses one."
     if subject.model.kind == "command":
         yield "The image must hold what the model's program needs."
 
 
 def settings_text(subject: Subject, knobs: Knobs) -> str:
     """The file that is mounted at `SETTINGS`, with all knobs that are settings."""
-    settings = {**knobs.take_settings(), "replica.home": "process"}
+    taken = knobs.take_settings(without=OF_THE_MACHINE)
+    settings = {**taken, "replica.home": "process"}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
     return f"{head.comments(told)}\n{yaml_text.dump(serving.nested(settings))}"
 
@@ -137,6 +145,12 @@ def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | N
         return None
     source, _ = named
     return Mount(source=source, target=str(folder.joinpath(*_kept(source))))
+
+
+def image(subject: Subject) -> str:
+    """The image that runs the model's kind."""
+    kind = subject.model.kind
+    return f"{IMAGE}-{kind}" if kind in EXTRAS else IMAGE
 
 
 def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[str]:

@@ -16,13 +16,11 @@ from scipy import special
 
 from tuner import objective as objectives
 from tuner.advice import export_of_best, failures
-from tuner.export.subject import Knobs, Subject
+from tuner.export.subject import ACCELERATOR, Knobs, Subject
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
 """What is told of a launch: names of objectives."""
-OF_THE_MACHINE = "accelerator."
-"""Group of the knobs that no server sets."""
 MOST_CHARACTERS = 1000
 """Of one annotation."""
 
@@ -115,7 +113,7 @@ def _section(title: str, found: list[str], *, indent: str = "  ") -> Iterator[st
 def _why(name: str, reasons: Mapping[str, str], otherwise: str) -> str:
     if name in reasons:
         return reasons[name]
-    return "set it on the machine" if name.startswith(OF_THE_MACHINE) else otherwise
+    return "set it on the machine" if name.startswith(ACCELERATOR) else otherwise
 
 
 def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:

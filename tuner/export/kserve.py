@@ -30,7 +30,7 @@ def files(subject: Subject) -> Files:
     concurrency = subject.record.concurrency
     remarks = [
         *container.remarks(subject, needed),
-        f"Name the image as your registry does: {container.IMAGE} is what `make images` builds.",
+        f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
         f"containerConcurrency: a pod gets at most the {concurrency} requests at a time that were measured, and",
         "pods are added beyond (in KServe's serverless mode).",
     ]
@@ -57,7 +57,7 @@ def files(subject: Subject) -> Files:
 def _service(
     subject: Subject, needed: container.Needs, settings: str, *, has_model: bool
 ) -> dict[str, Any]:
-    server = manifests.server(CONTAINER, needed, container.arguments(subject, MODELS))
+    server = manifests.server(subject, CONTAINER, needed, container.arguments(subject, MODELS))
     # http1: the name by which Knative knows what the port speaks.
     server["ports"] = [{"name": "http1", "containerPort": container.PORT, "protocol": "TCP"}]
     server["env"] = [{"name": "PROTOCOL", "value": "v2"}]

@@ -40,7 +40,7 @@ def files(subject: Subject) -> Files:
         otherwise="not a setting of the server",
         remarks=[
             *container.remarks(subject, needed),
-            f"Name the image as your registry does: {container.IMAGE} is what `make images` builds.",
+            f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
             *reckoned,
             *([] if mount is None else _claim(subject, mount)),
         ],
@@ -95,7 +95,7 @@ def _deployment(
     subject: Subject, needed: container.Needs, settings: str, mount: container.Mount | None
 ) -> dict[str, Any]:
     name = container.name_of(subject)
-    server = manifests.server("server", needed, container.arguments(subject))
+    server = manifests.server(subject, "server", needed, container.arguments(subject))
     server["ports"] = [{"name": "http", "containerPort": container.PORT}]
     volumes = manifests.volumes(subject)
     if mount is not None:

@@ -44,14 +44,18 @@ def config_map(subject: Subject, settings: str) -> dict[str, Any]:
     }
 
 
-def server(name: str, needed: container.Needs, arguments: list[str]) -> dict[str, Any]:
+def server(
+    subject: Subject, name: str, needed: container.Needs, arguments: list[str]
+) -> dict[str, Any]:
     """The server's container, without what differs among targets: ports, mounts of models."""
     resources = {"cpu": f"{round(1000 * needed.cpu)}m"}
     if needed.memory_mb is not None:
         resources["memory"] = f"{needed.memory_mb}Mi"
+    if subject.is_for_gpu:
+        resources[container.GPU] = "1"
     return {
         "name": name,
-        "image": container.IMAGE,
+        "image": container.image(subject),
         "args": [literal(word) for word in arguments],
         "resources": {"requests": dict(resources), "limits": dict(resources)},
         "startupProbe": _probe(

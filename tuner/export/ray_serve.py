@@ -6,6 +6,7 @@ In: the subject. Out: `ray.yaml` and `luthier_app.py`. Source: Ray Serve's confi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,6 +58,8 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     knobs.take_as("cache.capacity_mb", 0)
     cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
     options: dict[str, Any] = {"num_cpus": _reserved(subject, cpu or threads, count)}
+    if subject.is_for_gpu:
+        options["num_gpus"] = math.floor(100 / count) / 100  # all on one
     if memory_mb is not None:
         options["memory"] = int(memory_mb) * 1024 * 1024
     deployment = {

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from serving.models import EXTRAS
 from serving.settings import KNOBS
@@ -16,6 +16,8 @@ from tuner.advice import Advice
 from tuner.errors import WrongUse
 from tuner.values import StudyRecord, Value
 
+ACCELERATOR = "accelerator."
+"""Group of the knobs of a GPU."""
 Files = dict[str, str | pathlib.PurePath]
 """File name, with folders where there are any -> its text, or the file that it is a copy of."""
 
@@ -37,6 +39,14 @@ class Subject:
         if self.card is None:
             raise WrongUse(f"the model {self.record.target} is needed for this export")
         return self.card
+
+    @property
+    def is_for_gpu(self) -> bool:
+        """Whether the configuration sets something of a GPU."""
+        return any(
+            name.startswith(ACCELERATOR) and value != "cpu"
+            for name, value in self.advice.configuration.items()
+        )
 
     @property
     def package(self) -> str:
@@ -79,9 +89,11 @@ class Knobs:
         if self._left.get(name) == value:
             del self._left[name]
 
-    def take_settings(self) -> dict[str, Value]:
-        """Take all settings of our own server."""
-        taken = {name: self._given[name] for name in KNOBS if name in self._left}
+    def take_settings(self, *, without: Collection[str] = ()) -> dict[str, Value]:
+        """Take all settings of our own server but some."""
+        taken = {
+            name: self._given[name] for name in KNOBS if name in self._left and name not in without
+        }
         for name in taken:
             del self._left[name]
         return taken

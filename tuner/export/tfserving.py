@@ -81,7 +81,7 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
     yield f'--volume "$model":{shlex.quote(f"/models/{name}/1")}:ro'
     yield f'--volume "$here/{PARAMETERS}":{_FOLDER}:ro'
     yield f"--env MODEL_NAME={shlex.quote(name)}"
-    yield IMAGE
+    yield f"--gpus all {IMAGE}:latest-gpu" if subject.is_for_gpu else IMAGE
     yield f"--enable_batching --batching_parameters_file={_FOLDER}"
     # One pool of threads for all batches: as many as the replicas have together.
     yield f"--tensorflow_intra_op_parallelism={count * threads}"

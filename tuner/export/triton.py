@@ -79,7 +79,8 @@ def _config(subject: Subject, knobs: Knobs) -> Iterator[str]:
         delay_us = knobs.whole("batching.timeout_us")
         yield f"dynamic_batching {{ max_queue_delay_microseconds: {delay_us} }}"
     count = knobs.whole("replica.count")
-    yield f"instance_group [ {{ count: {count} kind: KIND_CPU }} ]"
+    device = "KIND_GPU gpus: [ 0 ]" if subject.is_for_gpu else "KIND_CPU"
+    yield f"instance_group [ {{ count: {count} kind: {device} }} ]"
     yield f"version_policy {{ specific {{ versions: [ {_version(card)} ] }} }}"
     if knobs.whole("cache.capacity_mb"):
         yield "response_cache { enable: true }"
@@ -134,7 +135,9 @@ def _remarks(subject: Subject) -> Iterator[str]:
     if signature is None:
         yield "Inputs and outputs are left to Triton, which reads them from the model's file."
     elif signature.is_batched:
-        flat = [spec.name for spec in (*signature.inputs, *signature.outputs) if len(spec.shape) < 2]
+        flat = [
+            spec.name for spec in (*signature.inputs, *signature.outputs) if len(spec.shape) < 2
+        ]
         if flat:
             yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
 

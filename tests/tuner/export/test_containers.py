@@ -107,6 +107,29 @@ def test_the_image_is_the_one_of_this_version(target):
     assert found["image"] == f"luthier-server:{__version__}"
 
 
+def test_a_kind_with_a_runtime_of_its_own_has_an_image_of_its_own(tmp_path):
+    """As `make images` names it."""
+    card = own_model(tmp_path / "net.pt2", kind="torch")
+    study = of_model(card, str(tmp_path / "net.pt2"), TWO)
+    assert service(study, card=card)["image"] == f"luthier-server:{__version__}-torch"
+
+
+@pytest.mark.parametrize("target", CONTAINERS)
+def test_a_configuration_for_a_gpu_gets_one(target):
+    """Its clock is the machine's: no server without rights sets it."""
+    study = with_best(TWO, accelerator__clock_mhz=1410)
+    if target == "compose":
+        devices = service(study)["deploy"]["resources"]["reservations"]["devices"]
+        assert devices == [{"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}]
+    else:
+        resources = pod(target, study)["containers"][0]["resources"]
+        assert (
+            resources["limits"]["nvidia.com/gpu"] == resources["requests"]["nvidia.com/gpu"] == "1"
+        )
+    text = texts_of(target, study)[f"{target}.yaml"]
+    assert "#   accelerator.clock_mhz: 1410 (set it on the machine)" in text
+
+
 @pytest.mark.parametrize("target", CONTAINERS)
 def test_it_is_said_what_one_container_cannot_hold(target):
     """Limits of the single replica are not enforced in it."""

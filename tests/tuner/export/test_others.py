@@ -110,6 +110,14 @@ def test_the_deployment_of_ray():
     assert deployment["user_config"] == {"max_batch_size": 16, "batch_wait_timeout_s": 0.0003}
 
 
+def test_a_configuration_for_a_gpu_shares_one():
+    """Replicas of Ray get equal parts; TensorFlow Serving has an image of its own."""
+    study = with_best(replica__count=3, accelerator__clock_mhz=1410)
+    (application,) = yaml.safe_load(texts_of("ray", study)["ray.yaml"])["applications"]
+    assert application["deployments"][0]["ray_actor_options"]["num_gpus"] == 0.33
+    assert "--gpus all tensorflow/serving:latest-gpu" in texts_of("tfserving", study)["serve.sh"]
+
+
 def test_ray_reserves_no_more_cores_than_were_measured():
     """Quotas may overlap, reservations may not: Ray would wait for a larger machine."""
     study = with_best(replica__count=4, replica__cpu=2.0)

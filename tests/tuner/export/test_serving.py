@@ -29,6 +29,8 @@ def settings_values():
     def value(knob):
         if knob.choices:
             return st.sampled_from(knob.choices)
+        if str in knob.kinds:
+            return st.text("abc:/.-", min_size=1)
         low, high = knob.limits.low, knob.limits.high
         if int in knob.kinds:
             return st.integers(int(low), int(high))

@@ -45,6 +45,12 @@ def test_the_knobs_stand_where_triton_reads_them():
     assert list(found.version_policy.specific.versions) == [1]
 
 
+def test_a_configuration_for_a_gpu_has_its_instances_there():
+    """On the first one, as our replicas."""
+    (group,) = config(with_best(accelerator__clock_mhz=1410)).instance_group
+    assert (group.kind, list(group.gpus)) == (ModelInstanceGroup.KIND_GPU, [0])
+
+
 def test_the_model_is_copied_into_its_version():
     """The repository can be served as it is."""
     files = export.export(STUDY, "triton", card=RESNET)
