@@ -26,7 +26,7 @@ def files(subject: Subject) -> Files:
     told = head.lines(
         subject,
         "A service of Docker Compose",
-        use=[f"docker compose --file {head.quoted(file)} up --detach"],
+        use=f"docker compose --file {head.quoted(file)} up --detach",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

@@ -25,9 +25,9 @@ MOST_CHARACTERS = 1000
 """Of one annotation."""
 
 
-def comments(lines: Iterable[str], mark: str = "#") -> str:
+def comments(lines: Iterable[str]) -> str:
     """Lines as comments, each cut to one line of printable characters."""
-    return "".join(f"{f'{mark} {one_line(line)}'.rstrip()}\n" for line in lines)
+    return "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
 
 
 def one_line(text: str) -> str:
@@ -41,7 +41,7 @@ def lines(
     subject: Subject,
     what: str,
     *,
-    use: Iterable[str],
+    use: str,
     knobs: Knobs,
     reasons: Mapping[str, str],
     otherwise: str,
@@ -52,7 +52,7 @@ def lines(
     Args:
         subject: what is exported.
         what: what the file is, to begin the first line with.
-        use: commands that put it to use.
+        use: the command that puts it to use.
         knobs: of the configuration, after the target took what it can.
         reasons: why it does not take a knob, by name.
         otherwise: why it does not take any other.
@@ -61,8 +61,7 @@ def lines(
     record = subject.record
     yield f"{what} for {record.model} at concurrency {record.concurrency}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
-    for number, command in enumerate(use):
-        yield f"{'     ' if number else 'Use: '}{command}"
+    yield f"Use: {use}"
     yield ""
     yield subject.advice.reason
     other = export_of_best(record)

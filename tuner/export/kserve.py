@@ -43,7 +43,7 @@ def files(subject: Subject) -> Files:
     told = head.lines(
         subject,
         "An InferenceService of KServe",
-        use=[f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}"],
+        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

@@ -34,7 +34,7 @@ def files(subject: Subject) -> Files:
     told = head.lines(
         subject,
         "A Deployment of Kubernetes",
-        use=[f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}"],
+        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

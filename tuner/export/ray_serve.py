@@ -39,7 +39,7 @@ def files(subject: Subject) -> Files:
     told = head.lines(
         subject,
         "An application of Ray Serve",
-        use=[f"cd {folder} && serve run {FILE_NAME}"],
+        use=f"cd {folder} && serve run {FILE_NAME}",
         knobs=knobs,
         reasons=REASONS,
         otherwise="not a setting of Ray Serve",

@@ -47,7 +47,7 @@ def _text(subject: Subject, file: pathlib.PurePath) -> str:
     told = head.lines(
         subject,
         "Settings",
-        use=[serve_command(subject.record.target, file)],
+        use=serve_command(subject.record.target, file),
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

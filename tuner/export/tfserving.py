@@ -36,7 +36,7 @@ def files(subject: Subject) -> Files:
         head.lines(
             subject,
             "TensorFlow Serving",
-            use=[f"sh {head.quoted(script)} {_example(subject)}"],
+            use=f"sh {head.quoted(script)} {_example(subject)}",
             knobs=knobs,
             reasons=REASONS,
             otherwise="not a setting of TensorFlow Serving",

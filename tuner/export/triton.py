@@ -117,10 +117,10 @@ def _version(card: ModelCard) -> int:
     return max(1, int(card.version)) if card.version.isdecimal() else 1
 
 
-def _use(subject: Subject, cache_mb: int) -> list[str]:
+def _use(subject: Subject, cache_mb: int) -> str:
     folder = head.quoted(subject.place.parent)
     cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
-    return [f"tritonserver --model-repository={folder}{cache}"]
+    return f"tritonserver --model-repository={folder}{cache}"
 
 
 def _remarks(subject: Subject) -> Iterator[str]:
