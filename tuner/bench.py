@@ -84,6 +84,7 @@ class Bench:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
+        self._client_batch = 1
         self._generator = Generator()
         self._engine: EngineProcess | None = None
 
@@ -106,6 +107,7 @@ class Bench:
     def send(self, payloads: Payloads) -> None:
         """What the following launches send."""
         self._generator.set_payloads(payloads)
+        self._client_batch = payloads.client_batch
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -261,6 +263,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            client_batch=self._client_batch,
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:

@@ -28,7 +28,7 @@ from tuner.space.knobs import FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.traffic import payload_files, payloads
+from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
@@ -97,6 +97,7 @@ def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment
     """Machine and load, in the space's terms. No clocks are offered: this version does not set any."""
     return Environment(
         concurrency=target.concurrency,
+        client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
     )
 
@@ -141,19 +142,29 @@ def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed
     """What is sent: the given file, else the model's own sample, else random inputs.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model.
+        WrongUse: the file cannot be read or does not fit the model, or the model takes no client
+        batch.
     """
+    batch = target.client_batch
+    stacking.check_free(served.signature, batch, served.model)
     if target.payload is not None:
         return payload_files.from_file(
-            pathlib.Path(target.payload), served.signature, model=served.model
+            pathlib.Path(target.payload),
+            served.signature,
+            model=served.model,
+            client_batch=batch,
         )
     if card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, served.signature, model=served.model)
+            return payload_files.from_npz(
+                card.sample, served.signature, model=served.model, client_batch=batch
+            )
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
-    return payloads.synthetic(served.signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+    return payloads.synthetic(
+        served.signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+    )
 
 
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:

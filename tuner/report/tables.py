@@ -40,19 +40,23 @@ def side_by_side(study: StudyRecord) -> Markup | None:
     sides = sides if reading.has_two_sides(study) else sides[:1]
     if not any(side.measurements for side in sides):
         return None
+    shown = [
+        ("mean (ms)", "mean_ms"),
+        ("p50 (ms)", "p50_ms"),
+        ("p95 (ms)", "p95_ms"),
+        ("p99 (ms)", "p99_ms"),
+        ("p95 - p5 (ms)", "spread_ms"),
+        ("requests/s", "throughput_per_s"),
+    ]
+    if study.client_batch > 1:
+        shown += [("items/s", "items_per_s"), ("time per item (ms)", "time_per_item_ms")]
     rows = [
         element(
             "tr",
             element("td", label),
             *(_number(side.figure(field)) for side in sides),
         )
-        for label, field in (
-            ("mean (ms)", "mean_ms"),
-            ("p50 (ms)", "p50_ms"),
-            ("p95 (ms)", "p95_ms"),
-            ("p99 (ms)", "p99_ms"),
-            ("requests/s", "throughput_per_s"),
-        )
+        for label, field in shown
     ]
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
     rows.append(
