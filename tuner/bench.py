@@ -84,7 +84,8 @@ class Bench:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
-        self._client_batch = 1
+        self.client_batch = 1
+        """Items in each request of what is sent."""
         self._generator = Generator()
         self._engine: EngineProcess | None = None
 
@@ -107,7 +108,7 @@ class Bench:
     def send(self, payloads: Payloads) -> None:
         """What the following launches send."""
         self._generator.set_payloads(payloads)
-        self._client_batch = payloads.client_batch
+        self.client_batch = payloads.client_batch
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -263,7 +264,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
-            client_batch=self._client_batch,
+            client_batch=self.client_batch,
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:

@@ -115,9 +115,7 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = files.parse(text, file=source).narrowed(environment)
-    if limits != "enforced":
-        narrowed = _without_limits(narrowed, limits)
+    narrowed = space_of(text, environment, source=source, limits=limits)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -134,8 +132,16 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
         knobs=tuple(knob.info() for knob in narrowed.searched),
-        notes=tuple(_clock_note(note) for note in narrowed.notes),
+        notes=narrowed.notes,
     )
+
+
+def space_of(text: str, environment: Environment, *, source: str, limits: str) -> SearchSpace:
+    """The space on this machine under this load; arguments and errors as for `arena_of`."""
+    narrowed = files.parse(text, file=source).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    return dataclasses.replace(narrowed, notes=tuple(map(_clock_note, narrowed.notes)))
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
