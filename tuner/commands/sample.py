@@ -21,7 +21,7 @@ CLIENT_BATCHES = "1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the loads, how many rows, and where to."""
-    options.add_group(parser, "target", only=["model", "space", "payload"])
+    options.add_group(parser, "target", only=["model", "payload"])
     drawn = parser.add_argument_group("what is drawn")
     drawn.add_argument(
         "--count",
@@ -52,6 +52,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.parsing(int),
         metavar="S",
         help="seed of the draws and of random inputs; default 0",
+    )
+    drawn.add_argument(
+        "--space",
+        default=argparse.SUPPRESS,
+        metavar="FILE",
+        help="search space to draw from; default: the model's bundled one",
     )
     parser.add_argument(
         "--out",

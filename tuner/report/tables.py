@@ -11,9 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner import objective as objectives
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
+
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s")
+"""Figures of every trial; a study's objective that is none of them has a column of its own."""
 
 
 def configurations(study: StudyRecord) -> Markup:
@@ -76,10 +80,13 @@ def trials(study: StudyRecord) -> Markup:
     """Every trial with its figures, its configuration, and the reason where it has no figure."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
+    objective = objectives.named(study.objective)
+    own = [] if objective.field in IN_EVERY_TABLE else [objective.axis]
     columns = [
         "trial",
         "origin",
         "outcome",
+        *own,
         "mean (ms)",
         "95 % interval",
         "p50 (ms)",
@@ -125,6 +132,8 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
     reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
     class_ = "broken" if trial.measurement is None else None
+    objective = objectives.named(study.objective)
+    own = [] if objective.field in IN_EVERY_TABLE else [cell(objective.of(trial))]
     if trial.configuration == study.best:
         class_ = "is-best-row"
     elif trial.configuration == study.default:
@@ -134,6 +143,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", trial.number, class_="number", data_value=trial.number),
         element("td", trial.origin, data_value=trial.origin),
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
+        *own,
         *_figures(trial.measurement),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
