@@ -33,7 +33,12 @@ def settings_values():
             return st.integers(int(low), int(high))
         return st.floats(low, high)
 
-    tuned = {n: k for n, k in KNOBS.items() if n.split(".")[0] in {"replica", "batching", "cache"}}
+    groups = {"replica", "batching", "cache"}
+    tuned = {
+        name: knob
+        for name, knob in KNOBS.items()
+        if name.split(".")[0] in groups and (knob.choices or knob.limits.high is not None)
+    }
     return st.fixed_dictionaries({}, optional={name: value(knob) for name, knob in tuned.items()})
 
 
