@@ -17,10 +17,11 @@ from scipy import special
 from tuner import objective as objectives
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
+from tuner.settings import load_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
-"""What is told of a launch: names of objectives."""
+"""What is told of every launch, by objective; the study's own comes before them."""
 MOST_CHARACTERS = 1000
 """Of one annotation."""
 
@@ -59,7 +60,8 @@ def lines(
         remarks: what must be known of this file.
     """
     record = subject.record
-    yield f"{what} for {record.model} at concurrency {record.concurrency}, by `tune`."
+    load = load_in_words(record.concurrency, record.client_batch)
+    yield f"{what} for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
     yield f"Use: {use}"
     yield ""
@@ -82,8 +84,9 @@ def facts(subject: Subject) -> dict[str, str]:
         "study": record.name,
         "model": record.model,
         "concurrency": str(record.concurrency),
+        "client-batch": str(record.client_batch),
         "advice": subject.advice.reason,
-        "measured": _figures(measurements(subject)),
+        "measured": _figures(record, measurements(subject)),
     }
     if record.verdict is not None:
         told["verdict"] = record.verdict.text
@@ -129,12 +132,12 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
             del sides["best"]
         for role, configuration in sides.items():
             if configuration is not None:
-                yield f"  {role}: {_figures(_launches(record, configuration))}"
+                yield f"  {role}: {_figures(record, _launches(record, configuration))}"
         return
     yield f"Verdict: {verdict.text}"
     yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
-    yield f"  best: {_figures(verdict.best)}"
-    yield f"  default: {_figures(verdict.default)}"
+    yield f"  best: {_figures(record, verdict.best)}"
+    yield f"  default: {_figures(record, verdict.default)}"
 
 
 def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
@@ -146,11 +149,12 @@ def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[
     )
 
 
-def _figures(launches: tuple[Measurement, ...]) -> str:
+def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
     """Geometric means over launches, as in the report, each with its 95 % interval."""
     if not launches:
         return "not measured"
-    told = [_figure(objectives.named(name), launches) for name in FIGURES]
+    names = FIGURES if record.objective in FIGURES else (record.objective, *FIGURES)
+    told = [_figure(objectives.named(name), launches) for name in names]
     count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
     return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
 

@@ -52,7 +52,8 @@ def files(subject: Subject) -> Files:
 
 
 def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
-    size = knobs.whole("batching.max_size")
+    # Ray counts requests, and the study's held so many items each.
+    size = max(1, knobs.whole("batching.max_size") // subject.record.client_batch)
     threads, count = knobs.whole("replica.threads"), knobs.whole("replica.count")
     knobs.take_as("batching.policy", "fixed")
     knobs.take_as("cache.capacity_mb", 0)
@@ -100,4 +101,6 @@ def _remarks(subject: Subject) -> Iterator[str]:
     yield f"Every node needs the package {subject.package}, and the model under the name or path below."
     yield "Ray keeps cores and memory free for a replica (num_cpus, memory) and limits it to neither; no more cores"
     yield "than the machine of the study had are kept free for all of them together."
-    yield "A batch there counts requests, not items: requests of several items make larger batches."
+    items = subject.record.client_batch
+    each = "one item" if items == 1 else f"{items} items"
+    yield f"A batch there counts requests, not items: its size is for requests of {each}, as in the study."

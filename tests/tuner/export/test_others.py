@@ -1,5 +1,6 @@
 """TensorFlow Serving and Ray Serve: what stands in their files."""
 
+import dataclasses
 import subprocess
 
 import pytest
@@ -108,6 +109,15 @@ def test_the_deployment_of_ray():
     memory = STUDY.best["replica.memory_mb"] * 1024 * 1024
     assert deployment["ray_actor_options"] == {"num_cpus": 0.5, "memory": memory}
     assert deployment["user_config"] == {"max_batch_size": 16, "batch_wait_timeout_s": 0.0003}
+
+
+def test_a_batch_of_ray_is_counted_in_requests():
+    """Of as many items as the study's: 16 items are 4 requests of 4."""
+    study = dataclasses.replace(STUDY, client_batch=4)
+    (application,) = yaml.safe_load(texts_of("ray", study)["ray.yaml"])["applications"]
+    deployment = application["deployments"][0]
+    assert deployment["user_config"]["max_batch_size"] == 4
+    assert deployment["max_ongoing_requests"] == 8
 
 
 def test_a_configuration_for_a_gpu_shares_one():
