@@ -32,30 +32,34 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     """
     if payloads.labels is None:
         return None
-    count = min(ITEMS, len(payloads.requests))
+    batch = payloads.client_batch
+    sent = min(-(-ITEMS // batch), len(payloads.requests))
     right = 0
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        for body, label in zip(payloads.requests[:count], payloads.labels[:count], strict=True):
+        for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
             connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
             response = connection.getresponse()
             answer = response.read()
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = predicted_class(answer, header_bytes)
+            predicted = predicted_classes(answer, header_bytes, items=batch)
             if predicted is None:
                 return None
-            right += predicted == int(label)
+            right += int(np.sum(predicted == labels))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
         connection.close()
+    count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def predicted_class(answer: bytes, header_bytes: int) -> int | None:
-    """The class that an answer of one item names; None where it names none.
+def predicted_classes(
+    answer: bytes, header_bytes: int, *, items: int = 1
+) -> NDArray[np.integer[Any]] | None:
+    """(items,) the class that an answer names for each item; None where it names none.
 
     A whole number is the class itself; of several numbers the largest is the class's score.
     """
@@ -64,12 +68,13 @@ def predicted_class(answer: bytes, header_bytes: int) -> int | None:
         size = output.get("parameters", {}).get("binary_data_size")
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
-        if values is None:
+        if values is None or len(values) % items:
             continue
-        if len(values) == 1 and values.dtype.kind in "iu":
-            return int(values[0])
-        if len(values) > 1 and values.dtype.kind == "f":
-            return int(np.argmax(values))
+        if len(values) == items and values.dtype.kind in "iu":
+            return values
+        if len(values) > items and values.dtype.kind == "f":
+            classes: NDArray[np.integer[Any]] = values.reshape(items, -1).argmax(axis=1)
+            return classes
     return None
 
 

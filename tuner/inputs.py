@@ -29,7 +29,7 @@ from tuner.space.knobs import FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.traffic import payload_files, payloads
+from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
@@ -98,6 +98,7 @@ def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment
     """Machine and load, in the space's terms; what its GPU offers: see `with_gpu`."""
     return Environment(
         concurrency=target.concurrency,
+        client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
     )
 
@@ -148,9 +149,7 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = files.parse(text, file=source).narrowed(environment)
-    if limits != "enforced":
-        narrowed = _without_limits(narrowed, limits)
+    narrowed = space_of(text, environment, source=source, limits=limits)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -171,23 +170,41 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
     )
 
 
+def space_of(text: str, environment: Environment, *, source: str, limits: str) -> SearchSpace:
+    """The space on this machine under this load; arguments and errors as for `arena_of`."""
+    narrowed = files.parse(text, file=source).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    return narrowed
+
+
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
     """What is sent: the given file, else the model's own sample, else random inputs.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model.
+        WrongUse: the file cannot be read or does not fit the model, or the model takes no client
+        batch.
     """
+    batch = target.client_batch
+    stacking.check_free(served.signature, batch, served.model)
     if target.payload is not None:
         return payload_files.from_file(
-            pathlib.Path(target.payload), served.signature, model=served.model
+            pathlib.Path(target.payload),
+            served.signature,
+            model=served.model,
+            client_batch=batch,
         )
     if card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, served.signature, model=served.model)
+            return payload_files.from_npz(
+                card.sample, served.signature, model=served.model, client_batch=batch
+            )
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
-    return payloads.synthetic(served.signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+    return payloads.synthetic(
+        served.signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+    )
 
 
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:

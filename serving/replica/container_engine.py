@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import threading
@@ -285,6 +286,9 @@ class ContainerEngine:
         if api is None:
             import docker  # noqa: PLC0415
 
+            path = pathlib.Path(self.address.removeprefix("unix://"))
+            if not path.is_socket():  # the SDK leaves open what it cannot connect
+                raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
             api = docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
             self._connections.api = api
         return api

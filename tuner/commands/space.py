@@ -24,7 +24,7 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    options.add_group(parser, "target", only=["model", "concurrency", "payload"])
+    options.add_group(parser, "target", only=["model", "concurrency", "client_batch", "payload"])
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )
