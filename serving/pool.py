@@ -27,7 +27,7 @@ from serving.errors import (
 )
 from serving.replica.as_process import Replica
 from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import Program, Signature
+from serving.values import ModelCard, Program, Signature
 
 log = logging.getLogger(__name__)
 
@@ -88,12 +88,17 @@ class Member:
         "ready",
         "replica",
         "state",
+        "variant",
         "worker",
     )
 
-    def __init__(self, worker: int, limits: ReplicaSettings, max_items: int) -> None:
+    def __init__(
+        self, worker: int, limits: ReplicaSettings, variant: str | None, max_items: int
+    ) -> None:
         self.worker = worker
         self.limits = limits
+        self.variant = variant
+        """Of the model, that it loads; None: the default one."""
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
         self.replica: Replica | None = None
@@ -132,7 +137,7 @@ class Pool:
         workers: Iterator[int],
         on_signature: Callable[[], None],
         on_loaded: Callable[[Loaded, ReplicaSettings], None],
-        program: Program | None,
+        card: ModelCard,
     ) -> None:
         """Nothing is started yet.
 
@@ -144,7 +149,7 @@ class Pool:
             workers: numbers that no other replica of the home has.
             on_signature: called when replicas report another signature than before.
             on_loaded: called with what a replica says of its load, and its limits, before it gets a batch.
-            program: what its replicas are, where they are no hosts.
+            card: of the model.
         """
         self._home = home
         self._dispatcher = dispatcher
@@ -154,7 +159,7 @@ class Pool:
         self._workers = workers
         self._on_signature = on_signature
         self._on_loaded = on_loaded
-        self._program = program
+        self._card = card
         self._failures = 0
         self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
@@ -251,7 +256,12 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
+        able = [
+            member
+            for member in alive
+            if _can_become(member.limits, wanted) and member.variant == settings.model.variant
+        ]
+        kept = [] if fresh else able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
         self.deaths.clear()
@@ -318,7 +328,9 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(next(self._workers), settings.replica, max_items)
+            member = Member(
+                next(self._workers), settings.replica, settings.model.variant, max_items
+            )
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -345,7 +357,7 @@ class Pool:
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
-                    program=self._program,
+                    program=self._card.program,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
@@ -394,7 +406,8 @@ class Pool:
                 replica.kill(asked=fault is not None)
 
         limits = member.limits
-        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s)
+        weights = self._card.weights(member.variant)
+        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s, weights)
         self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
     async def _follow(self, member: Member, replica: Replica) -> None:

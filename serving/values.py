@@ -12,6 +12,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from serving.errors import InvalidSettings, nearest
+
 ITEM_BYTES: dict[str, int] = {
     "BOOL": 1,
     "UINT8": 1,
@@ -111,6 +113,20 @@ class Program(NamedTuple):
     folder: pathlib.Path
 
 
+class Variant(NamedTuple):
+    """One form of a model: other weights for the same inputs and outputs, for example fewer layers."""
+
+    path: pathlib.Path
+    """Weights, absolute."""
+    quality: Mapping[str, Any]
+    """Measured quality, as of a card."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        return _accuracy(self.quality)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """What is needed to load a model, and what is known about it before it is loaded.
@@ -131,6 +147,35 @@ class ModelCard:
     """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Measured quality, for example dataset, metric, value, n."""
+    variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
+    """Forms of the model by name, from which `model.variant` chooses; one of them has the weights of `path`."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        return _accuracy(self.quality)
+
+    @property
+    def default_variant(self) -> str | None:
+        """The variant that is served where none is named; None: there are no variants."""
+        return next((name for name, one in self.variants.items() if one.path == self.path), None)
+
+    def weights(self, variant: str | None) -> pathlib.Path | None:
+        """The weights of a variant; None: the default one's.
+
+        Raises:
+            InvalidSettings: the model has no variant of that name.
+        """
+        if variant is None:
+            return self.path
+        if variant not in self.variants:
+            names = ", ".join(self.variants)
+            known = f"its variants are {names}" if names else "it has no variants"
+            raise InvalidSettings(
+                f"model.variant = {variant!r}: {self.name} has none of that name"
+                f"{nearest(variant, self.variants)}; {known}"
+            )
+        return self.variants[variant].path
 
     @property
     def id(self) -> ModelId:
@@ -141,6 +186,13 @@ class ModelCard:
     def label(self) -> str:
         """For people: the name, and where its weights are."""
         return self.name if self.path is None else f"{self.name} ({self.path})"
+
+
+def _accuracy(quality: Mapping[str, Any]) -> float | None:
+    value = quality.get("value")
+    if quality.get("metric") != "accuracy" or not isinstance(value, int | float):
+        return None
+    return float(value)
 
 
 class Tensor(NamedTuple):

@@ -47,11 +47,12 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     text = inputs.space_text_of(target, card)
     source = target.space or f"{card.name}.yaml"
     if text is not None:  # what is wrong is said before anything starts
-        expected = inputs.arena_of(text, environment, source=source, limits="enforced")
+        wanted = inputs.with_variants(text, target, card, source=source)
+        expected = inputs.arena_of(wanted, environment, source=source, limits="enforced")
         sampler_of(settings.search, expected)
     with _importing_early():
         served = started(bench)
@@ -59,6 +60,7 @@ def prepared(
         bench.send(payloads)
     if text is None:
         text = _derived(bench, environment, served, terminal)
+    text = inputs.with_variants(text, target, card, source=source)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
     sampler_of(settings.search, arena)
     return arena, payloads, served

@@ -10,6 +10,7 @@ Training scripts use it, and models that are built where they are served: Luthie
 from __future__ import annotations
 
 import hashlib
+import os
 import pathlib
 import struct
 from collections.abc import Iterator, Sequence
@@ -70,7 +71,7 @@ class Graph:
         array = np.asarray(values, order="C")
         dimensions = b"".join(_number(1, size) for size in array.shape)
         head = dimensions + _number(2, DTYPES[array.dtype.name]) + _text(8, name)
-        self._weights.append((head, memoryview(array.reshape(-1)).cast("B")))
+        self._weights.append((head, array.reshape(-1).view(np.uint8).data))
         return name
 
     def add(
@@ -113,13 +114,16 @@ class Graph:
         Returns:
             SHA-256 of what was written, in hexadecimal digits.
         """
-        unfinished = path.with_name(f"{path.name}.partial")
+        unfinished = path.with_name(f"{path.name}.{os.getpid()}.partial")
         digest = hashlib.sha256()
-        with unfinished.open("wb") as file:
-            for piece in self._pieces():
-                digest.update(piece)
-                file.write(piece)
-        unfinished.replace(path)
+        try:
+            with unfinished.open("wb") as file:
+                for piece in self._pieces():
+                    digest.update(piece)
+                    file.write(piece)
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
         return digest.hexdigest()
 
     def _pieces(self) -> Iterator[bytes | memoryview]:
@@ -131,7 +135,10 @@ class Graph:
             for data_head in (_head(9, len(data)),)
         ]
         ends = b"".join(
-            [*(_field(11, one) for one in self._inputs), *(_field(12, one) for one in self._outputs)]
+            [
+                *(_field(11, one) for one in self._inputs),
+                *(_field(12, one) for one in self._outputs),
+            ]
         )
         size = len(nodes) + len(ends) + sum(len(head) + len(data) for head, data in tensors)
         yield _number(1, IR_VERSION) + _text(2, PRODUCER) + _field(8, _number(2, OPSET))

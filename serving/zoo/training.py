@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib.metadata
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional
@@ -104,7 +104,7 @@ def write_record(
         },
         "versions": {
             "torch": torch.__version__,
-            "onnxruntime": onnxruntime.__version__,
+            "onnxruntime": importlib.metadata.version("onnxruntime"),
             "numpy": np.__version__,
             **versions,
         },

@@ -63,9 +63,7 @@ def _one(digit: int, files: list[pathlib.Path], rng: np.random.Generator) -> NDA
     picture = Image.new("RGB", (side, side), wall)
     pen = ImageDraw.Draw(picture)
     _clutter(pen, side, wall, rng)
-    font = ImageFont.truetype(
-        str(files[rng.integers(len(files))]), size=int(rng.integers(40, 62))
-    )
+    font = ImageFont.truetype(str(files[rng.integers(len(files))]), size=int(rng.integers(40, 62)))
     number = Image.new("L", (2 * side, 2 * side))
     letters = ImageDraw.Draw(number)
     width = letters.textlength(str(digit), font=font)

@@ -152,9 +152,11 @@ def as_onnx(network: Discriminator) -> onnx_file.Graph:
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Train the bundled gan.")
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=1600)
     parser.add_argument("--batch", type=int, default=32, help="images of each sort per step")
-    parser.add_argument("--rate", type=float, default=2e-3, help="of both, constant, then falling")
+    parser.add_argument(
+        "--rate", type=float, default=1.5e-3, help="of both, constant, then falling"
+    )
     parser.add_argument("--every", type=int, default=2, help="steps for one of the generator")
     parser.add_argument("--seed", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
@@ -208,7 +210,10 @@ def trained(
         if step % REPORT == REPORT - 1:
             losses.append(total / REPORT)
             total = 0.0
-            print(f"step {step + 1} loss {losses[-1]:.4f} {time.monotonic() - started_s:.0f} s", flush=True)
+            print(
+                f"step {step + 1} loss {losses[-1]:.4f} {time.monotonic() - started_s:.0f} s",
+                flush=True,
+            )
     return discriminator.eval(), losses
 
 
@@ -216,6 +221,7 @@ def step_of(optimizer: torch.optim.Optimizer, loss: torch.Tensor) -> None:
     """One step down."""
     optimizer.zero_grad(set_to_none=True)
     loss.backward()
+    nn.utils.clip_grad_norm_(optimizer.param_groups[0]["params"], 1.0)
     optimizer.step()
 
 

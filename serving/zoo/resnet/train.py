@@ -359,7 +359,16 @@ def main() -> None:
             "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
             "settings": {
                 name: getattr(options, name)
-                for name in ("depth", "epochs", "batch", "rate", "decay", "smoothing", "seed", "threads")
+                for name in (
+                    "depth",
+                    "epochs",
+                    "batch",
+                    "rate",
+                    "decay",
+                    "smoothing",
+                    "seed",
+                    "threads",
+                )
             },
             "versions": {
                 module.__name__: module.__version__ for module in (torch, onnx, onnxruntime, np)
