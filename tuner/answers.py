@@ -1,7 +1,7 @@
 """Whether a server's answers are right, by a few items whose label is known.
 
 In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
-where there are no labels or the model is no classifier. It runs outside of any measurement: a
+where there are no labels or the model names neither a class nor a text. It runs outside of any measurement: a
 configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
 Inference Protocol in binary form (`Inference-Header-Content-Length`).
 """
@@ -43,10 +43,10 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = predicted_class(answer, header_bytes)
+            predicted = answered(answer, header_bytes)
             if predicted is None:
                 return None
-            right += predicted == int(label)
+            right += predicted == (str(label) if label.dtype.kind in "US" else int(label))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
@@ -54,14 +54,18 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def predicted_class(answer: bytes, header_bytes: int) -> int | None:
-    """The class that an answer of one item names; None where it names none.
+def answered(answer: bytes, header_bytes: int) -> int | str | None:
+    """The class or the text that an answer of one item gives; None where it gives neither.
 
     A whole number is the class itself; of several numbers the largest is the class's score.
     """
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
+        if output["datatype"] == "BYTES" and output["shape"] == [1]:
+            # In binary form four bytes of length stand before a text.
+            text = answer[start + 4 : start + size].decode() if size else output["data"][0]
+            return str(text)
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
         if values is None:

@@ -1,4 +1,4 @@
-"""The class that an answer names, read from binary tensors."""
+"""The class or text that an answer names, read from binary tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.answers import predicted_class
+from tuner.answers import answered
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -45,10 +45,25 @@ def test_the_class_of_an_answer(
     outputs: list[tuple[str, str, np.ndarray]], expected: int | None
 ) -> None:
     """A whole number is the class, of several scores the largest."""
-    assert predicted_class(*answer(*outputs)) == expected
+    assert answered(*answer(*outputs)) == expected
 
 
 def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
-    assert predicted_class(text, len(text)) == 0
+    assert answered(text, len(text)) == 0
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_a_text_is_the_answer_itself(is_binary: bool) -> None:
+    """In binary form, and where the server answers in JSON."""
+    text = b"zweiundvierzig"
+    output: dict[str, object] = {"name": "translation", "datatype": "BYTES", "shape": [1]}
+    data = b""
+    if is_binary:
+        data = len(text).to_bytes(4, "little") + text
+        output["parameters"] = {"binary_data_size": len(data)}
+    else:
+        output["data"] = [text.decode()]
+    header = json.dumps({"outputs": [output]}).encode()
+    assert answered(header + data, len(header)) == "zweiundvierzig"

@@ -216,9 +216,9 @@ class SearchSpace:
                 lost = [f"{value}" for value in knob.values() if value not in possible]
                 if lost:
                     unit = f" {knob.unit}" if knob.unit else ""
-                    yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text}, and {here}"
+                    yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
             names = " and ".join(knob.name for knob in involved)
-            yield f"{text}: holds for {len(found)} of {size} values of {names}, as {here}"
+            yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 
     def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
         """Place of a configuration in the unit cube: (d,), in [0, 1], in the order of `names`."""
