@@ -22,7 +22,7 @@ from tuner.report import lines
 from tuner.sampling.gp import GpSampler
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
-from tuner.space.environment import Environment
+from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
@@ -81,6 +81,12 @@ def started(bench: Bench) -> Served:
 def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
     """What readers must know of the space, the payloads and the limits."""
     yield from arena.notes
+    if VARIANT in arena.space.names:
+        measured = (
+            f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
+            for name, accuracy in arena.environment.variants
+        )
+        yield f"accuracy of the model's variants: {', '.join(measured)}"
     batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
         yield (
