@@ -7,7 +7,7 @@ rectifiers, dropout; 0.1 million parameters, a smaller net than the paper's.
 
 Data: house numbers that `house_numbers.py` draws, not photographs: 1,000 with labels, 20,000 without, and 2,000
 others for the measurement, of which the first 256 are the sample. `supervised_only` in `training.json` is the
-same network's accuracy after as many steps on the 1,000 images alone.
+same network's accuracy after as many steps on the 1,000 images alone; in so short a training it is the better one.
 
 The graph takes `image` UINT8 [batch, 3, 32, 32] and gives `scores` FP32 [batch, 10], the digits' softmax, and
 `real` FP32 [batch], how probable it is that the image was not generated.
