@@ -19,6 +19,7 @@ import sys
 import time
 
 from serving.replica import container_engine
+from serving.replica.container_engine import EngineError
 
 _CLEAN = b"."
 _END_S = 10.0
@@ -84,6 +85,10 @@ def main() -> None:
         return
     try:
         _remove_all(name)
+    except EngineError as error:
+        sys.stderr.write(
+            f"containers of {name} may be left: {error}; `tune doctor --clean` removes them\n"
+        )
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
