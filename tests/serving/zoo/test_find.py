@@ -212,6 +212,7 @@ def test_variants_are_forms_of_one_model(tmp_path):
     assert card.weights(None) == card.weights("large") == tmp_path / "large.onnx"
     assert card.weights("small") == tmp_path / "small.onnx"
     assert [variant.accuracy for variant in card.variants.values()] == [0.8, None]
+    assert set(card.files) == {tmp_path / "small.onnx", tmp_path / "large.onnx"}
     assert cards.from_json(json.loads(json.dumps(cards.as_json(card)))) == card
     with pytest.raises(
         InvalidSettings, match=r"did you mean 'small'\?; its variants are small, large"
