@@ -21,6 +21,10 @@ _BUILT = "built:"
 
 def as_json(card: ModelCard) -> dict[str, Any]:
     """The JSON form."""
+    variants = {
+        name: {"path": _written(variant.path), "quality": dict(variant.quality)}
+        for name, variant in card.variants.items()
+    }
     return {
         "name": card.name,
         "version": card.version,
@@ -32,10 +36,8 @@ def as_json(card: ModelCard) -> dict[str, Any]:
         "description": card.description,
         "sample": _written(card.sample),
         "quality": dict(card.quality),
-        "variants": {
-            name: {"path": _written(variant.path), "quality": dict(variant.quality)}
-            for name, variant in card.variants.items()
-        },
+        # Without any the form is that of older records, with which it is compared at a start.
+        **({"variants": variants} if variants else {}),
     }
 
 
@@ -60,7 +62,7 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
             quality=data["quality"],
             variants={
                 name: Variant(_place(variant["path"]), variant["quality"])
-                for name, variant in data.get("variants", {}).items()  # older records have none
+                for name, variant in data.get("variants", {}).items()
             },
         )
     except (AttributeError, KeyError, TypeError) as error:

@@ -6,10 +6,10 @@ parameters.
 
 Data: sentences of reviews, 10,605 of films (from Pang and Lee 2004) and 3,708 of products (from Hu and Liu 2004),
 each with the mean of twenty people's ratings from -4 to 4 (Hutto and Gilbert 2014, VADER). They stand in the source
-distribution of vaderSentiment 3.3.2 (MIT licence). Positive is a mean of at least 0.5, negative of at most -0.5; what
-lies between is left out. Every tenth of the rest is held out for the measurement and never selected on; the
-sample is the first 512 of these in a random order. Single sentences without a context are hard, and so few of them
-do not make a good model: this one is for its cost, and its accuracy is what it is.
+distribution of vaderSentiment 3.3.2 (MIT licence: LICENSE-vaderSentiment.txt). Positive is a mean of at least 0.5,
+negative of at most -0.5; what lies between is left out. Every tenth of the rest is held out for the measurement
+and never selected on; the sample is the first 512 of these in a random order. Single sentences without a context
+are hard, and so few of them do not make a good model: this one is for its cost, and its accuracy is what it is.
 
 The graph takes `tokens` INT32 [batch, words], at least `MIN_WORDS`, and gives `scores` FP32 [batch, 2], softmax
 included. A word's number is its line in `vocabulary.txt`, from 0: `<pad>`, which fills up, and `<unknown>` come
