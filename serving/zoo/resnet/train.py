@@ -3,8 +3,8 @@
 ResNet-20 as for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
 identity shortcuts with zero padding, "option A"), 0.27 million parameters, 41 million multiply-adds
 per image. Data: Fashion-MNIST, 28x28 zero-padded to 32x32 and repeated to three channels.
-`--depth 8` and `--depth 14` (n = 1 and 2) train the shallower variants, `model-8.onnx` and
-`model-14.onnx`, with `training-8.json` and `training-14.json`.
+`--depth 8 --epochs 6` and `--depth 14 --epochs 5` (n = 1 and 2) trained the shallower variants,
+`model-8.onnx` and `model-14.onnx`, with `training-8.json` and `training-14.json`.
 
 One-cycle SGD (Smith and Topin 2017, arXiv:1708.07120), random shifts of up to two pixels,
 horizontal flips, label smoothing. The test set is only looked at, never selected on: the shipped
