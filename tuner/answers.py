@@ -32,49 +32,64 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     """
     if payloads.labels is None:
         return None
-    count = min(ITEMS, len(payloads.requests))
+    batch = payloads.client_batch
+    sent = min(-(-ITEMS // batch), len(payloads.requests))
     right = 0
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        for body, label in zip(payloads.requests[:count], payloads.labels[:count], strict=True):
+        for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
             connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
             response = connection.getresponse()
             answer = response.read()
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = answered(answer, header_bytes)
+            predicted = answered(answer, header_bytes, items=batch)
             if predicted is None:
                 return None
-            right += predicted == (str(label) if label.dtype.kind in "US" else int(label))
+            right += int(np.sum(predicted == labels))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
         connection.close()
+    count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def answered(answer: bytes, header_bytes: int) -> int | str | None:
-    """The class or the text that an answer of one item gives; None where it gives neither.
+def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """(items,) the class or the text that an answer gives for each item; None where it gives neither.
 
     A whole number is the class itself; of several numbers the largest is the class's score.
     """
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
-        if output["datatype"] == "BYTES" and output["shape"] == [1]:
-            # In binary form four bytes of length stand before a text.
-            text = answer[start + 4 : start + size].decode() if size else output["data"][0]
-            return str(text)
+        if output["datatype"] == "BYTES":
+            texts = output["data"] if size is None else _texts(answer[start : start + size])
+            start += size or 0
+            if len(texts) == items:
+                return np.array(texts, dtype=str)
+            continue
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
-        if values is None:
+        if values is None or len(values) % items:
             continue
-        if len(values) == 1 and values.dtype.kind in "iu":
-            return int(values[0])
-        if len(values) > 1 and values.dtype.kind == "f":
-            return int(np.argmax(values))
+        if len(values) == items and values.dtype.kind in "iu":
+            return values
+        if len(values) > items and values.dtype.kind == "f":
+            return np.asarray(values.reshape(items, -1).argmax(axis=1))
     return None
+
+
+def _texts(data: bytes) -> list[str]:
+    """Texts in binary form: four bytes of length before each."""
+    texts = []
+    start = 0
+    while start < len(data):
+        stop = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        texts.append(data[start + 4 : stop].decode())
+        start = stop
+    return texts
 
 
 def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:

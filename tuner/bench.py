@@ -84,6 +84,8 @@ class Bench:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
+        self.client_batch = 1
+        """Items in each request of what is sent."""
         self._generator = Generator()
         self._engine: EngineProcess | None = None
 
@@ -106,6 +108,7 @@ class Bench:
     def send(self, payloads: Payloads) -> None:
         """What the following launches send."""
         self._generator.set_payloads(payloads)
+        self.client_batch = payloads.client_batch
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -261,6 +264,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            client_batch=self.client_batch,
         )
 
     def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:

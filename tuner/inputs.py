@@ -28,7 +28,7 @@ from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK
 from tuner.space.space import SearchSpace
 from tuner.store.study_store import Distributions
-from tuner.traffic import payload_files, payloads
+from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
@@ -125,18 +125,16 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
         )
 
 
-def environment_of(
-    target: TargetSettings, machine: MachineFacts, card: ModelCard | None = None
-) -> Environment:
+def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
     """Machine, load and the model's forms, in the space's terms.
 
     No clocks are offered: this version does not set any.
     """
-    variants = {} if card is None else card.variants
     return Environment(
         concurrency=target.concurrency,
+        client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
-        variants=tuple((name, variant.accuracy) for name, variant in variants.items()),
+        variants=tuple((name, variant.accuracy) for name, variant in card.variants.items()),
     )
 
 
@@ -153,9 +151,7 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = files.parse(text, file=source).narrowed(environment)
-    if limits != "enforced":
-        narrowed = _without_limits(narrowed, limits)
+    narrowed = space_of(text, environment, source=source, limits=limits)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -172,27 +168,45 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
         knobs=tuple(knob.info() for knob in narrowed.searched),
-        notes=tuple(_clock_note(note) for note in narrowed.notes),
+        notes=narrowed.notes,
     )
+
+
+def space_of(text: str, environment: Environment, *, source: str, limits: str) -> SearchSpace:
+    """The space on this machine under this load; arguments and errors as for `arena_of`."""
+    narrowed = files.parse(text, file=source).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    return dataclasses.replace(narrowed, notes=tuple(map(_clock_note, narrowed.notes)))
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
     """What is sent: the given file, else the model's own sample, else random inputs.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model.
+        WrongUse: the file cannot be read or does not fit the model, or the model takes no client
+        batch.
     """
+    batch = target.client_batch
+    stacking.check_free(served.signature, batch, served.model)
     if target.payload is not None:
         return payload_files.from_file(
-            pathlib.Path(target.payload), served.signature, model=served.model
+            pathlib.Path(target.payload),
+            served.signature,
+            model=served.model,
+            client_batch=batch,
         )
     if card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, served.signature, model=served.model)
+            return payload_files.from_npz(
+                card.sample, served.signature, model=served.model, client_batch=batch
+            )
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
-    return payloads.synthetic(served.signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+    return payloads.synthetic(
+        served.signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+    )
 
 
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:

@@ -23,6 +23,8 @@ from tuner.errors import WrongUse
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+MOST_CLIENT_BATCH = 4096
+"""The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
 QUOTA_PERIOD_S = 0.1
@@ -86,6 +88,13 @@ class TargetSettings:
         "requests in flight at any time (closed loop)",
         parse=int,
     )
+    client_batch: int = _option(
+        1,
+        "--client-batch",
+        "N",
+        "items in each request; default 1",
+        parse=int,
+    )
     space: str | None = _option(
         None,
         "--space",
@@ -114,6 +123,12 @@ class TargetSettings:
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
+        _require(
+            1 <= self.client_batch <= MOST_CLIENT_BATCH,
+            "--client-batch",
+            self.client_batch,
+            f"a whole number from 1 to {MOST_CLIENT_BATCH}",
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,8 +216,8 @@ class MeasurementSettings:
         "mean",
         "--objective",
         "NAME",
-        "what is made best: mean, p50, p95 or p99 of the round trip (ms), or throughput "
-        "(requests/s); default mean",
+        "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
+        "time-per-item (ms), or consistency (p95 - p5 of the round trip, ms); default mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(
@@ -360,6 +375,12 @@ class StudySettings:
 def runs_dir_option(runs_dir: object) -> str:
     """How a command names the folder of studies: empty where it is the default one."""
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
+
+
+def load_in_words(concurrency: int, client_batch: int) -> str:
+    """The load of a study, as the end of a sentence."""
+    batched = f", {client_batch} items in each request" if client_batch > 1 else ""
+    return f"concurrency {concurrency}{batched}"
 
 
 def storage_option(kept_url: object) -> str:

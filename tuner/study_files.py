@@ -73,6 +73,7 @@ def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any
     return {
         "model": model,
         "concurrency": settings.target.concurrency,
+        "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
         "sampler": settings.search.sampler,
         "cells": len(arena.candidates.cells),
@@ -164,6 +165,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
+        client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
         knobs=tuple(

@@ -169,6 +169,8 @@ def measurement(
         little_error=abs(float(rng.normal(0.0, 0.006))),
         warmup_s=0.5,
         blocks=blocks,
+        spread_ms=launch * 0.9,
+        spread_interval=Interval(low=launch * 0.8, high=launch * 1.1),
         noise=HostNoise(steal_s=0.01, throttled_s=0.2, client_cpu_s=0.3, peak_memory_mb=140.0),
     )
 

@@ -45,25 +45,50 @@ def test_the_class_of_an_answer(
     outputs: list[tuple[str, str, np.ndarray]], expected: int | None
 ) -> None:
     """A whole number is the class, of several scores the largest."""
-    assert answered(*answer(*outputs)) == expected
+    found = answered(*answer(*outputs))
+    assert (None if found is None else found.tolist()) == (None if expected is None else [expected])
 
 
 def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
-    assert answered(text, len(text)) == 0
+    found = answered(text, len(text))
+    assert found is not None
+    assert found.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("outputs", "expected"),
+    [
+        ([("scores", "FP32", np.array([[0.1, 0.9], [0.8, 0.2]], dtype=np.float32))], [1, 0]),
+        ([("label", "INT64", np.array([4, 7], dtype=np.int64))], [4, 7]),
+        ([("value", "FP32", np.array([[0.1], [0.2]], dtype=np.float32))], None),
+        ([("odd", "FP32", np.array([0.1, 0.2, 0.3], dtype=np.float32))], None),
+    ],
+    ids=["scores", "labels", "a single number is no class", "not so many items"],
+)
+def test_the_classes_of_several_items(
+    outputs: list[tuple[str, str, np.ndarray]], expected: list[int] | None
+) -> None:
+    """An answer to a request of two items names a class for each."""
+    found = answered(*answer(*outputs), items=2)
+    assert (None if found is None else found.tolist()) == expected
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
-def test_a_text_is_the_answer_itself(is_binary: bool) -> None:
+@pytest.mark.parametrize("texts", [["zweiundvierzig"], ["", "eins", "zwölf"]])
+def test_texts_are_the_answers_themselves(texts: list[str], is_binary: bool) -> None:
     """In binary form, and where the server answers in JSON."""
-    text = b"zweiundvierzig"
-    output: dict[str, object] = {"name": "translation", "datatype": "BYTES", "shape": [1]}
+    output: dict[str, object] = {"name": "translation", "datatype": "BYTES", "shape": [len(texts)]}
     data = b""
     if is_binary:
-        data = len(text).to_bytes(4, "little") + text
+        encoded = [text.encode() for text in texts]
+        data = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
         output["parameters"] = {"binary_data_size": len(data)}
     else:
-        output["data"] = [text.decode()]
+        output["data"] = texts
     header = json.dumps({"outputs": [output]}).encode()
-    assert answered(header + data, len(header)) == "zweiundvierzig"
+    found = answered(header + data, len(header), items=len(texts))
+    assert found is not None
+    assert found.tolist() == texts
+    assert answered(header + data, len(header), items=7) is None

@@ -24,7 +24,7 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    options.add_group(parser, "target", only=["model", "concurrency", "payload"])
+    options.add_group(parser, "target", only=["model", "concurrency", "client_batch", "payload"])
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     if not os.access(out.parent, os.W_OK | os.X_OK):
         missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
         raise WrongUse(f"--out {out} cannot be written{missing}")
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
     bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
     with resumable(None), bench:

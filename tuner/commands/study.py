@@ -63,6 +63,7 @@ def as_json(
         "study": record.name,
         "model": record.model,
         "concurrency": record.concurrency,
+        "client_batch": record.client_batch,
         "sampler": record.sampler,
         "objective": record.objective,
         "trials": len(record.trials),

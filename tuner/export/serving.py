@@ -15,11 +15,14 @@ from collections.abc import Iterable, Mapping
 import yaml
 
 from serving.settings import KNOBS
+from tuner import objective as objectives
 from tuner.advice import Advice, export_of_best, failures
-from tuner.settings import serve_command
+from tuner.settings import load_in_words, serve_command
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FILE_NAME = "best.yaml"
+IN_EVERY_HEAD = ("mean", "p99", "throughput")
+"""Objectives whose figures stand in the head of every file; another one comes before them."""
 
 
 def files(record: StudyRecord, advice: Advice, place: pathlib.PurePath) -> dict[str, str]:
@@ -53,7 +56,8 @@ def _nested(configuration: Configuration) -> dict[str, dict[str, Value]]:
 
 
 def _head(record: StudyRecord, advice: Advice, file: pathlib.PurePath) -> Iterable[str]:
-    yield f"Settings for {record.model} at concurrency {record.concurrency}, by `tune`."
+    load = load_in_words(record.concurrency, record.client_batch)
+    yield f"Settings for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
     yield f"Use: {serve_command(record.target, file)}"
     yield ""
@@ -92,15 +96,15 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
             del sides["best"]
         for role, configuration in sides.items():
             if configuration is not None:
-                yield f"  {role}: {_figures(_launches(record, configuration))}"
+                yield f"  {role}: {_figures(record, _launches(record, configuration))}"
         return
     yield f"Verdict: {verdict.text}"
     yield (
         f"{record.objective}, best over default: {verdict.ratio:.3g} "
         f"({_interval(verdict.interval)})"
     )
-    yield f"  best: {_figures(verdict.best)}"
-    yield f"  default: {_figures(verdict.default)}"
+    yield f"  best: {_figures(record, verdict.best)}"
+    yield f"  default: {_figures(record, verdict.default)}"
 
 
 def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
@@ -111,7 +115,7 @@ def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[
     )
 
 
-def _figures(launches: tuple[Measurement, ...]) -> str:
+def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
     """Geometric means over launches, as in the report."""
     if not launches:
         return "not measured"
@@ -119,8 +123,13 @@ def _figures(launches: tuple[Measurement, ...]) -> str:
         _geometric_mean([getattr(launch, field) for launch in launches])
         for field in ("mean_ms", "p99_ms", "throughput_per_s")
     )
+    figures = f"mean {mean:.4g} ms, p99 {p99:.4g} ms, {throughput:.4g} requests/s"
+    objective = objectives.named(record.objective)
+    if objective.name not in IN_EVERY_HEAD:
+        value = _geometric_mean([objective.value(launch) for launch in launches])
+        figures = f"{objective.name} {value:.4g} {objective.unit}, {figures}"
     count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
-    return f"mean {mean:.4g} ms, p99 {p99:.4g} ms, {throughput:.4g} requests/s ({count})"
+    return f"{figures} ({count})"
 
 
 def _geometric_mean(values: list[float]) -> float:

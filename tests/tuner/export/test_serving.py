@@ -83,6 +83,15 @@ def test_the_head_says_where_the_settings_come_from():
     assert text.count("requests/s (5 launches)") == 2
 
 
+def test_the_head_has_the_load_and_the_studys_own_objective():
+    """A client batch is said; an objective beside mean, p99 and throughput comes before them."""
+    study = dataclasses.replace(studies.study(trials=12, objective="consistency"), client_batch=4)
+    text = text_of(study)
+    assert "at concurrency 20, 4 items in each request, by `tune`" in text
+    assert "best: consistency " in text
+    assert "consistency" not in text_of(STUDY)
+
+
 def test_the_command_in_the_head_works_from_any_folder():
     """It names the model as it was given, and the file by where it is, quoted for a shell."""
     settings = {"target": {"model": "/my models/mlp.onnx"}}
