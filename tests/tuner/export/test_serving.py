@@ -35,11 +35,8 @@ def settings_values():
             return st.integers(int(low), int(high))
         return st.floats(low, high)
 
-    tuned = {
-        n: k
-        for n, k in KNOBS.items()
-        if n.split(".")[0] in {"replica", "model", "batching", "cache"}
-    }
+    groups = {"replica", "model", "batching", "cache"}
+    tuned = {name: knob for name, knob in KNOBS.items() if name.split(".")[0] in groups}
     return st.fixed_dictionaries({}, optional={name: value(knob) for name, knob in tuned.items()})
 
 
