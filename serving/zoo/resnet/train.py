@@ -18,9 +18,9 @@ included; the normalisation is inside, batch norms are folded into the convoluti
     pip install torch onnx onnxruntime numpy pyyaml
     python -m serving.zoo.resnet.train
 
-About 40 minutes on one core of a 2.5 GHz Cascade Lake (10 at depth 8, 25 at depth 14). The seed fixes the order and the
-augmentation; the last digits of the weights also depend on the number of threads and on the
-versions, which `training.json` records.
+About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a shallower one. The seed fixes the
+order and the augmentation; the last digits of the weights also depend on the number of threads and on the
+versions, which the record keeps.
 """
 
 from __future__ import annotations
