@@ -92,7 +92,7 @@ def created(
             folder.name,
             database=folder.database,
             url=url,
-            facts=study_files.facts_of(settings, arena, served.model),
+            facts=study_files.facts_of(settings, arena, served),
         )
     except BaseException:
         folder.discard()

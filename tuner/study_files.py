@@ -11,7 +11,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+from serving.values import Signature
 from tuner import outcomes
+from tuner.bench import Served
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
@@ -68,10 +70,11 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
 
-def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any]:
+def facts_of(settings: StudySettings, arena: Arena, served: Served) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
-        "model": model,
+        "model": served.model,
+        "signature": served.signature.as_json(),
         "concurrency": settings.target.concurrency,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
@@ -181,6 +184,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,
+        signature=Signature.from_json(facts["signature"]) if "signature" in facts else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )
 

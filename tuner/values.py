@@ -14,6 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.values import Signature
+
 Value = int | float | str | bool
 """What a knob may hold."""
 
@@ -382,6 +384,8 @@ class StudyRecord:
     """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
     used_s: float | None = None
     """Time of the whole study, over all commands that ran it; None where it is not known."""
+    signature: Signature | None = None
+    """Inputs and outputs of the model; None of studies that were made before it was kept."""
     client_batch: int = 1
     """Items in each request."""
 

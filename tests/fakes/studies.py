@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.values import Signature, TensorSpec
 from tuner import objective as objectives
 from tuner.values import (
     OK,
@@ -89,6 +90,11 @@ ENVIRONMENT: dict[str, Any] = {
     "limits": "enforced",
     "gpu": None,
 }
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="image", datatype="UINT8", shape=(-1, 3, 32, 32)),),
+    outputs=(TensorSpec(name="scores", datatype="FP32", shape=(-1, 10)),),
+    platform="onnxruntime_onnx",
+)
 NOTES = (
     "The payloads are synthetic (random tensors in the model's shape); real inputs may differ.",
     "accelerator.clock_mhz left out: this machine has no GPU whose clock can be set.",
@@ -294,6 +300,7 @@ def study(
         environment=ENVIRONMENT,
         settings={"model": "resnet", "concurrency": concurrency, "trials": trials, "seed": seed},
         records=records,
+        signature=SIGNATURE,
     )
 
 
