@@ -124,6 +124,7 @@ class Member:
         "ready",
         "replica",
         "state",
+        "variant",
         "worker",
     )
 
@@ -132,11 +133,14 @@ class Member:
         worker: int,
         limits: ReplicaSettings,
         accelerator: AcceleratorSettings,
+        variant: str | None,
         max_items: int,
     ) -> None:
         self.worker = worker
         self.limits = limits
         self.accelerator = accelerator
+        self.variant = variant
+        """Of the model, that it loads; None: the default one."""
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
         self.replica: Replica | None = None
@@ -363,7 +367,13 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(next(self._workers), settings.replica, settings.accelerator, max_items)
+            member = Member(
+                next(self._workers),
+                settings.replica,
+                settings.accelerator,
+                settings.model.variant,
+                max_items,
+            )
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -441,7 +451,11 @@ class Pool:
 
         limits = member.limits
         wanted = Wanted(
-            limits.threads, member.max_items, limits.warmup_s, member.accelerator.device
+            limits.threads,
+            member.max_items,
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self._card.weights(member.variant),
         )
         self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
@@ -555,11 +569,14 @@ class Pool:
 def _can_become(member: Member, settings: ServingSettings) -> bool:
     """Whether a living replica can take the wanted settings.
 
-    What memory it used it does not give back, and what it sees of the GPU is settled when its runtime begins.
+    What memory it used it does not give back, its model is loaded, and what it sees of the GPU is settled when
+    its runtime begins.
     """
     now, wanted = member.limits, settings.replica
     seen, shall_see = member.accelerator, settings.accelerator
     if (seen.device, seen.share) != (shall_see.device, shall_see.share):
+        return False
+    if member.variant != settings.model.variant:
         return False
     if now.threads != wanted.threads or now.home != wanted.home:
         return False

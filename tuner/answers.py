@@ -1,7 +1,7 @@
 """Whether a server's answers are right, by a few items whose label is known.
 
 In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
-where there are no labels or the model is no classifier. It runs outside of any measurement: a
+where there are no labels or the model names neither a class nor a text. It runs outside of any measurement: a
 configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
 Inference Protocol in binary form (`Inference-Header-Content-Length`).
 """
@@ -44,7 +44,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = predicted_classes(answer, header_bytes, items=batch)
+            predicted = answered(answer, header_bytes, items=batch)
             if predicted is None:
                 return None
             right += int(np.sum(predicted == labels))
@@ -56,16 +56,20 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def predicted_classes(
-    answer: bytes, header_bytes: int, *, items: int = 1
-) -> NDArray[np.integer[Any]] | None:
-    """(items,) the class that an answer names for each item; None where it names none.
+def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """(items,) the class or the text that an answer gives for each item; None where it gives neither.
 
     A whole number is the class itself; of several numbers the largest is the class's score.
     """
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
+        if output["datatype"] == "BYTES":
+            texts = output["data"] if size is None else _texts(answer[start : start + size])
+            start += size or 0
+            if len(texts) == items:
+                return np.array(texts, dtype=str)
+            continue
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
         if values is None or len(values) % items:
@@ -73,9 +77,19 @@ def predicted_classes(
         if len(values) == items and values.dtype.kind in "iu":
             return values
         if len(values) > items and values.dtype.kind == "f":
-            classes: NDArray[np.integer[Any]] = values.reshape(items, -1).argmax(axis=1)
-            return classes
+            return np.asarray(values.reshape(items, -1).argmax(axis=1))
     return None
+
+
+def _texts(data: bytes) -> list[str]:
+    """Texts in binary form: four bytes of length before each."""
+    texts = []
+    start = 0
+    while start < len(data):
+        stop = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        texts.append(data[start + 4 : stop].decode())
+        start = stop
+    return texts
 
 
 def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:

@@ -24,7 +24,7 @@ from tuner.report import lines
 from tuner.sampling.gp import GpSampler
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
-from tuner.space.environment import Environment
+from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
@@ -52,12 +52,13 @@ def prepared(
     _check_energy(settings, device=None)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     text = inputs.space_text_of(target, card)
     source = target.space or f"{card.name}.yaml"
     if text is not None:  # what is wrong is said before anything starts
+        wanted = inputs.with_variants(text, target, card, source=source)
         offered = inputs.with_gpu(environment, text, is_tried=False)
-        expected = inputs.arena_of(text, offered, source=source, limits="enforced")
+        expected = inputs.arena_of(wanted, offered, source=source, limits="enforced")
         sampler_of(settings.search, expected)
     with _importing_early():
         served = started(bench)
@@ -67,6 +68,7 @@ def prepared(
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
+    text = inputs.with_variants(text, target, card, source=source)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
     sampler_of(settings.search, arena)
     return arena, payloads, served
@@ -104,6 +106,12 @@ def notes_of(
 ) -> Iterator[str]:
     """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes
+    if VARIANT in arena.space.names:
+        measured = (
+            f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
+            for name, accuracy in arena.environment.variants
+        )
+        yield f"accuracy of the model's variants: {', '.join(measured)}"
     batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
         yield (

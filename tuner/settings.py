@@ -109,10 +109,20 @@ class TargetSettings:
         "request inputs, .npz or .jsonl; default: the model's own sample, or random inputs, "
         "which is then noted",
     )
+    min_accuracy: float | None = _option(
+        None,
+        "--min-accuracy",
+        "SHARE",
+        "search the model's variants as well (`model.variant`), those whose measured accuracy is at least "
+        "this, from 0 to 1; default: the model's default variant alone",
+        parse=float,
+    )
 
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        share = self.min_accuracy
+        _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
             1 <= self.client_batch <= MOST_CLIENT_BATCH,
             "--client-batch",

@@ -271,6 +271,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         for knob in study.knobs
         if knob.name in KNOBS
         and KNOBS[knob.name].default is None
+        and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
         and (value := study.default.get(knob.name)) is not None
     ]
     if not limits:
