@@ -29,6 +29,9 @@ OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
 SOCKET_FOLDER = "/run/luthier"
 """Where the folder of the gateway's socket is mounted."""
+FILES_FOLDER = "/files"
+"""Below it files of the host are mounted, by their paths: an image may keep others out of a folder of the same name,
+as most do with /root."""
 REQUEST_TIMEOUT_S = 60
 """A busy engine starts a container slowly; one that says nothing for so long hangs."""
 WAIT_POLL_S = 10
@@ -63,7 +66,7 @@ class ContainerSpec:
     socket_folder: pathlib.Path
     """Mounted, read-only, at `SOCKET_FOLDER`."""
     files: tuple[pathlib.Path, ...]
-    """Mounted, read-only, where they are."""
+    """Absolute; mounted, read-only, below `FILES_FOLDER`."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
@@ -140,7 +143,10 @@ class ContainerEngine:
         mounts = [
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
-        mounts += [docker.types.Mount(str(f), str(f), "bind", read_only=True) for f in spec.files]
+        mounts += [
+            docker.types.Mount(f"{FILES_FOLDER}{f}", str(f), "bind", read_only=True)
+            for f in spec.files
+        ]
         gpus = None
         if spec.gpu is not None:
             gpus = [docker.types.DeviceRequest(device_ids=[spec.gpu], capabilities=[["gpu"]])]
