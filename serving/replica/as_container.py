@@ -15,8 +15,6 @@ Containers are removed when they end and at `close` by this file; after a `kill 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import contextlib
 import functools
 import logging
 import os
@@ -24,13 +22,13 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from serving import __version__, owner
 from serving.accelerator import devices, nvml
 from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.replica import container_engine, greeting, limits, wire
+from serving.replica import blocking, container_engine, greeting, limits, wire
 from serving.replica.container import ContainerReplica
 from serving.replica.container_engine import (
     FILES_FOLDER,
@@ -55,11 +53,10 @@ _IMAGE = "luthier-replica"
 _OWN_IMAGES = ("sklearn", "torch", "tensorflow")
 """Kinds whose runtime is too large for the image of the others."""
 _SOCKET = "gateway.sock"
-_END_S = 20.0
+_END_S = 10.0
 _RETRY_S = 0.5
-_UNANSWERED_S = 30.0
-"""An engine that does not tell of a container for so long has lost it."""
-_MOST_THREADS = 1024
+_UNHEARD_S = 10.0
+"""A container that was told to end, and of whose end the engine does not tell for so long, is given up."""
 
 
 def image_of(kind: str) -> str:
@@ -85,8 +82,8 @@ class ContainerHome:
         self._directory: pathlib.Path | None = None
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
-        self._threads = concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "docker")
-        """One for each request: that for a container's end is answered when it ends."""
+        self._left: set[str] = set()
+        """Names of containers that the engine did not remove when it was asked."""
         self._limits_text = "not enforced: the home of the replicas is not open"
 
     @property
@@ -100,14 +97,12 @@ class ContainerHome:
         Raises:
             ReplicaStartFailed: there is no engine that can be used, or not the image.
         """
-        limits.cleanup_stale()
+        await _asked(limits.cleanup_stale)
         image = self._image = self._image or image_of(kind)
         try:
-            engine = self._engine = await self._asked(ContainerEngine.connect)
+            engine = self._engine = await _asked(ContainerEngine.connect)
             self._limits_text = engine.limits_text
-            for name in await self._asked(container_engine.cleanup_stale):
-                log.info("removed what a killed gateway left", extra={"container": name})
-            is_there = await self._asked(engine.has_image, image)
+            is_there = await _asked(engine.has_image, image)
         except EngineError as error:
             raise ReplicaStartFailed("engine", str(error)) from error
         if not is_there:
@@ -116,9 +111,16 @@ class ContainerHome:
                 f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
                 f"replica.image names another one",
             )
+        if engine.limits_text != "enforced":
+            log.warning("limits are not enforced", extra={"reason": engine.limits_text})
+        try:
+            for name in await _asked(container_engine.cleanup_stale):
+                log.info("removed what a killed gateway left", extra={"container": name})
+        except EngineError as error:  # it is in nobody's way
+            log.warning("what a killed gateway left stays", extra={"error": str(error)})
         self._directory = pathlib.Path(tempfile.gettempdir(), self._name)
         self._directory.mkdir(mode=0o700)
-        self._keeper = await Keeper.start(self._name, self._directory)
+        self._keeper = Keeper.start(self._name, self._directory)
         self._kind = kind
 
     async def start(
@@ -145,10 +147,10 @@ class ContainerHome:
             ReplicaStartFailed: it ended, or was not there in time.
             LimitsUnavailable: the engine refuses these limits.
         """
+        accelerator = accelerator or AcceleratorSettings()
+        gpu = await self._gpu(accelerator)
         if self._kind is None or self._engine is None or self._directory is None:
             raise NotReady("the home of the replicas is not open")
-        accelerator = accelerator or AcceleratorSettings()
-        gpu = await self._gpu(accelerator, self._engine)
         folder = self._directory / str(worker)
         folder.mkdir()
         folder.chmod(
@@ -198,8 +200,9 @@ class ContainerHome:
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
         if keeper is not None:
-            await keeper.close(is_clean=not self._lives)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+            await keeper.close(is_clean=not self._lives and not self._left)
+        if self._engine is not None:
+            self._engine.close()
 
     def _spec(
         self,
@@ -227,22 +230,18 @@ class ContainerHome:
             gpu=gpu,
         )
 
-    async def _gpu(self, accelerator: AcceleratorSettings, engine: ContainerEngine) -> str | None:
+    async def _gpu(self, accelerator: AcceleratorSettings) -> str | None:
         """The GPU that a replica is given."""
         if accelerator.share is not None and not self._said_no_sharing:
             self._said_no_sharing = True
             reason = "a container has no way to the CUDA MPS daemon of its machine"
             log.warning("accelerator.share does nothing", extra={"reason": reason})
-        has_gpu = engine.offers_gpus and await self._asked(nvml.is_there)
+        offers_gpus = self._engine is not None and self._engine.offers_gpus
+        has_gpu = offers_gpus and await _asked(nvml.is_there)
         try:
             return devices.container_gpu(accelerator, os.environ, has_gpu=has_gpu)
         except AcceleratorUnavailable as error:
             raise ReplicaStartFailed("load", f"accelerator.device is cuda: {error}") from error
-
-    async def _asked(self, request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """The answer to a blocking request."""
-        work = functools.partial(request, *args, **kwargs)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     # The life of a container
 
@@ -250,45 +249,53 @@ class ContainerHome:
         self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
     ) -> None:
         """From nothing to its removal; sets `ended` when it runs no more."""
-        container: str | None = None
         ended = Ended(reason="crash", text="it was never started")
         try:
-            container = await self._asked(engine.create, spec)
+            container = await _asked(engine.create, spec)
             replica.made(spec.memory_mb)
-            if not replica.was_killed:
-                pid = await self._asked(engine.start, container)
+            if not replica.ending.is_set():
+                pid = await _asked(engine.start, container)
                 replica.runs(container, pid, limits.group_of(pid) if pid else None)
                 ended = await self._end_of(replica, container, engine)
-        except EngineError as error:
+        except Exception as error:  # whatever it is, it ends here, and what was made is removed
+            if not isinstance(error, EngineError):
+                log.exception("a container met a fault")
             ended = Ended(reason="crash", text=str(error))
         finally:
             del self._replicas[replica.worker]
             replica.usage()
             replica.ended.set_result(ended)
-        if container is not None:
-            with _logged(container):
-                await self._asked(engine.remove, container)
+        await self._remove(spec.name, engine)
         shutil.rmtree(spec.socket_folder, ignore_errors=True)
 
     async def _end_of(
         self, replica: ContainerReplica, container: str, engine: ContainerEngine
     ) -> Ended:
-        """Wait for the end, for as long as the engine answers."""
-        loop = asyncio.get_running_loop()
-        heard_s = loop.time()
-        while True:
+        """Wait for the end. An engine that is away takes no container from us until it was told to end."""
+        told = asyncio.create_task(_told_end(replica, container, engine))
+        ending = asyncio.create_task(replica.ending.wait())
+        try:
+            await asyncio.wait({told, ending}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({told}, timeout=_UNHEARD_S)
+            return told.result() if told.done() else replica.unheard(_UNHEARD_S)
+        finally:
+            told.cancel()
+            ending.cancel()
+
+    async def _remove(self, name: str, engine: ContainerEngine) -> None:
+        """Remove a container if it was made, and those that could not be removed before.
+
+        By its name: an engine may have made it whose answer did not come.
+        """
+        for one in [name, *self._left]:
             try:
-                found = await self._asked(engine.wait, container)
-            except ContainerGone:
-                return Ended(reason="crash", text="somebody removed its container")
+                await _asked(engine.remove, one)
             except EngineError as error:
-                if loop.time() - heard_s > _UNANSWERED_S:
-                    return Ended(reason="crash", text=str(error))
-                await asyncio.sleep(_RETRY_S)
-                continue
-            heard_s = loop.time()
-            if found is not None:
-                return replica.ended_by(found)
+                self._left.add(one)
+                facts = {"container": one, "error": str(error)}
+                log.warning("a container is left for later", extra=facts)
+                return
+            self._left.discard(one)
 
     def _kill(self, container: str) -> None:
         """Ask for the end of a container; that it came, its life tells."""
@@ -296,19 +303,31 @@ class ContainerHome:
         engine = self._engine
 
         def kill() -> None:
-            with _logged(container):
+            try:
                 engine.kill(container)
+            except EngineError as error:  # it will be removed
+                facts = {"container": container, "error": str(error)}
+                log.warning("a container was not ended", extra=facts)
 
-        self._threads.submit(kill)
+        blocking.asked(kill)
 
 
-@contextlib.contextmanager
-def _logged(container: str) -> Iterator[None]:
-    """A refusal is a line in the log: whoever cleans up next will try again."""
-    try:
-        yield
-    except EngineError as error:
-        log.warning("a container is left", extra={"container": container, "error": str(error)})
+def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
+    return blocking.asked(functools.partial(request, *args, **kwargs))
+
+
+async def _told_end(replica: ContainerReplica, container: str, engine: ContainerEngine) -> Ended:
+    """How it ended, as soon as the engine tells."""
+    while True:
+        try:
+            found = await _asked(engine.wait, container)
+        except ContainerGone:
+            return Ended(reason="crash", text="somebody removed its container")
+        except EngineError:  # its socket tells whether it lives
+            await asyncio.sleep(_RETRY_S)
+        else:
+            if found is not None:
+                return replica.ended_by(found)
 
 
 async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:

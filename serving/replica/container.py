@@ -6,17 +6,20 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import signal
 import socket
 from collections.abc import Callable
+from typing import Literal
 
 from serving.errors import LimitsUnavailable, NotReady
+from serving.replica import blocking
 from serving.replica.cgroups import Group, Usage
 from serving.replica.container_engine import ContainerEngine, EngineError, Exit
 from serving.replica.ended import Ended, by_code, by_signal, oom_text
 
 _SIGNALLED = 128
-"""Exit codes above tell a signal."""
+"""Exit codes above tell a signal, as far as there are signals: 255 is a program's own."""
 
 
 class ContainerReplica:
@@ -37,12 +40,15 @@ class ContainerReplica:
         self.ended: asyncio.Future[Ended] = loop.create_future()
         self.container: str | None = None
         """Its id, as soon as it runs."""
-        self.was_killed = False
+        self.ending = asyncio.Event()
+        """It was told to end."""
+        self._was_killed = False
         self._engine = engine
         self._kill = kill
         self._group: Group | None = None
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
+        self._limiting: asyncio.Future[None] | None = None
         self._last_usage = Usage()
 
     @property
@@ -75,11 +81,11 @@ class ContainerReplica:
             group: its control group, None where this process cannot see it.
         """
         self.container, self.pid, self._group = container, pid, group
-        if self.was_killed:
+        if self.ending.is_set():
             self._kill(container)
 
     async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits and read them back.
+        """Change the limits and read them back; nothing happens where the engine cannot enforce them.
 
         Raises:
             LimitsUnavailable: the engine refused, as when memory would fall below what is used.
@@ -91,10 +97,16 @@ class ContainerReplica:
             raise LimitsUnavailable(
                 f"the memory limit of a running container, {self._memory_mb} MiB, cannot be lifted"
             )
+        if self._engine.limits_text != "enforced":
+            return
+        if self._limiting is not None:  # of one who gave up; the last word shall be ours
+            await asyncio.wait({self._limiting})
+        request = functools.partial(
+            self._engine.limit, self.container, cpu=cpu, memory_mb=memory_mb
+        )
+        self._limiting = blocking.asked(request)
         try:
-            await asyncio.to_thread(
-                self._engine.limit, self.container, cpu=cpu, memory_mb=memory_mb
-            )
+            await asyncio.shield(self._limiting)
         except EngineError as error:
             raise LimitsUnavailable(str(error)) from error
         self._memory_mb = memory_mb
@@ -113,16 +125,23 @@ class ContainerReplica:
         Args:
             asked: whether this is why it ends; False where it is ending already, and shall not linger.
         """
-        if not self.ended.done():
-            self.was_killed = self.was_killed or asked
-            if self.container is not None:
-                self._kill(self.container)
+        if self.ended.done():
+            return
+        self._was_killed = self._was_killed or asked
+        if self.container is not None and not self.ending.is_set():
+            self._kill(self.container)
+        self.ending.set()
+
+    def unheard(self, after_s: float) -> Ended:
+        """How it ended, where the engine has not told after so many seconds."""
+        reason: Literal["killed", "crash"] = "killed" if self._was_killed else "crash"
+        return Ended(reason=reason, text=f"the engine did not tell of its end within {after_s:g} s")
 
     def ended_by(self, exit_: Exit) -> Ended:
         """How it ended, from the engine's report."""
-        if exit_.oom:
-            oom = oom_text(None, self._memory_mb)
-            return by_signal(signal.SIGKILL, oom=oom, asked=self.was_killed)
-        if exit_.code > _SIGNALLED:
-            return by_signal(exit_.code - _SIGNALLED, oom=None, asked=self.was_killed)
-        return by_code(exit_.code, exit_.said)
+        number = exit_.code - _SIGNALLED
+        if not 0 < number < signal.NSIG:
+            return by_code(exit_.code, exit_.said)
+        # The engine's word is of the container: a process beside the replica may have been the one.
+        oom = oom_text(None, self._memory_mb) if exit_.oom else None
+        return by_signal(number, oom=oom, asked=self._was_killed)

@@ -1,8 +1,8 @@
 """The Docker engine of this machine, as far as replicas need it: containers with limits and without rights.
 
 In: what a container shall be. Out: its id, its process, how it ended; and the containers of owners that are gone.
-Blocking, with a timeout on every request; for any thread, each of which has a connection of its own. Everything
-that the Docker SDK raises is `EngineError` here, in one line.
+Blocking, with a timeout on every request; for any thread. Everything that the Docker SDK raises is `EngineError`
+here, in one line.
 
 Each container has two labels: `luthier.owner`, the name of the home that made it, which tells the process
 (`owner`), and `luthier.worker`. Nothing without them is ever touched.
@@ -15,7 +15,6 @@ import dataclasses
 import errno
 import os
 import pathlib
-import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,8 +88,11 @@ class ContainerEngine:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._connections = threading.local()
+        self._idle: list[docker.APIClient] = []
+        """Connections that no request uses."""
         self.limits_text = "enforced"
+        self.limits_swap = True
+        """Whether its kernel counts swap; without it the limit is one of memory alone."""
         self.offers_gpus = False
         """Whether it is set up to give GPUs to containers, by NVIDIA's toolkit."""
 
@@ -112,6 +114,7 @@ class ContainerEngine:
             facts: dict[str, Any] = api.info()
         engine.offers_gpus = "nvidia" in (facts.get("Runtimes") or {})
         lacking = [name for name in _NEEDED if not facts.get(name)]
+        engine.limits_swap = bool(facts.get("SwapLimit"))
         if lacking:
             engine.limits_text = f"not enforced: the Docker engine lacks {', '.join(lacking)}"
         return engine
@@ -206,6 +209,7 @@ class ContainerEngine:
         }
         if memory_mb is not None:
             wanted |= {"Memory": memory_mb * MIB, "MemorySwap": memory_mb * MIB}
+        unlimited = () if self.limits_swap else ("MemorySwap",)
         with self._asked("the limits of a container cannot be set") as api:
             api.update_container(
                 container,
@@ -216,7 +220,7 @@ class ContainerEngine:
             )
             taken = api.inspect_container(container)["HostConfig"]
         for name, value in wanted.items():
-            if taken[name] != value:
+            if taken[name] != value and name not in unlimited:
                 raise EngineError(
                     f"{name} of a container was set to {value}, but reads {taken[name]}"
                 )
@@ -282,22 +286,23 @@ class ContainerEngine:
         for container in found:
             maker = owner.of(container["Labels"].get(OWNER_LABEL, ""))
             if maker is not None and maker.is_gone():
-                stale[str(container["Id"])] = str(container["Names"][0]).removeprefix("/")
+                names = container["Names"] or [
+                    container["Id"]
+                ]  # one that is being removed has none
+                stale[str(container["Id"])] = str(names[0]).removeprefix("/")
         return stale
 
     # The connection
 
-    def _api(self) -> docker.APIClient:
-        api: docker.APIClient | None = getattr(self._connections, "api", None)
-        if api is None:
-            import docker  # noqa: PLC0415
+    def _connection(self) -> docker.APIClient:
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
+        import docker  # noqa: PLC0415
 
-            path = pathlib.Path(self.address.removeprefix("unix://"))
-            if not path.is_socket():  # the SDK leaves open what it cannot connect
-                raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
-            api = docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
-            self._connections.api = api
-        return api
+        path = pathlib.Path(self.address.removeprefix("unix://"))
+        if not path.is_socket():  # the SDK leaves open what it cannot connect
+            raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
+        return docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
 
     @contextlib.contextmanager
     def _asked(self, what: str) -> Iterator[docker.APIClient]:
@@ -308,19 +313,32 @@ class ContainerEngine:
             raise EngineError(
                 "replica.home docker needs the Python package 'docker': pip install 'luthier[docker]'"
             ) from error
+        api: docker.APIClient | None = None
+        is_broken = False
         try:
-            yield self._api()
+            api = self._connection()
+            yield api
         except docker.errors.NotFound as error:
-            raise ContainerGone(f"{what}: {error.explanation}") from error
+            raise ContainerGone(f"{what}: {_line(error.explanation)}") from error
         except docker.errors.APIError as error:
-            raise EngineError(f"{what}: {error.explanation or error}") from error
+            raise EngineError(f"{what}: {_line(error.explanation or error)}") from error
         except (
             docker.errors.DockerException,
             requests.exceptions.RequestException,
             OSError,
         ) as error:
-            self._connections.api = None
+            is_broken = True
             raise EngineError(f"{what}: {self._unreachable(error)}") from error
+        finally:
+            if api is not None and is_broken:
+                api.close()
+            elif api is not None:
+                self._idle.append(api)
+
+    def close(self) -> None:
+        """Close the connections that no request uses."""
+        while self._idle:
+            self._idle.pop().close()
 
     def _unreachable(self, error: Exception) -> str:
         path = self.address.removeprefix("unix://")
@@ -328,7 +346,7 @@ class ContainerEngine:
             return f"no Docker engine at {path}; start one, or name another's socket by DOCKER_HOST"
         if not os.access(path, os.W_OK):
             return f"this user may not use {path}: it takes root or a member of its group"
-        return f"the Docker engine at {path} does not answer ({error})"
+        return f"the Docker engine at {path} does not answer ({_line(error)})"
 
     def _harmless(self, what: str, request: Any) -> None:
         import docker.errors  # noqa: PLC0415
@@ -339,6 +357,11 @@ class ContainerEngine:
             except docker.errors.APIError as error:
                 if error.status_code != 409:  # it is ending, or being removed, already
                     raise
+
+
+def _line(said: object) -> str:
+    """What the engine or its SDK says, in one line."""
+    return " ".join(str(said).split())
 
 
 def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
@@ -363,7 +386,7 @@ def cleanup_stale() -> list[str]:
     Raises:
         EngineError: the engine cannot be used, or refuses.
     """
-    engine = ContainerEngine.connect()
-    stale = engine.stale()
-    remove_all(engine, list(stale))
+    with contextlib.closing(ContainerEngine.connect()) as engine:
+        stale = engine.stale()
+        remove_all(engine, list(stale))
     return list(stale.values())

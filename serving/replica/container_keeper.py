@@ -4,76 +4,101 @@
 
 A small process beside the gateway that reads its standard input. A gateway that ends in order writes one byte
 when nothing is left; without it the end of the input means that the gateway is gone, and the keeper
-removes the containers with the home's name and its directory. It runs in a session of its own, where no signal
-of a terminal reaches it.
+removes the containers with the home's name and its directory; an engine that does not answer is asked again for a
+minute. It runs in a session of its own, where no signal of a terminal reaches it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import functools
+import logging
 import pathlib
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
-from serving.replica import container_engine
+from serving.replica import blocking, container_engine
 from serving.replica.container_engine import EngineError
 
+log = logging.getLogger(__name__)
+
 _CLEAN = b"."
-_END_S = 10.0
+_END_S = 5.0
 _ROUNDS = 3
 """A container that was being made when the gateway died appears a moment later."""
 _ROUND_S = 1.0
+_PATIENCE_S = 50.0
+"""An engine that is being restarted is away for a while."""
 _STDERR = 2
 
 
 class Keeper:
     """The gateway's end."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
 
     @classmethod
-    async def start(cls, name: str, directory: pathlib.Path) -> Keeper:
+    def start(cls, name: str, directory: pathlib.Path) -> Keeper:
         """Start a keeper for the home of a name."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "serving.replica.container_keeper",
-            name,
-            str(directory),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=_STDERR,  # stdout belongs to the gateway
-            start_new_session=True,
+        # None of asyncio's, which ends its processes with the loop: this one may have to go on.
+        words = (sys.executable, "-m", "serving.replica.container_keeper", name, str(directory))
+        return cls(
+            subprocess.Popen(  # noqa: S603 - our own words
+                words,
+                stdin=subprocess.PIPE,
+                stdout=_STDERR,  # stdout belongs to the gateway
+                start_new_session=True,
+            )
         )
-        return cls(process)
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._process.pid
 
     async def close(self, *, is_clean: bool) -> None:
-        """Let it end; without being clean it removes what is left first."""
+        """Let it end; without being clean it removes what is left first, and is left alone if that takes long."""
         stdin = self._process.stdin
         assert stdin is not None
         with contextlib.suppress(OSError):
             if is_clean:
                 stdin.write(_CLEAN)
-                await stdin.drain()
             stdin.close()
+        wait = functools.partial(self._process.wait, _END_S)
         try:
-            async with asyncio.timeout(_END_S):
-                await self._process.wait()
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
+            await blocking.asked(wait)
+        except subprocess.TimeoutExpired:
+            if is_clean:
                 self._process.kill()
-            await self._process.wait()
+                await blocking.asked(wait)
+            else:
+                log.warning("a keeper goes on to remove what is left", extra={"keeper": self.pid})
+                blocking.asked(self._process.wait)
 
 
 def _remove_all(name: str) -> None:
-    for turn in range(_ROUNDS):
-        if turn:
+    """Remove a home's containers, and those that still appear.
+
+    Raises:
+        EngineError: the engine could not be used for so long that this was given up.
+    """
+    until_s = time.monotonic() + _PATIENCE_S
+    rounds = 0
+    while rounds < _ROUNDS:
+        if rounds:
             time.sleep(_ROUND_S)
-        engine = container_engine.ContainerEngine.connect()
-        container_engine.remove_all(engine, engine.of_owner(name))
+        try:
+            engine = container_engine.ContainerEngine.connect()
+            container_engine.remove_all(engine, engine.of_owner(name))
+            rounds += 1
+        except EngineError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(_ROUND_S)
 
 
 def main() -> None:

@@ -167,9 +167,13 @@ def group_of(pid: int) -> Group | None:
             if place.kind == "v2"
             else GroupV1(place.parents, CgroupFiles())
         )
-        pids = group.procs_files[-1].read_text(encoding="ascii").split()
+        pids = CgroupFiles().read(group.procs_files[-1])  # None: it ended in the meantime
         usage = group.usage()
-        if pids == [str(pid)] and None not in (usage.cpu_s, usage.peak_memory_mb):
+        if (
+            pids is not None
+            and pids.split() == [str(pid)]
+            and None not in (usage.cpu_s, usage.peak_memory_mb)
+        ):
             return group
     return None
 
