@@ -93,7 +93,9 @@ def left_of_ours() -> list[str]:
     """Containers with our label, those that ended included."""
     client = docker.from_env()
     with contextlib.closing(client):
-        found = client.containers.list(all=True, filters={"label": OWNER_LABEL})
+        found = client.containers.list(
+            all=True, filters={"label": OWNER_LABEL}, ignore_removed=True
+        )
         return [container.name for container in found]
 
 

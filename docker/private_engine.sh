@@ -17,6 +17,9 @@ fail() {
 # Names of network devices have at most 15 characters.
 bridge_of() { echo "lut$(echo "$1" | cksum | cut -d' ' -f1)" | cut -c1-15; }
 
+# The number of a killed engine's process may be another's by now, and one that is not reaped yet has no program.
+runs() { [[ $(readlink "/proc/$(cat "$1/docker.pid" 2>/dev/null)/exe" 2>/dev/null) == */dockerd* ]]; }
+
 start() {
   local dir=$1 bridge
   [ "$(id -u)" -eq 0 ] || fail "needs root"
@@ -25,7 +28,7 @@ start() {
   done
   mkdir -p "$dir"
   dir=$(cd "$dir" && pwd)
-  [ ! -e "$dir/docker.pid" ] || ! kill -0 "$(cat "$dir/docker.pid")" 2>/dev/null || fail "one runs in $dir already"
+  ! runs "$dir" || fail "one runs in $dir already"
   bridge=$(bridge_of "$dir")
   if ! ip link show "$bridge" >/dev/null 2>&1; then
     ip link add "$bridge" type bridge
@@ -55,16 +58,19 @@ stop() {
   [ -d "$dir" ] || fail "no folder $dir"
   dir=$(cd "$dir" && pwd)
   [ -e "$dir/dockerd.log" ] || fail "$dir is not an engine's folder"
-  if [ -e "$dir/docker.pid" ]; then
+  # One that was killed has left its containers running: it ends them when it starts again.
+  [ ! -e "$dir/docker.pid" ] || runs "$dir" || (start "$dir") >/dev/null || true
+  if runs "$dir"; then
     engine=$(cat "$dir/docker.pid")
-    DOCKER_HOST="unix://$dir/docker.sock" docker ps --quiet |
-      DOCKER_HOST="unix://$dir/docker.sock" xargs --no-run-if-empty docker kill >/dev/null || true
+    # One that hangs is asked in vain, but not for ever.
+    DOCKER_HOST="unix://$dir/docker.sock" timeout 20 docker ps --quiet |
+      DOCKER_HOST="unix://$dir/docker.sock" timeout 60 xargs --no-run-if-empty docker kill >/dev/null || true
     kill "$engine" 2>/dev/null || true
     for _ in $(seq 300); do
-      kill -0 "$engine" 2>/dev/null || break
+      runs "$dir" || break
       sleep 0.1
     done
-    kill -9 "$engine" 2>/dev/null || true
+    ! runs "$dir" || kill -9 "$engine" 2>/dev/null || true
   fi
   ip link delete "$(bridge_of "$dir")" 2>/dev/null || true
   # A killed engine leaves mounts.

@@ -346,10 +346,12 @@ class Pool:
         """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
         assert member.replica is not None
         if (member.limits.cpu, member.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
+            before, member.limits = member.limits, wanted  # it may come to pass though we give up
             try:
                 await member.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
             except LimitsUnavailable as error:
                 log.info("limits need a new replica", extra={"error": str(error)})
+                member.limits = before
                 return False
         member.limits = wanted
         return True

@@ -48,7 +48,7 @@ class ContainerReplica:
         self._group: Group | None = None
         self._sock: socket.socket | None = None
         self._memory_mb: int | None = None
-        self._limiting: asyncio.Future[None] | None = None
+        self._limiting = asyncio.Lock()
         self._last_usage = Usage()
 
     @property
@@ -99,17 +99,20 @@ class ContainerReplica:
             )
         if self._engine.limits_text != "enforced":
             return
-        if self._limiting is not None:  # of one who gave up; the last word shall be ours
-            await asyncio.wait({self._limiting})
-        request = functools.partial(
-            self._engine.limit, self.container, cpu=cpu, memory_mb=memory_mb
-        )
-        self._limiting = blocking.asked(request)
+        # Goes on where its caller gives up: what the engine was asked for cannot be taken back.
+        change = asyncio.ensure_future(self._limited(self.container, cpu, memory_mb))
+        change.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
-            await asyncio.shield(self._limiting)
+            await asyncio.shield(change)
         except EngineError as error:
             raise LimitsUnavailable(str(error)) from error
-        self._memory_mb = memory_mb
+
+    async def _limited(self, container: str, cpu: float | None, memory_mb: int | None) -> None:
+        """One change after another, so that the engine is left with the last one."""
+        async with self._limiting:
+            request = functools.partial(self._engine.limit, container, cpu=cpu, memory_mb=memory_mb)
+            await blocking.asked(request)
+            self._memory_mb = memory_mb
 
     def usage(self) -> Usage:
         """What it has used so far; after its end, what it had used when it was last asked."""

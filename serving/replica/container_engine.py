@@ -232,13 +232,10 @@ class ContainerEngine:
             ContainerGone: somebody removed it.
             EngineError: the engine does not answer.
         """
-        from requests.exceptions import ConnectionError, ReadTimeout  # noqa: PLC0415, A004
-
-        with self._asked("the end of a container cannot be waited for") as api:
-            with contextlib.suppress(
-                ReadTimeout, ConnectionError
-            ):  # how it stands, the next lines ask
-                api.wait(container, timeout=WAIT_POLL_S)
+        what = "the end of a container cannot be waited for"
+        with contextlib.suppress(EngineError), self._asked(what) as api:
+            api.wait(container, timeout=WAIT_POLL_S)
+        with self._asked(what) as api:  # how it stands, whatever ended the wait
             state = api.inspect_container(container)["State"]
             if state["Running"]:
                 return None
@@ -295,13 +292,13 @@ class ContainerEngine:
     # The connection
 
     def _connection(self) -> docker.APIClient:
-        with contextlib.suppress(IndexError):
-            return self._idle.pop()
         import docker  # noqa: PLC0415
 
         path = pathlib.Path(self.address.removeprefix("unix://"))
         if not path.is_socket():  # the SDK leaves open what it cannot connect
             raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
+        with contextlib.suppress(IndexError):
+            return self._idle.pop()
         return docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
 
     @contextlib.contextmanager

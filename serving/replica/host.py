@@ -88,6 +88,18 @@ def placed(path: str, root: pathlib.Path | None) -> pathlib.Path:
     return root / found.relative_to(found.anchor)
 
 
+def _right_lacking(path: pathlib.Path) -> str:
+    """What to say of a file that this user may not read, or a `FILE:NAME` in it; empty of others."""
+    name = path.name.partition(":")[0]
+    if (
+        not path.is_absolute()
+        or os.access(path, os.R_OK)
+        or os.access(path.with_name(name), os.R_OK)
+    ):
+        return ""
+    return f"; user {os.geteuid()} of the container must have the right to read it"
+
+
 class Host:
     """One replica's loop."""
 
@@ -211,6 +223,8 @@ class Host:
             warmed = warmup.warm_up(model, execution, wanted)
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
+            if self._root is not None and message.path is not None:
+                text += _right_lacking(placed(message.path, self._root))
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)

@@ -62,7 +62,9 @@ def _gateway():
 
 
 def _of(client, name):
-    return client.containers.list(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
+    return client.containers.list(
+        all=True, filters={"label": f"{OWNER_LABEL}={name}"}, ignore_removed=True
+    )
 
 
 def _until(done):

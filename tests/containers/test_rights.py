@@ -53,7 +53,7 @@ async def test_it_has_no_rights_that_it_does_not_need(client, replica):
 
 
 async def test_its_limits_are_the_engine_s(client, replica):
-    """CPU as a quota of the period, memory without swap, before and after a live change."""
+    """CPU as a quota of the period, memory without swap, before and after a live change; the last one stays."""
 
     def limits():
         host = client.containers.get(replica.container).attrs["HostConfig"]
@@ -62,6 +62,13 @@ async def test_its_limits_are_the_engine_s(client, replica):
     assert await asyncio.to_thread(limits) == (0.5, 256 << 20, 256 << 20)
     await replica.set_limits(cpu=0.75, memory_mb=300)
     assert await asyncio.to_thread(limits) == (0.75, 300 << 20, 300 << 20)
+    for turn in range(4):
+        given_up = asyncio.create_task(replica.set_limits(cpu=0.6, memory_mb=310))
+        await asyncio.sleep(0.002 * turn)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        await replica.set_limits(cpu=0.9, memory_mb=320)
+        assert await asyncio.to_thread(limits) == (0.9, 320 << 20, 320 << 20)
 
 
 async def test_from_inside_there_is_nothing_to_write_to_and_nobody_to_talk_to(client, replica):

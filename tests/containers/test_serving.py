@@ -182,3 +182,19 @@ def test_a_model_that_does_not_fit_is_refused_for_its_memory(tmp_path):
     done = _run("serving", "--model", f"{tmp_path}/hungry.py:Model", "--port", "0", *words)
     assert done.returncode == 1
     assert "killed it for memory (limit 64 MiB); raise replica.memory_mb" in done.stderr
+
+
+@needs_docker
+@pytest.mark.skipif(
+    os.geteuid() != 0, reason="containers of another user than root are of that user"
+)
+def test_a_file_that_its_user_may_not_read_is_said_to_be_one(tmp_path):
+    """ONNX Runtime tells a number: the right that is lacking is named."""
+    for path in (tmp_path, *list(tmp_path.parents)[:3]):
+        path.chmod(path.stat().st_mode | 0o055)
+    file = tmp_path / "secret.onnx"
+    file.write_bytes(b"x")
+    file.chmod(0o600)
+    done = _run("serving", "--model", str(file), "--port", "0", "--set", "replica.home=docker")
+    assert done.returncode == 1
+    assert "user 65532 of the container must have the right to read it" in done.stderr

@@ -45,6 +45,8 @@ class Model:
             sys.stderr.write("cannot go on\\n")
             sys.stderr.flush()
             os._exit(7)
+        if what == 4:
+            os._exit(255)
         return {"x": inputs["x"]}
 '''
 PROGRAM = "#!/bin/sh\necho no wire here >&2\nexit 9\n"
@@ -125,8 +127,12 @@ async def test_a_kill_that_was_asked_for_is_reported_as_one(home, card):
 
 @pytest.mark.parametrize(
     ("what", "text"),
-    [(b"\2", "ended by signal"), (b"\3", "exited with code 7")],
-    ids=["abort", "exit"],
+    [
+        (b"\2", "ended by signal"),
+        (b"\3", "exited with code 7"),
+        (b"\4", "exited with code 255"),
+    ],
+    ids=["abort", "exit", "the largest code"],
 )
 async def test_a_crash_is_reported_with_its_cause(home, card, converse, frame, what, text):
     """A signal or an exit code is told from a kill."""
@@ -162,8 +168,9 @@ async def test_limits_change_live_and_usage_is_seen(home, card):
     await replica.set_limits(cpu=1.5, memory_mb=256)
     await replica.set_limits(cpu=None, memory_mb=256)
     await replica.set_limits(cpu=0.75, memory_mb=320)
-    with pytest.raises(LimitsUnavailable):
+    with pytest.raises(LimitsUnavailable) as caught:
         await replica.set_limits(cpu=0.75, memory_mb=1)
+    assert "\n" not in str(caught.value)
     usage = replica.usage()
     assert usage.cpu_s > 0
     assert usage.peak_memory_mb > 0
