@@ -3,7 +3,8 @@
 In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
 where there are no labels or the model is no classifier. It runs outside of any measurement: a
 configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
-Inference Protocol in binary form (`Inference-Header-Content-Length`).
+Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow Serving's JSON, and
+bare numbers of a known datatype.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
         address: host and query port of the server.
         payloads: what the study sends.
     """
-    if payloads.labels is None:
+    if payloads.labels is None or not payloads.answer:
         return None
     count = min(ITEMS, len(payloads.requests))
     right = 0
@@ -43,7 +44,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = predicted_class(answer, header_bytes)
+            predicted = _predicted(payloads.answer, answer, header_bytes)
             if predicted is None:
                 return None
             right += predicted == int(label)
@@ -55,21 +56,35 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
 
 
 def predicted_class(answer: bytes, header_bytes: int) -> int | None:
-    """The class that an answer of one item names; None where it names none.
-
-    A whole number is the class itself; of several numbers the largest is the class's score.
-    """
+    """The class that an answer of one item names; None where it names none."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
-        if values is None:
-            continue
-        if len(values) == 1 and values.dtype.kind in "iu":
-            return int(values[0])
-        if len(values) > 1 and values.dtype.kind == "f":
-            return int(np.argmax(values))
+        if values is not None and (found := _class_of(values)) is not None:
+            return found
+    return None
+
+
+def _predicted(form: str, answer: bytes, header_bytes: int) -> int | None:
+    """The class that an answer names, by the form of `Payloads.answer`."""
+    if form == "open-inference":
+        return predicted_class(answer, header_bytes)
+    if form == "tensorflow-serving":
+        first = json.loads(answer)["predictions"][0]
+        values = first.values() if isinstance(first, dict) else [first]
+        found = (_class_of(np.asarray(value).ravel()) for value in values)
+        return next((one for one in found if one is not None), None)
+    return _class_of(np.frombuffer(answer, DTYPES[form]))
+
+
+def _class_of(values: NDArray[Any]) -> int | None:
+    """A whole number is the class itself; of several numbers the largest is the class's score."""
+    if len(values) == 1 and values.dtype.kind in "iu":
+        return int(values[0])
+    if len(values) > 1 and values.dtype.kind == "f":
+        return int(np.argmax(values))
     return None
 
 

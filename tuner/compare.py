@@ -18,12 +18,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner import inputs, outcomes, verification
 from tuner import objective as objectives
+from tuner import other_engines, outcomes, verification
 from tuner.advice import failed
 from tuner.bench import Bench, Launch
 from tuner.budget import Budget
-from tuner.creation import environment_facts, folder_of, named
+from tuner.creation import environment_facts, folder_of, keep_engine, named
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.interruption import resumable
@@ -73,19 +73,21 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         TunerError: it could not be done.
         Interrupted: a signal came; the trials so far are kept.
     """
-    card = inputs.card_of(order.settings.target.model)
+    engine = other_engines.engine_of(order.settings.target)
+    card = other_engines.card_of(order.settings.target, engine)
     settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
     folder = folder_of(settings)
     if folder.exists():
         instead = "a comparison cannot be gone on with; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    with resumable(None), bench_of(settings) as bench:
-        arena, payloads, served = prepared(bench, settings, card, terminal)
+    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
         environment = environment_facts(served)
         asked = _asked(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
+        keep_engine(folder, engine)
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:

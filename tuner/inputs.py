@@ -17,23 +17,24 @@ from serving import zoo
 from serving.accelerator import clocks
 from serving.errors import ServingError
 from serving.values import ModelCard
-from tuner.bench import Served
 from tuner.errors import TunerError, WrongUse
+from tuner.launching.engine import Served
 from tuner.launching.machine import MachineFacts
 from tuner.sampling.candidates import Candidates
 from tuner.settings import TargetSettings
-from tuner.space import distributions, files
+from tuner.space import distributions, files, vocabulary
 from tuner.space.environment import Environment, Machine
 from tuner.space.knobs import FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK
 from tuner.space.space import SearchSpace
+from tuner.space.vocabulary import Vocabulary
 from tuner.store.study_store import Distributions
 from tuner.traffic import payload_files, payloads
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
 SYNTHETIC_REQUESTS = 64
-LIMITED_KNOBS = ("replica.cpu", "replica.memory_mb")
+LIMITED_KNOBS = vocabulary.LIMITS_OF_ANY
 """Knobs that do nothing where limits cannot be enforced."""
 
 
@@ -101,7 +102,14 @@ def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment
     )
 
 
-def arena_of(text: str, environment: Environment, *, source: str, limits: str) -> Arena:
+def arena_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = vocabulary.SERVING,
+) -> Arena:
     """Bind a space to this machine and load.
 
     Args:
@@ -110,11 +118,12 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
         environment: machine and load.
         limits: the engine's word on limits; knobs that need them keep one value where they are not
         enforced.
+        known: what the engine knows.
 
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = files.parse(text, file=source).narrowed(environment)
+    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
     if limits != "enforced":
         narrowed = _without_limits(narrowed, limits)
     default = narrowed.default()
@@ -143,17 +152,18 @@ def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed
     Raises:
         WrongUse: the file cannot be read or does not fit the model.
     """
+    signature = served.signature
+    if signature is None:
+        raise TunerError(f"the engine does not tell what {served.model} takes")
     if target.payload is not None:
-        return payload_files.from_file(
-            pathlib.Path(target.payload), served.signature, model=served.model
-        )
+        return payload_files.from_file(pathlib.Path(target.payload), signature, model=served.model)
     if card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, served.signature, model=served.model)
+            return payload_files.from_npz(card.sample, signature, model=served.model)
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
-    return payloads.synthetic(served.signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+    return payloads.synthetic(signature, SYNTHETIC_REQUESTS, rng, model=served.model)
 
 
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:

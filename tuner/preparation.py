@@ -12,11 +12,13 @@ import threading
 from collections.abc import Iterator
 
 from serving.values import ModelCard
-from tuner import inputs, probe
-from tuner.bench import Bench, Served
+from tuner import inputs, other_engines, probe
+from tuner.bench import Bench
+from tuner.engines.description import OtherEngine
 from tuner.errors import LaunchFailed
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.launching.engine import Served
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling.gp import GpSampler
@@ -24,23 +26,46 @@ from tuner.search import sampler_of
 from tuner.settings import StudySettings
 from tuner.space.environment import Environment
 from tuner.traffic.payloads import Payloads
+from tuner.values import OUR_ENGINE, Configuration
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
 
 
-def bench_of(settings: StudySettings) -> Bench:
-    """A bench for the study's target; nothing is started yet."""
+def bench_of(
+    settings: StudySettings, card: ModelCard, engine: OtherEngine | None, terminal: Terminal
+) -> Bench:
+    """A bench for the study's target; nothing is started yet.
+
+    Raises:
+        WrongUse: the payload for another engine cannot be read.
+    """
+
+    def say(text: str) -> None:
+        lines.say(terminal.console, text, style="yellow")
+
     return Bench(
         model=settings.target.model,
         concurrency=settings.target.concurrency,
         settings=settings.measurement,
+        launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
     )
 
 
 def prepared(
-    bench: Bench, settings: StudySettings, card: ModelCard, terminal: Terminal
+    bench: Bench,
+    settings: StudySettings,
+    card: ModelCard,
+    engine: OtherEngine | None,
+    terminal: Terminal,
 ) -> tuple[Arena, Payloads, Served]:
     """Check the inputs, start the engine, and bind the space to this machine.
+
+    Args:
+        bench: of this engine.
+        settings: of the study.
+        card: of the model.
+        engine: another engine than the serving core, or None.
+        terminal: where to speak.
 
     Raises:
         WrongUse: an input is wrong.
@@ -48,30 +73,38 @@ def prepared(
     """
     target = settings.target
     environment = inputs.environment_of(target, machine.read())
-    text = inputs.space_text_of(target, card)
+    known = other_engines.vocabulary_of(engine)
+    text = other_engines.space_text_of(engine, target, card)
     source = target.space or f"{card.name}.yaml"
+    first: Configuration | None = None
     if text is not None:  # what is wrong is said before anything starts
-        expected = inputs.arena_of(text, environment, source=source, limits="enforced")
+        expected = inputs.arena_of(text, environment, source=source, limits="enforced", known=known)
         sampler_of(settings.search, expected)
+        first = None if engine is None else expected.default
+    seed = settings.search.seed
     with _importing_early():
-        served = started(bench)
-        payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
+        served = started(bench, first)
+        payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
         bench.send(payloads)
     if text is None:
         text = _derived(bench, environment, served, terminal)
-    arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
+    arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
     sampler_of(settings.search, arena)
     return arena, payloads, served
 
 
-def started(bench: Bench) -> Served:
+def started(bench: Bench, first: Configuration | None = None) -> Served:
     """Start the engine; an error names the model as it was given.
+
+    Args:
+        bench: of the engine.
+        first: what it starts with; None: its own defaults.
 
     Raises:
         WrongUse, LaunchFailed: the engine does not start with this model.
     """
     try:
-        return bench.start()
+        return bench.start(first)
     except LaunchFailed as error:
         raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
 
@@ -79,7 +112,8 @@ def started(bench: Bench) -> Served:
 def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
     """What readers must know of the space, the payloads and the limits."""
     yield from arena.notes
-    batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
+    is_ours = served.engine == OUR_ENGINE
+    batching = [knob.name for knob in arena.knobs if is_ours and knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
         yield (
             f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "

@@ -19,12 +19,15 @@ from typing import Any
 from serving.errors import nearest
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
+OTHER_ENGINES = ("command", "url")
+"""Kinds of `--engine`, before the colon."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -100,10 +103,42 @@ class TargetSettings:
         "request inputs, .npz or .jsonl; default: the model's own sample, or random inputs, "
         "which is then noted",
     )
+    engine: str = _option(
+        "luthier",
+        "--engine",
+        "ENGINE",
+        "what serves: luthier; command:FILE, any server that an engine file describes, started anew "
+        "for each configuration; or url:URL, a running server that --hook configures; default luthier",
+    )
+    hook: str | None = _option(
+        None,
+        "--hook",
+        "COMMAND",
+        "program that gives a running server (--engine url:URL) a configuration, which it gets as "
+        "JSON on standard input and as variables KNOB_...; default: none",
+    )
+    hook_timeout_s: float = _option(
+        60.0,
+        "--hook-timeout",
+        "DURATION",
+        "longest time of one run of --hook; default 60s",
+        parse=duration_s,
+    )
 
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        kind, colon, rest = self.engine.partition(":")
+        is_known = self.engine == OUR_ENGINE or (kind in OTHER_ENGINES and colon and bool(rest))
+        _require(bool(is_known), "--engine", self.engine, "luthier, command:FILE or url:URL")
+        takes_hook = kind == "url"
+        if takes_hook != (self.hook is not None):
+            raise WrongUse(
+                f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
+                if takes_hook
+                else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
+            )
+        _require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

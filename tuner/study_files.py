@@ -8,10 +8,13 @@ written once, at the end: {"best", "verdict", "fresh_starts", "stopped"}.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from tuner import outcomes
+from tuner.engines import file as engine_file
+from tuner.engines.description import COPY
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
@@ -20,6 +23,7 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.values import (
+    OUR_ENGINE,
     Configuration,
     Ending,
     KnobInfo,
@@ -66,6 +70,12 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
             "begin anew with the same command and --fresh"
         )
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
+
+
+def engine_copy(folder: RunFolder) -> pathlib.Path | None:
+    """The copy of the engine file that the study was begun with; None where it has none."""
+    path = folder.path / COPY
+    return path if path.exists() else None
 
 
 def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any]:
@@ -159,6 +169,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     else:
         best = _best_so_far(trials) if ending is None else ending.best
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    environment = folder.read_json("environment.json") or {}
+    copy = engine_copy(folder)
     return StudyRecord(
         name=folder.name,
         folder=str(folder.path.absolute()),
@@ -175,7 +187,9 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         verdict=verdict,
         fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
-        environment=folder.read_json("environment.json") or {},
+        environment=environment,
+        engine=str(environment.get("engine", OUR_ENGINE)),
+        engine_file=None if copy is None else engine_file.read_text(copy),
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,

@@ -13,6 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+OUR_ENGINE = "luthier"
+"""The serving core, as `--engine` and reports call it."""
 Value = int | float | str | bool
 """What a knob may hold."""
 
@@ -351,8 +353,17 @@ class StudyRecord:
     """Raw requests by role: "default" and "best", where kept."""
     is_finished: bool = True
     """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
+    engine: str = OUR_ENGINE
+    """What reports call the engine."""
+    engine_file: str | None = None
+    """What the engine file held; None where the engine has none."""
     used_s: float | None = None
     """Time of the whole study, over all commands that ran it; None where it is not known."""
+
+    @property
+    def is_of_other_engine(self) -> bool:
+        """Whether another engine than the serving core was tuned."""
+        return self.engine != OUR_ENGINE
 
     @property
     def target(self) -> str:

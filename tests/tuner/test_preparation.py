@@ -6,7 +6,7 @@ import dataclasses
 
 from serving.values import Signature, TensorSpec
 from tests.fakes import benches
-from tuner.bench import Served
+from tuner.launching.engine import Served
 from tuner.preparation import notes_of
 from tuner.traffic import payloads
 

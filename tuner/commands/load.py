@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import http.client
-import json
 import pathlib
 from typing import Any
 
@@ -18,9 +16,9 @@ from serving import zoo
 from serving.values import Signature
 from tuner.commands import options
 from tuner.commands.said import Said
-from tuner.errors import LoadFailed, TunerError, WrongUse
+from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
 from tuner.interruption import resumable
-from tuner.launching import machine
+from tuner.launching import machine, readiness
 from tuner.measurement import host, summary
 from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
@@ -40,7 +38,6 @@ MOST_OPEN = 500
 MOST_RATE_PER_S = 1e6
 LATE_S = 1e-3
 MOST_LATE_SHARE = 0.01
-METADATA_TIMEOUT_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -188,23 +185,10 @@ def _sample(model: str, signature: Signature) -> Payloads:
 def _signature(target: Target, headers: dict[str, str]) -> Signature:
     """What the server says of its model."""
     assert target.metadata_path is not None
-    where = f"http://{target.host}:{target.port}{target.metadata_path}"
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=METADATA_TIMEOUT_S)
     try:
-        connection.request("GET", target.metadata_path, headers=headers)
-        response = connection.getresponse()
-        data = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise LoadFailed(f"no server answers at {where}: {error}; is it running?") from error
-    finally:
-        connection.close()
-    if response.status != http.HTTPStatus.OK:
-        text = data[:300].decode(errors="replace")
-        raise LoadFailed(f"{where} answered {response.status}: {text}")
-    try:
-        return Signature.from_json(json.loads(data))
-    except (ValueError, KeyError, TypeError) as error:
-        raise LoadFailed(f"{where} is no metadata of a model: {error!r}") from error
+        return readiness.signature(target.host, target.port, target.metadata_path, headers)
+    except LaunchFailed as error:
+        raise LoadFailed(str(error)) from error
 
 
 def _said(

@@ -20,11 +20,12 @@ from tuner.report import lines
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
+from tuner.values import OUR_ENGINE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    options.add_group(parser, "target", only=["model", "concurrency", "payload"])
+    options.add_group(parser, "target", only=["model", "concurrency", "payload", "engine", "hook"])
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )
@@ -37,6 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Probe the model and write the file."""
     target = options.group_of(arguments, TargetSettings)
+    if target.engine != OUR_ENGINE:
+        raise WrongUse(
+            f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
+            "write them down, as docs/engines.md shows"
+        )
     card = inputs.card_of(target.model)
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:

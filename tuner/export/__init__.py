@@ -14,14 +14,25 @@ from serving.errors import nearest
 from tuner import advice
 from tuner.advice import Advice
 from tuner.errors import WrongUse
-from tuner.export import serving
+from tuner.export import other_engine, serving
 from tuner.values import StudyRecord
 
 Exporter = Callable[[StudyRecord, Advice, pathlib.PurePath], dict[str, str]]
 """Given the place of the files without a suffix: file name -> text."""
 
-TARGETS: Mapping[str, Exporter] = types.MappingProxyType({"serving": serving.files})
+OF_OTHER_ENGINE = "engine"
+"""The one target of a study of another engine."""
+TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
+    {"serving": serving.files, OF_OTHER_ENGINE: other_engine.files}
+)
 """`tune export STUDY --to NAME`."""
+
+
+def best_text(record: StudyRecord, found: Advice) -> str:
+    """Text of `best.yaml` in the study's folder: settings of a server, or what another engine needs."""
+    if record.is_of_other_engine:
+        return other_engine.text(record, found)
+    return serving.settings_text(record, found)
 
 
 def export(
@@ -46,6 +57,13 @@ def export(
         raise WrongUse(
             f"export target {target!r} is not known{nearest(target, TARGETS)} "
             f"(targets: {', '.join(TARGETS)})"
+        )
+    if record.is_of_other_engine != (target == OF_OTHER_ENGINE):
+        raise WrongUse(
+            f"study {record.name} tuned another engine ({record.engine}), whose configuration is none "
+            f"of {target}: export it with --to {OF_OTHER_ENGINE}"
+            if record.is_of_other_engine
+            else f"--to {OF_OTHER_ENGINE}: study {record.name} tuned no other engine than the serving core"
         )
     found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
     if found is None:

@@ -11,7 +11,6 @@ with timeouts.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -22,14 +21,16 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import IO, Any, Self
+from typing import Any, Self
 
+from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
+from tuner.launching.engine import Served
+from tuner.launching.output import Output
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values import Configuration
 
@@ -39,7 +40,6 @@ APPLY_TIMEOUT_S = 60.0
 """Twice the engine's own time for a replica to become ready (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5
 """Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
-KEPT_LINES = 20
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
@@ -60,11 +60,25 @@ class EngineFacts:
     """`enforced`, or `not enforced: <why>`."""
 
 
+class ServingLauncher:
+    """Starts servers of one model."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def start(self, configuration: Configuration | None) -> EngineProcess:
+        """Start one; see `EngineProcess.start`."""
+        return EngineProcess.start(self._model, configuration)
+
+    def close(self) -> None:
+        """Nothing is left of servers that were stopped."""
+
+
 class EngineProcess:
     """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: _StandardError
+        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: Output
     ) -> None:
         self._process = process
         self._errors = errors
@@ -101,7 +115,7 @@ class EngineProcess:
         )
         assert process.stdout is not None
         assert process.stderr is not None
-        errors = _StandardError(process.stderr)
+        errors = Output(process.stderr)
         try:
             facts = _ready_facts(process, errors, timeout_s=timeout_s)
         except BaseException:
@@ -111,6 +125,21 @@ class EngineProcess:
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
         return cls(process, facts, errors)
+
+    @property
+    def host(self) -> str:
+        """Host of its ports."""
+        return self.facts.host
+
+    @property
+    def port(self) -> int:
+        """Its query port."""
+        return self.facts.port
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The gateway; the replicas tell of themselves."""
+        return (self.facts.pid,)
 
     def __enter__(self) -> Self:
         return self
@@ -127,6 +156,22 @@ class EngineProcess:
         before_s = time.monotonic()
         self.admin.apply(apply.complete_settings(configuration), timeout_s=timeout_s)
         return time.monotonic() - before_s
+
+    def served(self) -> Served:
+        """What it says of its model.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        answer = self.admin.settings()
+        (model,) = answer["models"]
+        return Served(
+            model=str(model["name"]),
+            version=str(model["version"]),
+            kind=str(model["kind"]),
+            signature=Signature.from_json(model["signature"]),
+            limits=str(answer["limits"]),
+        )
 
     def replica_facts(self) -> ReplicaFacts:
         """What the replicas report now.
@@ -161,37 +206,6 @@ class EngineProcess:
         )
 
 
-class _StandardError:
-    """Reads a server's standard error to its end; keeps the last lines, logs each."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
-        self._thread = threading.Thread(target=self._read, name="engine-stderr", daemon=True)
-        self._thread.start()
-
-    def last_line(self) -> str:
-        """The newest line that is not a log event, else the newest event's text."""
-        lines = list(self._lines)
-        for line in reversed(lines):
-            if not line.startswith("{"):
-                return line
-        return _event_text(lines[-1]) if lines else ""
-
-    def join(self) -> None:
-        """Wait for the end of the stream; a replica that outlives its server must not hold us."""
-        self._thread.join(timeout=1.0)
-        if not self._thread.is_alive():
-            self._stream.close()
-
-    def _read(self) -> None:
-        for raw in self._stream:
-            line = raw.decode(errors="replace").rstrip()
-            if line:
-                self._lines.append(line)
-                _log.info("engine said", extra={"fields": {"said": _parsed(line)}})
-
-
 def _command(model: str, configuration: Configuration) -> list[str]:
     command = [
         sys.executable,
@@ -224,7 +238,7 @@ def _end_with(parent_pid: int) -> Callable[[], None]:
 
 
 def _ready_facts(
-    process: subprocess.Popen[bytes], errors: _StandardError, *, timeout_s: float
+    process: subprocess.Popen[bytes], errors: Output, *, timeout_s: float
 ) -> EngineFacts:
     assert process.stdout is not None
     deadline_s = time.monotonic() + timeout_s
@@ -254,9 +268,7 @@ def _parsed_ready(line: bytes) -> EngineFacts:
         ) from error
 
 
-def _ended_early(
-    process: subprocess.Popen[bytes], errors: _StandardError
-) -> WrongUse | LaunchFailed:
+def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> WrongUse | LaunchFailed:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=STOP_GRACE_S)
     errors.join()
@@ -277,18 +289,3 @@ def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # what is left of its session, replicas too
     process.wait()
-
-
-def _parsed(line: str) -> Any:
-    """The server's event as data, or the line as it is."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line
-
-
-def _event_text(line: str) -> str:
-    event = _parsed(line)
-    if not isinstance(event, dict):
-        return line
-    return str(event.get("error") or event.get("event") or line)

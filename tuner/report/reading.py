@@ -257,6 +257,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         f"{knob.name} = {wording.knob_value(value)}"
         for knob in study.knobs
         if knob.name in KNOBS
+        and not study.is_of_other_engine
         and KNOBS[knob.name].default is None
         and (value := study.default.get(knob.name)) is not None
     ]

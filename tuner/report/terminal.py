@@ -31,6 +31,8 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         files: what was written, by what to call it ("report", "settings"), in order.
     """
     title = f"{study.model} at concurrency {study.concurrency} ({study.name})"
+    if study.is_of_other_engine:
+        title += f", engine {study.engine}"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
@@ -41,7 +43,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
     parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
-    if "settings" in files:
+    if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.target, files["settings"])
     width = max(map(len, told), default=0)
     parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]

@@ -40,6 +40,9 @@ class Payloads:
     """For notes and reports: what it is, and how many."""
     labels: NDArray[np.generic] | None = None
     """(n,) the right answer of each request, where the file has them."""
+    answer: str = "open-inference"
+    """How an answer is read: a protocol's form, the datatype of the numbers that it is made of, or
+    empty: it is not."""
 
     def __post_init__(self) -> None:
         if not self.requests:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tuner.errors import InvalidSpace
-from tuner.space.document import dotted, read
+from tuner.document import dotted, read
 
 TEXT = """\
 name: toy
