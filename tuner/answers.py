@@ -44,10 +44,10 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = _predicted(payloads.answer, answer, header_bytes)
-            if predicted is None:
+            found = predicted(payloads.answer, answer, header_bytes)
+            if found is None:
                 return None
-            right += predicted == int(label)
+            right += found == int(label)
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
@@ -67,7 +67,7 @@ def predicted_class(answer: bytes, header_bytes: int) -> int | None:
     return None
 
 
-def _predicted(form: str, answer: bytes, header_bytes: int) -> int | None:
+def predicted(form: str, answer: bytes, header_bytes: int) -> int | None:
     """The class that an answer names, by the form of `Payloads.answer`."""
     if form == "open-inference":
         return predicted_class(answer, header_bytes)

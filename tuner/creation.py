@@ -65,9 +65,9 @@ def created(
     settings: StudySettings,
     arena: Arena,
     served: Served,
-    engine: OtherEngine | None,
     *,
     fresh: bool,
+    engine: OtherEngine | None = None,
 ) -> StudyStore:
     """Make the folder and the store.
 
@@ -76,8 +76,8 @@ def created(
         settings: of the study; a storage's password is used and not kept.
         arena: the space, kept as it is searched.
         served: what the engine said of itself.
-        engine: another engine than the serving core, whose file is kept, or None.
         fresh: whether a study of the same name is deleted first.
+        engine: another engine than the serving core, whose file is kept, or None.
 
     Raises:
         StudyExists: the storage has a study of that name.

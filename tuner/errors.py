@@ -55,7 +55,7 @@ class WrongUse(TunerError):
 class InvalidDocument(WrongUse):
     """A file that a user wrote is wrong."""
 
-    noun: ClassVar[str]
+    noun: ClassVar[str] = "file"
     """What kind of file it is."""
 
     def __init__(self, file: str, key: str, text: str) -> None:

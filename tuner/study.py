@@ -98,7 +98,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     with resumable(None), bench_of(settings, card, engine, terminal) as bench:
         arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            store = created(folder, settings, arena, served, engine, fresh=fresh)
+            store = created(folder, settings, arena, served, fresh=fresh, engine=engine)
             with folder.locked():
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.answers import predicted_class
+from tuner.answers import predicted, predicted_class
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -52,3 +52,18 @@ def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
     assert predicted_class(text, len(text)) == 0
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "expected"),
+    [
+        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7, 0.2]]}', 1),
+        ("tensorflow-serving", b'{"predictions": [{"label": 2, "scores": [0.9, 0.1]}]}', 2),
+        ("tensorflow-serving", b'{"predictions": [0.5]}', None),
+        ("FP32", SCORES.tobytes(), 1),
+        ("INT64", LABEL.tobytes(), 2),
+    ],
+)
+def test_other_forms_of_answers(form: str, data: bytes, expected: int | None) -> None:
+    """TensorFlow Serving's JSON, and numbers without anything around them."""
+    assert predicted(form, data, len(data)) == expected

@@ -57,7 +57,7 @@ def main():
         sys.exit("there is no such model")
     if FAULT == "hold":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        subprocess.Popen(["sleep", "300"], start_new_session=True)  # noqa: S607
+        subprocess.Popen(["sleep", f"300.{PORT}"], start_new_session=True)  # noqa: S607
     print(f"listening on {PORT}", flush=True)
     http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
 
