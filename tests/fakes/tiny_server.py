@@ -38,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             while True:
                 eaten.append(b"x" * (16 << 20))
         if FAULT == "die" and answered > 5:
-            print("a fault in the model", file=sys.stderr, flush=True)
+            sys.stderr.write("a fault in the model\n")
             os._exit(7)
         self._send(200)
 
@@ -57,8 +57,9 @@ def main():
         sys.exit("there is no such model")
     if FAULT == "hold":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        subprocess.Popen(["sleep", f"300.{PORT}"], start_new_session=True)  # noqa: S607
-    print(f"listening on {PORT}", flush=True)
+        subprocess.Popen(["sleep", f"300.{PORT}"], start_new_session=True)
+    sys.stdout.write(f"listening on {PORT}\n")
+    sys.stdout.flush()
     http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
 
 

@@ -18,6 +18,8 @@ from tuner.errors import LaunchFailed
 PERIOD_S = 0.02
 ANSWER_TIMEOUT_S = 10.0
 """Of one try; a server's first request may be slow."""
+LEAST_TIMEOUT_S = 1.0
+"""Of the last try, however little is left: it says why the server is not ready."""
 MOST_TOLD = 200
 """Characters of a server's own words that go into an error."""
 
@@ -49,7 +51,9 @@ def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[
     while True:
         check()
         left_s = until_s - time.monotonic()
-        why = _tried(host, port, sign, timeout_s=min(ANSWER_TIMEOUT_S, max(left_s, PERIOD_S)))
+        why = _tried(
+            host, port, sign, timeout_s=min(ANSWER_TIMEOUT_S, max(left_s, LEAST_TIMEOUT_S))
+        )
         if why is None:
             return
         if time.monotonic() > until_s:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
-import threading
 import urllib.request
 from collections.abc import Callable, Iterator
 
@@ -46,11 +46,20 @@ def _launcher_of(tmp_path: pathlib.Path) -> Iterator[Launch]:
         assert not any(directory.exists() for directory in launcher.limits.directories)
 
 
+@contextlib.contextmanager
+def started(launcher: CommandLauncher, **knobs: float) -> Iterator[CommandServer]:
+    """A running server; ended at the end, however the test ends."""
+    server = launcher.start(Configuration({**QUICK, **knobs}))
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
 @pytest.fixture(name="serving")
 def _serving(launcher_of: Launch) -> Iterator[CommandServer]:
-    server = launcher_of().start(QUICK)
-    yield server
-    server.stop()
+    with started(launcher_of()) as server:
+        yield server
 
 
 def post(server: CommandServer) -> bytes:
@@ -85,9 +94,14 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
     """Templates are filled, in folders of their own; a second port is another one."""
     text = """
     name: files
-    command: ["{python}", "-c", "import sys, time; print(open('sub/a.txt').read(), sys.argv[1:], flush=True); time.sleep(60)", "{port}", "{port.more}"]
+    command: ["{python}", show.py, "{port}", "{port.more}"]
     environment: {SIZE: "{size}"}
-    files: {sub/a.txt: "size {size} of {model} {keep: it}"}
+    files:
+      sub/a.txt: "size {size} of {model} {keep: it}"
+      show.py: |
+        import sys, time
+        print(open("sub/a.txt").read(), sys.argv[1:], flush=True)
+        time.sleep(60)
     ready: {path: /, timeout_s: 0.5}
     request: {protocol: raw, path: /, method: GET}
     knobs: {size: {type: int, choices: [1, 2], default: 1}}
@@ -125,9 +139,7 @@ def test_a_server_that_does_not_start_is_told_with_its_words(
     assert said in str(caught.value)
 
 
-def test_a_program_that_is_not_there_is_named(
-    launcher_of: Launch, tmp_path: pathlib.Path
-) -> None:
+def test_a_program_that_is_not_there_is_named(launcher_of: Launch, tmp_path: pathlib.Path) -> None:
     """In one line, as a start that failed."""
     text = other_engines.text().replace("{python}", "no-such-program")
     engine = engine_file.parse(text, tmp_path / "engine.yaml")
@@ -140,25 +152,25 @@ def test_a_program_that_is_not_there_is_named(
 
 def test_a_server_that_ends_is_a_crash(launcher_of: Launch) -> None:
     """With its exit status and its last words."""
-    server = launcher_of("die").start(QUICK)
-    for _ in range(5):
-        post(server)
-    with pytest.raises(OSError):
-        post(server)
-    with pytest.raises(LaunchFailed) as caught:
-        server.replica_facts()
+    with started(launcher_of("die")) as server:
+        pids = set(server.pids)
+        for _ in range(5):
+            post(server)
+        with pytest.raises(OSError):
+            post(server)
+        assert other_engines.gone(pids)  # its connections end a moment before it does
+        with pytest.raises(LaunchFailed) as caught:
+            server.replica_facts()
     assert caught.value.cause == "crash"
     assert "exit status 7; it said last: a fault in the model" in str(caught.value)
-    server.stop()
 
 
 def test_what_ignores_the_signal_is_killed_with_its_children(launcher_of: Launch) -> None:
     """Also a child in a session of its own."""
-    server = launcher_of("hold").start(QUICK)
-    children = other_engines.with_argument(f"300.{server.port}") | set(server.pids)
-    assert len(children) >= 2
-    server.stop()
-    server.stop()
+    with started(launcher_of("hold")) as server:
+        children = other_engines.with_argument(f"300.{server.port}") | set(server.pids)
+        assert len(children) >= 2
+        server.stop()
     assert not any(map(other_engines.is_alive, children))
     assert not server.is_running()
 
@@ -172,7 +184,8 @@ from tuner.engines import file
 from tuner.launching.command_engine import *
 from tuner.launching.readiness import Sign
 engine = file.load(pathlib.Path({str(path)!r}))
-server = CommandLauncher(engine, Target(name="t", file="t", sign=Sign(path="/health")), Configuration({{"delay.ms": 1}})).start(None)
+target = Target(name="t", file="t", sign=Sign(path="/health"))
+server = CommandLauncher(engine, target, Configuration({{"delay.ms": 1}})).start(None)
 print(server._process._keeper.pid, *server.pids, server._process.pid, flush=True)
 time.sleep(60)
 """
@@ -209,16 +222,13 @@ def test_a_killed_guardian_takes_the_server_along(tmp_path: pathlib.Path) -> Non
 @needs_limits
 def test_memory_of_the_whole_server_is_limited(launcher_of: Launch) -> None:
     """A server that takes more is killed, and that is told as what it is."""
-    server = launcher_of("oom", knobs=other_engines.MEMORY).start(
-        Configuration({**QUICK, "engine.memory_mb": 64})
-    )
-    asked = threading.Thread(target=lambda: pytest.raises(OSError, post, server))
-    asked.start()
-    asked.join(30)
-    (death,) = server.replica_facts().deaths
+    launcher = launcher_of("oom", knobs=other_engines.MEMORY)
+    with started(launcher, **{"engine.memory_mb": 64}) as server:
+        with pytest.raises(OSError):
+            post(server)
+        (death,) = server.replica_facts().deaths
     assert death.reason == "oom"
     assert "limit 64 MiB); raise engine.memory_mb" in death.text
-    server.stop()
 
 
 @pytest.mark.limits
@@ -240,16 +250,15 @@ def test_a_server_killed_for_memory_at_its_start_says_so(
 @needs_limits
 def test_the_cpu_of_the_whole_server_is_limited(launcher_of: Launch) -> None:
     """The quota stands in the group, and the server is in it."""
-    server = launcher_of().start(Configuration({**QUICK, "engine.cpu": 0.5}))
-    group = server._group
-    assert group is not None
-    quotas = [
-        (directory / name).read_text().split()[0]
-        for directory in group.directories
-        for name in ("cpu.cfs_quota_us", "cpu.max")
-        if (directory / name).exists()
-    ]
-    assert "50000" in quotas
-    assert server._process is not None
-    assert server._process.pid in server.pids
-    server.stop()
+    with started(launcher_of(), **{"engine.cpu": 0.5}) as server:
+        group, process = server._group, server._process
+        assert group is not None
+        assert process is not None
+        quotas = [
+            (directory / name).read_text().split()[0]
+            for directory in group.directories
+            for name in ("cpu.cfs_quota_us", "cpu.max")
+            if (directory / name).exists()
+        ]
+        assert "50000" in quotas
+        assert process.pid in server.pids

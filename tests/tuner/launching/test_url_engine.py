@@ -64,7 +64,9 @@ def test_the_hook_gets_each_configuration_and_the_default_at_the_end(
     """As JSON and as variables; what was first is put back once."""
     variables = tmp_path / "variables"
     said: list[str] = []
-    script = f'cat >> {tmp_path}/orders; echo "$KNOB_BATCHING_MAX_SIZE $KNOB_IS_FAST" >> {variables}'
+    script = (
+        f'cat >> {tmp_path}/orders; echo "$KNOB_BATCHING_MAX_SIZE $KNOB_IS_FAST" >> {variables}'
+    )
     made = launcher(port, script, said)
     server = made.start(DEFAULT)
     assert server.is_running()
@@ -123,6 +125,6 @@ def test_a_default_that_cannot_be_put_back_is_said(port: int, tmp_path: pathlib.
 
 def test_a_server_that_is_not_there_is_not_ready() -> None:
     """The hook did its part, and nothing answers."""
-    with pytest.raises(LaunchFailed, match="not ready after 0.2 s: GET /x failed") as caught:
+    with pytest.raises(LaunchFailed, match=r"not ready after 0\.2 s: GET /x failed") as caught:
         launcher(9, "true", [], ready_s=0.2).start(DEFAULT)
     assert caught.value.cause == "timeout"

@@ -23,7 +23,9 @@ def test_nothing_is_assumed_of_another_engines_knobs() -> None:
     space = files.parse(SPACE, file="other.yaml", vocabulary=COMMAND)
     assert space.equivalence == ()
     assert len(space.cells(SMALL)) == 2 * 2 * 2
-    assert files.parse(files.dump(space), file="again.yaml", vocabulary=COMMAND).knobs == space.knobs
+    assert (
+        files.parse(files.dump(space), file="again.yaml", vocabulary=COMMAND).knobs == space.knobs
+    )
 
 
 def test_the_limits_of_another_engine_are_cut_to_the_machine() -> None:
