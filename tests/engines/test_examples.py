@@ -58,7 +58,9 @@ def left(folder: pathlib.Path) -> list[str]:
 def test_the_readme_runs_it(name: str) -> None:
     """Its `tune` line names the engine file and the model."""
     text = (EXAMPLES / name / "README.md").read_text(encoding="utf-8")
-    (line,) = [line.strip() for line in text.splitlines() if line.strip().startswith("tune --model")]
+    (line,) = [
+        line.strip() for line in text.splitlines() if line.strip().startswith("tune --model")
+    ]
     words = shlex.split(line)
     assert f"command:examples/engines/{name}/engine.yaml" in words
     assert words[words.index("--model") + 1] == "resnet"
