@@ -11,6 +11,8 @@ ENGINES_VENV := .venv-engines
 MODEL ?= resnet
 CONCURRENCY ?= 20
 ARGS ?=
+BASE ?= python:3.12-slim
+RUNTIMES ?= onnx
 
 BIN := $(VENV)/bin
 # UV=uv: the environments are filled by uv, in a tenth of pip's time. It reads none of pip's settings, so
@@ -32,11 +34,12 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled bench docs build clean
+.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled images test-docker bench docs build clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
-	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=..."
+	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=...;"
+	@echo "of images: BASE=$(BASE) RUNTIMES=$(RUNTIMES)"
 
 install: $(DEV)  ## make .venv with everything that development needs
 
@@ -70,6 +73,12 @@ compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compi
 
 test-compiled: $(COMPILED_FORM)  ## the tests of serving/ on that copy
 	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
+
+images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES
+	$(BIN)/python docker/build_images.py --base $(BASE) --runtimes $(RUNTIMES)
+
+test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
+	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts $(PYTEST)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py

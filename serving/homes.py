@@ -1,4 +1,4 @@
-"""The homes of replicas, one per kind of model: a template process imports one runtime.
+"""The homes of replicas, one per kind of model: a template process imports one runtime, an image holds one.
 
 In: model cards. Out: open homes, made when the first model of a kind is served and kept until the end,
 warm for the next one. Belongs to the event loop's thread.
@@ -7,13 +7,23 @@ warm for the next one. Belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
 from serving.errors import ReplicaStartFailed
 from serving.pool import Home
+from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
+from serving.settings import ReplicaSettings
 from serving.values import ModelCard
+
+
+def maker(settings: ReplicaSettings) -> Callable[[], Home]:
+    """What makes the homes that the settings ask for."""
+    if settings.home == "docker":
+        return functools.partial(ContainerHome, settings.image)
+    return ProcessHome
 
 
 class Homes:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,9 +26,10 @@ from serving.errors import (
     ReplicaStartFailed,
     ServingError,
 )
-from serving.replica.as_process import Replica
+from serving.replica.cgroups import Usage
+from serving.replica.ended import Ended
 from serving.settings import ReplicaSettings, ServingSettings
-from serving.values import Program, Signature
+from serving.values import ModelCard, Signature
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +49,40 @@ class Counting(Protocol):
         ...
 
 
+class Replica(Protocol):
+    """One replica of a home: alive, limited, connected and greeted."""
+
+    worker: int
+    pid: int
+    """Its process as this machine numbers it, 0 where that is not known."""
+    features: tuple[str, ...]
+    """What its HELLO promised."""
+    ended: asyncio.Future[Ended]
+
+    @property
+    def sock(self) -> socket.socket:
+        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
+        ...
+
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Change the limits and read them back.
+
+        Raises:
+            LimitsUnavailable: they were refused; the old ones hold.
+        """
+        ...
+
+    def usage(self) -> Usage:
+        """What it has used so far; after its end, what it had used at the last."""
+        ...
+
+    def kill(self, *, asked: bool = True) -> None:
+        """End it at once; `ended` follows."""
+        ...
+
+
 class Home(Protocol):
-    """Where replicas live; see `serving.replica.as_process.ProcessHome`."""
+    """Where replicas live; see `serving.replica.as_process` and `as_container`."""
 
     @property
     def limits_text(self) -> str:
@@ -66,7 +100,7 @@ class Home(Protocol):
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        program: Program | None,
+        card: ModelCard,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted."""
         ...
@@ -132,7 +166,7 @@ class Pool:
         workers: Iterator[int],
         on_signature: Callable[[], None],
         on_loaded: Callable[[Loaded, ReplicaSettings], None],
-        program: Program | None,
+        card: ModelCard,
     ) -> None:
         """Nothing is started yet.
 
@@ -144,7 +178,7 @@ class Pool:
             workers: numbers that no other replica of the home has.
             on_signature: called when replicas report another signature than before.
             on_loaded: called with what a replica says of its load, and its limits, before it gets a batch.
-            program: what its replicas are, where they are no hosts.
+            card: what its replicas will load.
         """
         self._home = home
         self._dispatcher = dispatcher
@@ -154,7 +188,7 @@ class Pool:
         self._workers = workers
         self._on_signature = on_signature
         self._on_loaded = on_loaded
-        self._program = program
+        self._card = card
         self._failures = 0
         self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
@@ -261,9 +295,10 @@ class Pool:
         changed: list[tuple[Member, ReplicaSettings]] = []
         started: list[Member] = []
         try:
-            for member in list(kept):
-                changed.append((member, member.limits))
-                if not self._limit(member, wanted):
+            changed = [(member, member.limits) for member in kept]
+            limited = await asyncio.gather(*(self._limit(member, wanted) for member in kept))
+            for member, is_limited in zip(list(kept), limited, strict=True):
+                if not is_limited or member.state != "ready":
                     kept.remove(member)
                     member.leaving = True
                     leaving.append(member)
@@ -273,7 +308,7 @@ class Pool:
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
-                if member.state != "ended" and not self._limit(member, limits):
+                if member.state != "ended" and not await self._limit(member, limits):
                     log.warning("limits cannot be put back", extra={"worker": member.worker})
             raise
         self._settings = settings
@@ -293,12 +328,12 @@ class Pool:
             log.warning("the model's first dimension is fixed: its requests are not batched")
         return settings.changed({"batching.max_size": 1, "batching.timeout_us": 0})
 
-    def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
+    async def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
         """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
         assert member.replica is not None
         if (member.limits.cpu, member.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
             try:
-                member.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
+                await member.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
             except LimitsUnavailable as error:
                 log.info("limits need a new replica", extra={"error": str(error)})
                 return False
@@ -345,7 +380,7 @@ class Pool:
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
-                    program=self._program,
+                    card=self._card,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")

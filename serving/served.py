@@ -80,7 +80,7 @@ class Served:
             workers,
             self.codecs.clear,
             self._replica_loaded,
-            card.program,
+            card,
         )
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import credentials, form, open_files, zoo
+from serving import credentials, form, homes, open_files, zoo
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
@@ -192,7 +192,7 @@ class Server:
             core = assembled(
                 self._cards,
                 self._settings,
-                Homes(),
+                Homes(homes.maker(self._settings.replica)),
                 root=self._root,
                 folder=folder,
                 store_password=os.environ.get(credentials.STORE_VARIABLE),

@@ -74,8 +74,16 @@ class ReplicaSettings:
 
     Default 1: replicas scale better than threads on small models.
     """
-    home: Literal["process"] = _knob("process", live=False)
-    """What a replica is: a process of this machine."""
+    home: Literal["process", "docker"] = _knob("process", live=False)
+    """What a replica is: a `process` of this machine, or a container of this machine's Docker engine (`docker`).
+
+    Default process: it starts in tens of milliseconds and needs nothing beside this server (docs/containers.md).
+    """
+    image: str | None = _knob(None, live=False)
+    """Image of the replicas where `home` is docker.
+
+    Default none: the project's own for the kind of model, as `make images` builds it.
+    """
     ready_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
     """A replica that is not ready after this long has failed to start.
 

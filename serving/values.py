@@ -8,6 +8,7 @@ them, so the gateway never copies a payload into an array.
 from __future__ import annotations
 
 import dataclasses
+import glob
 import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -136,6 +137,25 @@ class ModelCard:
     def id(self) -> ModelId:
         """Name and version."""
         return ModelId(self.name, self.version)
+
+    @property
+    def files(self) -> tuple[pathlib.Path, ...]:
+        """Files and folders, absolute, that a replica reads: all that a container of it needs to see.
+
+        Of a program and of Python code their folder, for they may use what lies beside them; of another model
+        its file or folder, with what has its name and more (weights beside an ONNX file).
+        """
+        found: list[pathlib.Path] = []
+        if self.program is not None:
+            found.append(self.program.folder)
+        elif self.path is not None and self.path.is_absolute():
+            if self.kind == "python":
+                found.append(self.path.parent)
+            else:
+                found += sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}*"))
+        if self.sample is not None and not any(self.sample.is_relative_to(path) for path in found):
+            found.append(self.sample)
+        return tuple(found)
 
     @property
     def label(self) -> str:

@@ -7,6 +7,7 @@ model with the smallest gain that a comparison of given length shows. Changes no
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
 import math
@@ -17,7 +18,8 @@ import time
 from typing import Literal
 
 from serving.accelerator import clocks
-from serving.replica import limits
+from serving.replica import as_container, container_engine, limits
+from serving.replica.container_engine import ContainerEngine, EngineError
 from tuner import inputs
 from tuner.bench import Bench
 from tuner.errors import TunerError
@@ -68,12 +70,15 @@ class NoiseFound:
 
 def findings() -> tuple[Finding, ...]:
     """Look at everything that costs nothing to look at."""
-    return (_python(), _machine(), _limits(), *_ports(), _gpu(), *_packages(), _wrk())
+    return (_python(), _machine(), _limits(), _docker(), *_ports(), _gpu(), *_packages(), _wrk())
 
 
 def cleaned() -> tuple[str, ...]:
-    """Remove what servers that are gone have left: control groups with their processes, directories."""
-    return tuple(str(path) for path in limits.cleanup_stale())
+    """Remove what servers that are gone have left: groups with their processes, directories, containers."""
+    removed = [str(path) for path in limits.cleanup_stale()]
+    with contextlib.suppress(EngineError):  # without an engine there are no containers
+        removed += [f"container {name}" for name in container_engine.cleanup_stale()]
+    return tuple(removed)
 
 
 def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
@@ -146,6 +151,21 @@ def _limits() -> Finding:
     found = limits.probe()
     state: State = "ok" if found.kind else "note"
     return Finding(name="limits", state=state, text=found.text)
+
+
+def _docker() -> Finding:
+    """Containers are one home of two, so that they cannot be had is no fault."""
+    image = as_container.image_of("onnx")
+    try:
+        engine = ContainerEngine.connect()
+        if not engine.has_image(image):
+            text = f"engine at {engine.address}, but no image {image}: `make images` builds it"
+            return Finding(name="docker", state="note", text=text)
+    except EngineError as error:
+        return Finding(name="docker", state="note", text=f"no containers: {error}")
+    state: State = "ok" if engine.limits_text == "enforced" else "note"
+    text = f"engine at {engine.address}, image {image}, limits {engine.limits_text}"
+    return Finding(name="docker", state=state, text=text)
 
 
 def _ports() -> list[Finding]:

@@ -17,16 +17,17 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import NotReady, ReplicaStartFailed
-from serving.replica import owner, wire
+from serving.replica import greeting, owner, wire
 from serving.replica.cgroups import Usage
+from serving.replica.ended import Ended
 from serving.replica.forker import Forker
 from serving.replica.limits import Limits, LimitSupport, cleanup_stale
-from serving.replica.process import Ended, Replica
-from serving.values import Program
+from serving.replica.process import Replica
+from serving.values import ModelCard, Program
 
 __all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
 
@@ -37,7 +38,6 @@ WARM_TIMEOUT_S = 60.0
 _END_S = 5.0
 _REMOVAL_S = 2.0
 _RETRY_S = 0.005
-_MAX_HELLO_BYTES = 65_536
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ class ProcessHome:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        program: Program | None = None,
+        card: ModelCard,
     ) -> Replica:
         """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
 
@@ -98,7 +98,7 @@ class ProcessHome:
             cpu: cores, None: no limit.
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
-            program: what it becomes instead, where the kind is that of programs.
+            card: the model that it will be asked to load; of the kind command the program that it becomes.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.
@@ -108,7 +108,7 @@ class ProcessHome:
         group = nest.limits.group(worker)
         replica = Replica(worker, nest.forker, group)
         try:
-            replica.set_limits(cpu=cpu, memory_mb=memory_mb)
+            replica.limit(cpu=cpu, memory_mb=memory_mb)
         except BaseException:
             if group is not None:
                 nest.limits.remove(group)
@@ -116,7 +116,7 @@ class ProcessHome:
         self._replicas[worker] = replica
         try:
             async with asyncio.timeout(ready_timeout_s):
-                await self._connect(replica, nest, program)
+                await self._connect(replica, nest, card.program)
         except TimeoutError:
             replica.abandon()
             raise ReplicaStartFailed(
@@ -190,22 +190,11 @@ class ProcessHome:
 
     async def _connect(self, replica: Replica, nest: _Nest, program: Program | None) -> None:
         path = nest.directory / f"{replica.worker}.sock"
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            try:
-                listener.bind(str(path))
-            except OSError as error:
-                raise ReplicaStartFailed(
-                    "crash", f"no socket can be made at {path} ({error}); set a short TMPDIR"
-                ) from error
-            listener.listen(1)
-            listener.setblocking(False)
-            try:
-                procs = replica.group.procs_files if replica.group is not None else ()
-                nest.forker.start(replica.worker, path=path, procs=procs, program=program)
-                replica.ordered = True
-                await _while_alive(replica, _greet(replica, listener))
-            finally:
-                path.unlink(missing_ok=True)
+        with greeting.listening(path) as listener:
+            procs = replica.group.procs_files if replica.group is not None else ()
+            nest.forker.start(replica.worker, path=path, procs=procs, program=program)
+            replica.ordered = True
+            await greeting.while_alive(replica.ended, _greet(replica, listener))
 
     # What the template says
 
@@ -248,50 +237,20 @@ def _private_directory(name: str) -> pathlib.Path:
     return directory
 
 
-async def _while_alive(replica: Replica, work: Coroutine[Any, Any, None]) -> None:
-    """Await work that only a living replica lets finish.
-
-    Raises:
-        ReplicaStartFailed: it ended first.
-    """
-    task = asyncio.ensure_future(work)
-    waited: set[asyncio.Future[Any]] = {task, replica.ended}
-    try:
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        if replica.ended.done():
-            ended = replica.ended.result()
-            text = f"a replica ended before it was ready: {ended.text}"
-            raise ReplicaStartFailed(ended.reason, text)
-        task.result()
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task})
-
-
 async def _greet(replica: Replica, listener: socket.socket) -> None:
     """Accept the replica's connection and read HELLO, and not a byte more.
 
     Raises:
         ReplicaStartFailed: it says something else.
     """
-    loop = asyncio.get_running_loop()
     replica.pid = await asyncio.shield(replica.started)
-    sock, _ = await loop.sock_accept(listener)
+    sock, _ = await asyncio.get_running_loop().sock_accept(listener)
     replica.connected(sock)
-    parser = wire.Parser(_MAX_HELLO_BYTES)
-    messages: list[tuple[wire.MessageType, memoryview]] = []
     try:
-        while not messages:
-            data = await loop.sock_recv(sock, parser.missing_bytes)
-            if not data:  # it is ending; how, its end will tell
-                await asyncio.shield(replica.ended)
-                return
-            messages = parser.feed(data)
-        kind, body = messages[0]
-        if kind is not wire.MessageType.HELLO:
-            raise wire.WireError(f"it began with a {kind.name}, expected HELLO")
-        hello = wire.parse_hello(body)
+        hello = await greeting.hello_of(sock)
+        if hello is None:  # it is ending; how, its end will tell
+            await asyncio.shield(replica.ended)
+            return
         if hello.pid != replica.pid:
             raise wire.WireError(
                 f"its HELLO is of process {hello.pid}, started was {replica.pid}; "
@@ -299,5 +258,4 @@ async def _greet(replica: Replica, listener: socket.socket) -> None:
             )
         replica.features = hello.features
     except wire.WireError as error:
-        text = f"a replica does not speak the wire: {error}"
-        raise ReplicaStartFailed("crash", text) from error
+        raise greeting.not_the_wire(error) from error

@@ -63,20 +63,25 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     _end_with_parent(parent)
     ignore_requests_to_end()
     if "program" in order:
-        return _become_program(order)
+        return become_program(order)
+    return serve(order["socket"])
+
+
+def serve(path: str) -> int:
+    """Be a host on the gateway's socket; returns the exit code."""
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
-            sock.connect(order["socket"])
+            sock.connect(path)
         except OSError as error:
             log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
             return EXIT_NO_GATEWAY
         return host.serve(sock)
 
 
-def _become_program(order: Mapping[str, Any]) -> int:
-    """What was prepared so far stays with the program: groups, parent, ignored signals."""
+def become_program(order: Mapping[str, Any]) -> int:
+    """Become the program of an order; what was prepared so far stays with it: groups, parent, ignored signals."""
     try:
         command.become(order["program"], order["folder"], order["socket"])
     except OSError as error:

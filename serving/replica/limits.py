@@ -153,6 +153,32 @@ def system_places() -> list[Hierarchy]:
         return []
 
 
+def group_of(pid: int) -> Group | None:
+    """The control group that another made for a process, to read what it uses; None where none can be seen.
+
+    Args:
+        pid: of a process alone in its group, as a container's is.
+    """
+    try:
+        own = pathlib.Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
+        places = hierarchies(_MOUNTINFO.read_text(encoding="utf-8"), own)
+    except OSError:
+        return None
+    for place in places:
+        if any(parent.name == "" or not parent.is_dir() for parent in place.parents.values()):
+            continue
+        group: Group = (
+            GroupV2(place.parents["unified"], CgroupFiles())
+            if place.kind == "v2"
+            else GroupV1(place.parents, CgroupFiles())
+        )
+        pids = group.procs_files[-1].read_text(encoding="ascii").split()
+        usage = group.usage()
+        if pids == [str(pid)] and None not in (usage.cpu_s, usage.peak_memory_mb):
+            return group
+    return None
+
+
 def probe() -> LimitSupport:
     """Whether limits can be enforced here: makes a group, limits it, and removes it again."""
     limits = Limits(owner.this_process().new_name())

@@ -6,42 +6,14 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-import signal
 import socket
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 from serving.errors import NotReady
 from serving.replica.cgroups import Group, Usage
-from serving.replica.child import (
-    EXIT_NO_GATEWAY,
-    EXIT_NO_PROGRAM,
-    EXIT_NOT_LIMITED,
-    EXIT_NOT_MADE,
-)
+from serving.replica.ended import Ended, by_code, by_signal, oom_text
 from serving.replica.forker import Forker
-
-_EXITS = {
-    EXIT_NO_GATEWAY: "it could not connect to the gateway",
-    EXIT_NO_PROGRAM: "its program cannot be started; its error output has the reason",
-    EXIT_NOT_LIMITED: "it could not join its control groups",
-    EXIT_NOT_MADE: "the kernel refused to make the process; its error output has the reason",
-}
-
-_SIGNALS = frozenset(signal.Signals)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """How a replica ended.
-
-    oom: the kernel killed it for memory. killed: by SIGKILL, ours or another's. crash: by another
-    signal or with an error code. exit: in order, after its socket was closed.
-    """
-
-    reason: Literal["oom", "crash", "killed", "exit"]
-    text: str
 
 
 class Replica:
@@ -82,13 +54,17 @@ class Replica:
         if self._sock is not None:
             self._sock.close()
 
-    def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
+    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
         """Change the limits and read them back; nothing happens where limits cannot be enforced.
 
         Raises:
             LimitsUnavailable: the kernel refused, as when memory would fall below what is used; the
                 old limits hold.
         """
+        self.limit(cpu=cpu, memory_mb=memory_mb)
+
+    def limit(self, *, cpu: float | None, memory_mb: int | None) -> None:
+        """As `set_limits`, which waits for nothing here: the kernel answers at once."""
         if self.group is not None:
             self.group.set_limits(cpu=cpu, memory_mb=memory_mb)
         self._memory_mb = memory_mb
@@ -113,25 +89,8 @@ class Replica:
         """How it ended, from the template's report and the group's count of kills for memory."""
         number = event.get("signal")
         if number is None:
-            code = event["code"]
-            if not code:
-                return Ended(reason="exit", text="exited in order")
-            why = _EXITS.get(code, "its error output has the reason")
-            return Ended(reason="crash", text=f"exited with code {code}: {why}")
-        name = f"signal {number}"
-        if number in _SIGNALS:  # most real-time signals have no name
-            name += f" ({signal.Signals(number).name})"
-        if number != signal.SIGKILL:
-            return Ended(reason="crash", text=f"ended by {name}")
-        if self.group is not None and self.group.oom_kills():  # also when we killed what was dead
-            return Ended(reason="oom", text=self._oom_text(self.group))
-        if self._was_killed:
-            return Ended(reason="killed", text=f"killed by {name}, as asked")
-        return Ended(reason="killed", text=f"killed by {name}, not for its memory")
-
-    def _oom_text(self, group: Group) -> str:
-        peak_mb = group.usage().peak_memory_mb
-        facts = [] if peak_mb is None else [f"peak {peak_mb:.0f} MiB"]
-        if self._memory_mb is not None:
-            facts.append(f"limit {self._memory_mb} MiB")
-        return f"the kernel killed it for memory ({', '.join(facts)}); raise replica.memory_mb"
+            return by_code(event["code"])
+        oom = None
+        if self.group is not None and self.group.oom_kills():
+            oom = oom_text(self.group.usage().peak_memory_mb, self._memory_mb)
+        return by_signal(number, oom=oom, asked=self._was_killed)

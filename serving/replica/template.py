@@ -22,8 +22,6 @@ started as fresh processes instead, which takes as long as the import.
 from __future__ import annotations
 
 import contextlib
-import gc
-import importlib
 import json
 import logging
 import os
@@ -33,14 +31,13 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from typing import Any
 
-from serving import models
 from serving.replica import child
 from serving.replica.log_lines import log_lines
+from serving.replica.warm import warm_up
 
 log = logging.getLogger(__name__)
 
@@ -170,24 +167,6 @@ def _nothing(_signal: int, _frame: object) -> None:
     """A handler, so that the signal wakes the loop."""
 
 
-def _warm_up(kind: str) -> bool:
-    """Import what replicas of a kind will need; whether this process can be forked afterwards."""
-    try:
-        importlib.import_module(models.KINDS[kind])
-    except (KeyError, ModuleNotFoundError):  # the replica's LOAD says it to those who wait
-        pass
-    except ImportError as error:
-        log.warning("a model runtime cannot be imported", extra={"error": str(error)})
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - also counts native threads
-    except OSError:
-        return sys.platform != "darwin" and threading.active_count() == 1
-    return threads == 1
-
-
 def _remove_group(root: pathlib.Path) -> None:
     """Remove a directory of control groups, whose processes are just ending."""
     until_s = time.monotonic() + _CLEANUP_S
@@ -209,7 +188,7 @@ def main() -> None:
     child.ignore_requests_to_end()
     control = socket.socket(fileno=int(descriptor))
     control.set_inheritable(False)
-    forks = _warm_up(kind)
+    forks = warm_up(kind)
     template = Template(control, forks=forks)
     warm_s = time.monotonic() - began_s
     try:

@@ -56,7 +56,7 @@ class FakeReplica:
     def usage(self):
         return Usage()
 
-    def set_limits(self, *, cpu, memory_mb):
+    async def set_limits(self, *, cpu, memory_mb):
         if self.worker in self.home.refuse_limits:
             raise LimitsUnavailable("the fake kernel refuses")
         self.limits = (cpu, memory_mb)
@@ -146,7 +146,7 @@ class FakeHome:
     async def open(self, kind):
         pass
 
-    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s, program=None):
+    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s, card):
         replica = FakeReplica(worker, self)
         replica.limits = (cpu, memory_mb)
         self.replicas.append(replica)

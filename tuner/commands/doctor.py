@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean",
         action="store_true",
-        help="remove control groups, processes and directories that dead servers left, and measure "
+        help="remove control groups, processes, directories and containers that dead servers left, and measure "
         "nothing; default: only look",
     )
     options.add_json(parser)

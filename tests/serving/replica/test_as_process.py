@@ -12,10 +12,12 @@ import pytest_asyncio
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.replica import limits, wire
 from serving.replica.as_process import Ended, ProcessHome
+from serving.values import ModelCard
 
 LIMITED = limits.probe()
 needs_limits = pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
 WAIT_S = 20.0
+PYTHON = ModelCard(name="m", version="1", kind="python", path=None)
 
 MODELS = '''
 import os
@@ -73,7 +75,7 @@ async def _home():
 
 async def _start(home, **limits_wanted):
     wanted = {"cpu": None, "memory_mb": None} | limits_wanted
-    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S)
+    return await home.start(next(numbers), **wanted, ready_timeout_s=WAIT_S, card=PYTHON)
 
 
 async def _end(replica):
@@ -232,12 +234,12 @@ async def test_limits_change_live(home):
     """Limits of a living replica are changed, usage is seen, and its groups end with it."""
     assert home.limits_text == "enforced"
     replica = await _start(home, cpu=0.5, memory_mb=64)
-    replica.set_limits(cpu=1.5, memory_mb=256)
+    await replica.set_limits(cpu=1.5, memory_mb=256)
     usage = replica.usage()
     assert usage.cpu_s > 0
     assert usage.peak_memory_mb > 0
     with pytest.raises(LimitsUnavailable):
-        replica.set_limits(cpu=1e6, memory_mb=1)
+        await replica.set_limits(cpu=1e6, memory_mb=1)
     groups = replica.group.directories
     assert all(group.exists() for group in groups)
     replica.sock.close()
@@ -258,7 +260,7 @@ async def test_many_start_together(home):
 async def test_a_late_start_fails_in_time(home):
     """A replica that is not there in time is a timeout, and is ended."""
     with pytest.raises(ReplicaStartFailed, match="did not connect within") as caught:
-        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-6)
+        await home.start(next(numbers), cpu=None, memory_mb=None, ready_timeout_s=1e-6, card=PYTHON)
     assert caught.value.reason == "timeout"
 
 
@@ -282,7 +284,7 @@ async def test_a_start_that_fails_before_it_is_ordered_leaves_nothing(home):
     path = home._nest.directory / f"{worker}.sock"
     path.touch()
     with pytest.raises(ReplicaStartFailed, match="no socket can be made"):
-        await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S)
+        await home.start(worker, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, card=PYTHON)
     path.unlink()
     async with asyncio.timeout(WAIT_S):
         while home._finishing:

@@ -18,12 +18,14 @@ WAIT_S = 20.0
 GATEWAY = """
 import asyncio, json, sys
 from serving.replica.as_process import ProcessHome
+from serving.values import ModelCard
 
 async def main():
     home = ProcessHome()
     await home.open("echo")
+    card = ModelCard(name="m", version="1", kind="echo", path=None)
     replicas = [
-        await home.start(n, cpu=1.0, memory_mb=128, ready_timeout_s=20) for n in range(2)
+        await home.start(n, cpu=1.0, memory_mb=128, ready_timeout_s=20, card=card) for n in range(2)
     ]
     pids = [home._nest.forker.pid, *[replica.pid for replica in replicas]]
     print(json.dumps(pids), flush=True)

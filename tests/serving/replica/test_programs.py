@@ -13,7 +13,7 @@ import pytest_asyncio
 from serving.errors import ReplicaStartFailed
 from serving.replica import limits
 from serving.replica.as_process import Ended, ProcessHome
-from serving.values import Program
+from serving.values import ModelCard, Program
 
 LIMITED = limits.probe()
 WAIT_S = 20.0
@@ -59,7 +59,13 @@ async def _start(tmp_path_factory):
             cpu=None,
             memory_mb=memory_mb,
             ready_timeout_s=WAIT_S,
-            program=program or Program((str(file), word), folder),
+            card=ModelCard(
+                name="m",
+                version="1",
+                kind="command",
+                path=None,
+                program=program or Program((str(file), word), folder),
+            ),
         )
 
     yield start

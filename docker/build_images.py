@@ -1,0 +1,200 @@
+"""Builds the images of the server and of replicas from a wheelhouse, without network in the build.
+
+    python docker/build_images.py [--base IMAGE] [--runtimes onnx,sklearn] [--wheelhouse DIR] [--offline]
+
+In: this checkout and a base image with Python. Out: images `luthier-replica:VERSION-RUNTIME` and
+`luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as well. The wheelhouse is filled
+from where pip finds packages, for the Python and the C library of the base image; with `--offline` it must be
+complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import docker
+import docker.errors
+import requests
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docker"
+BUILD = ROOT / "build" / "images"
+RUNTIMES = ("onnx", "sklearn", "torch", "tensorflow")
+ROLES = ("replica", "server")
+PULL_TIMEOUT_S = 600
+LEAST_GLIBC = 17
+"""Wheels for Linux name the C library 2.17 or a newer one (PEP 600)."""
+_FACTS = (
+    "import platform, sys; "
+    "print(*sys.version_info[:2], *platform.libc_ver(), platform.machine(), sep='|')"
+)
+
+
+class CannotBuild(Exception):
+    """Why there are no images, in a line."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Build what is asked for; returns the exit code."""
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    options.add_argument(
+        "--base", default="python:3.12-slim", help="image with Python 3.11 or newer"
+    )
+    options.add_argument(
+        "--runtimes", default="onnx", help=f"of {', '.join(RUNTIMES)}; default onnx"
+    )
+    options.add_argument(
+        "--wheelhouse", type=pathlib.Path, help="folder of wheels; default in build/images"
+    )
+    options.add_argument("--offline", action="store_true", help="ask no package index")
+    arguments = options.parse_args(argv)
+    runtimes = arguments.runtimes.split(",")
+    unknown = [runtime for runtime in runtimes if runtime not in RUNTIMES]
+    if unknown:
+        options.error(
+            f"--runtimes {arguments.runtimes}: {unknown[0]!r} is not one of {', '.join(RUNTIMES)}"
+        )
+    try:
+        client = docker.from_env(timeout=PULL_TIMEOUT_S)
+        client.ping()
+        build(client, arguments.base, runtimes, arguments.wheelhouse, is_offline=arguments.offline)
+    except CannotBuild as error:
+        return _refused(str(error))
+    except docker.errors.DockerException as error:
+        return _refused(f"the Docker engine refused: {error}; DOCKER_HOST names another one")
+    except requests.exceptions.RequestException as error:
+        return _refused(f"the Docker engine does not answer: {error}")
+    return 0
+
+
+def _refused(text: str) -> int:
+    sys.stderr.write(f"build_images: {text}\n")
+    return 1
+
+
+def build(
+    client: docker.DockerClient,
+    base: str,
+    runtimes: Sequence[str],
+    wheelhouse: pathlib.Path | None,
+    *,
+    is_offline: bool,
+) -> None:
+    """Fill the wheelhouse and build both images for each runtime.
+
+    Raises:
+        CannotBuild: the base or a wheel is missing, or a build failed.
+    """
+    version = _version()
+    facts = _facts_of(client, base)
+    context = BUILD / "context"
+    shutil.rmtree(context, ignore_errors=True)
+    context.mkdir(parents=True)
+    shutil.copytree(FOLDER / "requirements", context / "requirements")
+    for runtime in runtimes:
+        # Each runtime has its own wheels: what one brings the other image's build need not carry.
+        wheels = (wheelhouse or BUILD / "wheelhouse") / runtime
+        if not is_offline:
+            _fill(wheels, FOLDER / "requirements" / f"server-{runtime}.txt", facts)
+        if not any(wheels.glob("luthier-*.whl")):
+            raise CannotBuild(f"{wheels} has no wheel of Luthier; without --offline it is made")
+        shutil.rmtree(context / "wheelhouse", ignore_errors=True)
+        shutil.copytree(wheels, context / "wheelhouse", copy_function=_linked)
+        for role in ROLES:
+            tags = [f"luthier-{role}:{version}-{runtime}"]
+            if runtime == "onnx":
+                tags.append(f"luthier-{role}:{version}")
+            _build(client, context, role, runtime, base, tags)
+
+
+def _version() -> str:
+    sys.path.insert(0, str(ROOT))
+    from serving import __version__  # noqa: PLC0415 - the checkout's, found only now
+
+    return __version__
+
+
+def _facts_of(client: docker.DockerClient, base: str) -> tuple[str, int, str]:
+    """Python's version ("3.12"), the minor version of glibc and the machine of an image."""
+    try:
+        said = client.containers.run(
+            base, ["python3", "-c", _FACTS], network_mode="none", remove=True, entrypoint=""
+        )
+    except docker.errors.ImageNotFound as error:
+        raise CannotBuild(
+            f"no image {base}; --base names another one (docker/README.md)"
+        ) from error
+    except docker.errors.ContainerError as error:
+        raise CannotBuild(f"{base} does not run python3: {error}") from error
+    major, minor, library, glibc, machine = said.decode().strip().split("|")
+    if (int(major), int(minor)) < (3, 11):
+        raise CannotBuild(f"{base} has Python {major}.{minor}; expected 3.11 or newer")
+    if library != "glibc":
+        raise CannotBuild(f"{base} has no glibc, for which there are wheels of the runtimes")
+    return f"{major}.{minor}", int(glibc.split(".")[1]), machine
+
+
+def _fill(wheels: pathlib.Path, requirements: pathlib.Path, facts: tuple[str, int, str]) -> None:
+    """Download the wheels that are missing, and make the one of this checkout."""
+    python, glibc, machine = facts
+    wheels.mkdir(parents=True, exist_ok=True)
+    for old in wheels.glob("luthier-*.whl"):
+        old.unlink()
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(LEAST_GLIBC, glibc + 1)]
+    target = [
+        f"--platform={name}"
+        for name in (*platforms, f"manylinux2014_{machine}", f"linux_{machine}")
+    ]
+    target += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:"]
+    _run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)])
+    wanted = ["pip", "--requirement", str(requirements)]
+    _run([*pip, "download", "--dest", str(wheels), "--find-links", str(wheels), *target, *wanted])
+
+
+def _run(command: Sequence[str]) -> None:
+    if subprocess.run(command, check=False, cwd=ROOT).returncode:  # noqa: S603 - our own words
+        raise CannotBuild(f"no wheels: {' '.join(command[1:5])} failed; its own lines say why")
+
+
+def _linked(source: str, target: str) -> None:
+    pathlib.Path(target).hardlink_to(source)
+
+
+def _build(
+    client: docker.DockerClient,
+    context: pathlib.Path,
+    role: str,
+    runtime: str,
+    base: str,
+    tags: Sequence[str],
+) -> None:
+    arguments = {"BASE": base, "REQUIREMENTS": f"{role}-{runtime}.txt"}
+    try:
+        image, _ = client.images.build(
+            path=str(context),
+            dockerfile=str(FOLDER / f"{role}.Dockerfile"),
+            buildargs=arguments,
+            tag=tags[0],
+            network_mode="none",
+            rm=True,
+            forcerm=True,
+        )
+    except docker.errors.BuildError as error:
+        lines = [str(part.get("stream", "")).strip() for part in error.build_log]
+        last = [line for line in lines if line][-3:]
+        raise CannotBuild(f"{tags[0]}: {error.msg}; it said last: {' / '.join(last)}") from error
+    for tag in tags[1:]:
+        image.tag(tag)
+    sys.stdout.write(f"{', '.join(tags)}: {image.attrs['Size'] / 2**20:.0f} MiB, on {base}\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

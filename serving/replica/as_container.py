@@ -1,0 +1,310 @@
+"""Replicas as containers of this machine's Docker engine: their home, on the gateway's side.
+
+In: worker numbers, limits, models. Out: `ContainerReplica`s that are alive, limited, connected and greeted,
+and whose `ended` says how they ended. The same contract as `as_process`, the same wire, over a Unix socket in a
+folder that is mounted into the container, which has no network.
+
+A container imports its runtime when it starts. This runs without the CPU quota, which is set when it has
+greeted: a start takes no longer under a small quota than under none, and whatever the model does is under the
+quota. The memory limit holds from the beginning.
+
+Containers are removed when they end and at `close` by this file; after a `kill -9` of the gateway by the keeper
+(`container_keeper`), and after one of both by the next home that opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import logging
+import pathlib
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from typing import ParamSpec, TypeVar
+
+from serving import __version__
+from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.replica import container_engine, greeting, limits, owner, wire
+from serving.replica.container import ContainerReplica
+from serving.replica.container_engine import (
+    SOCKET_FOLDER,
+    ContainerEngine,
+    ContainerGone,
+    ContainerSpec,
+    EngineError,
+)
+from serving.replica.container_keeper import Keeper
+from serving.replica.ended import Ended
+from serving.replica.forker import environment
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_IMAGE = "luthier-replica"
+_OWN_IMAGES = ("sklearn", "torch", "tensorflow")
+"""Kinds whose runtime is too large for the image of the others."""
+_SOCKET = "gateway.sock"
+_END_S = 20.0
+_RETRY_S = 0.5
+_UNANSWERED_S = 30.0
+"""An engine that does not tell of a container for so long has lost it."""
+_MOST_THREADS = 1024
+
+
+def image_of(kind: str) -> str:
+    """The image, as `make images` names it, of replicas that run models of a kind."""
+    return f"{_IMAGE}:{__version__}" + (f"-{kind}" if kind in _OWN_IMAGES else "")
+
+
+class ContainerHome:
+    """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
+
+    def __init__(self, image: str | None = None, *, gpus: bool = False) -> None:
+        """Nothing is asked of the engine yet.
+
+        Args:
+            image: of all replicas; None: the project's own, by the kind of model.
+            gpus: whether they see the machine's GPUs.
+        """
+        self._image = image
+        self._gpus = gpus
+        self._kind: str | None = None
+        self._engine: ContainerEngine | None = None
+        self._keeper: Keeper | None = None
+        self._name = owner.this_process().new_name()
+        self._directory: pathlib.Path | None = None
+        self._replicas: dict[int, ContainerReplica] = {}
+        self._lives: set[asyncio.Task[None]] = set()
+        self._threads = concurrent.futures.ThreadPoolExecutor(_MOST_THREADS, "docker")
+        """One for each request: that for a container's end is answered when it ends."""
+        self._limits_text = "not enforced: the home of the replicas is not open"
+
+    @property
+    def limits_text(self) -> str:
+        """The word "enforced", or "not enforced: " and why."""
+        return self._limits_text
+
+    async def open(self, kind: str) -> None:
+        """Make ready for replicas that run models of a kind; cleans up after homes that were killed.
+
+        Raises:
+            ReplicaStartFailed: there is no engine that can be used, or not the image.
+        """
+        limits.cleanup_stale()
+        image = self._image = self._image or image_of(kind)
+        try:
+            engine = self._engine = await self._asked(ContainerEngine.connect)
+            self._limits_text = engine.limits_text
+            for name in await self._asked(container_engine.cleanup_stale):
+                log.info("removed what a killed gateway left", extra={"container": name})
+            is_there = await self._asked(engine.has_image, image)
+        except EngineError as error:
+            raise ReplicaStartFailed("engine", str(error)) from error
+        if not is_there:
+            raise ReplicaStartFailed(
+                "engine",
+                f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
+                f"replica.image names another one",
+            )
+        self._directory = pathlib.Path(tempfile.gettempdir(), self._name)
+        self._directory.mkdir(mode=0o700)
+        self._keeper = await Keeper.start(self._name, self._directory)
+        self._kind = kind
+
+    async def start(
+        self,
+        worker: int,
+        *,
+        cpu: float | None,
+        memory_mb: int | None,
+        ready_timeout_s: float,
+        card: ModelCard,
+    ) -> ContainerReplica:
+        """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
+
+        Args:
+            worker: a number that this home has not seen before.
+            cpu: cores, None: no limit.
+            memory_mb: MiB, None: no limit.
+            ready_timeout_s: longest wait.
+            card: the model that it will be asked to load; its files are mounted, read-only.
+
+        Raises:
+            ReplicaStartFailed: it ended, or was not there in time.
+            LimitsUnavailable: the engine refuses these limits.
+        """
+        if self._kind is None or self._engine is None or self._directory is None:
+            raise NotReady("the home of the replicas is not open")
+        folder = self._directory / str(worker)
+        folder.mkdir()
+        folder.chmod(
+            0o711
+        )  # the container's user is not this one; the folder above keeps others out
+        replica = ContainerReplica(worker, self._engine, self._kill)
+        try:
+            with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
+                spec = self._spec(worker, folder, memory_mb, card, self._kind)
+                self._replicas[worker] = replica
+                life = asyncio.create_task(
+                    self._live(replica, spec, self._engine), name=f"container {worker}"
+                )
+                self._lives.add(life)
+                life.add_done_callback(self._lives.discard)
+                async with asyncio.timeout(ready_timeout_s):
+                    await greeting.while_alive(replica.ended, _greet(replica, listener))
+                    if cpu is not None:
+                        await replica.set_limits(cpu=cpu, memory_mb=memory_mb)
+        except TimeoutError:
+            replica.abandon()
+            raise ReplicaStartFailed(
+                "timeout",
+                f"a container did not connect within {ready_timeout_s:g} s (replica.ready_timeout_s)",
+            ) from None
+        except LimitsUnavailable:
+            replica.abandon()
+            if replica.ended.done():  # no wonder then
+                how = replica.ended.result()
+                text = f"a replica ended before it was ready: {how.text}"
+                raise ReplicaStartFailed(how.reason, text) from None
+            raise
+        except BaseException:
+            replica.abandon()
+            raise
+        return replica
+
+    async def close(self) -> None:
+        """End all replicas and remove all traces. May be called again."""
+        self._kind = None
+        for replica in self._replicas.values():
+            replica.kill()
+        if self._lives:
+            await asyncio.wait(self._lives, timeout=_END_S)
+        keeper, self._keeper = self._keeper, None
+        directory, self._directory = self._directory, None
+        if directory is not None:
+            shutil.rmtree(directory, ignore_errors=True)
+        if keeper is not None:
+            await keeper.close(is_clean=not self._lives)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _spec(
+        self,
+        worker: int,
+        folder: pathlib.Path,
+        memory_mb: int | None,
+        card: ModelCard,
+        kind: str,
+    ) -> ContainerSpec:
+        assert self._image is not None
+        program = card.program
+        words = () if program is None else (str(program.folder), *program.words)
+        return ContainerSpec(
+            name=f"{self._name}-{worker}",
+            owner=self._name,
+            worker=worker,
+            image=self._image,
+            command=(f"{SOCKET_FOLDER}/{_SOCKET}", kind, *words),
+            socket_folder=folder,
+            files=card.files,
+            memory_mb=memory_mb,
+            environment=environment({}),
+            gpus=self._gpus,
+        )
+
+    async def _asked(self, request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """The answer to a blocking request."""
+        work = functools.partial(request, *args, **kwargs)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    # The life of a container
+
+    async def _live(
+        self, replica: ContainerReplica, spec: ContainerSpec, engine: ContainerEngine
+    ) -> None:
+        """From nothing to its removal; sets `ended` when it runs no more."""
+        container: str | None = None
+        ended = Ended(reason="crash", text="it was never started")
+        try:
+            container = await self._asked(engine.create, spec)
+            replica.made(spec.memory_mb)
+            if not replica.was_killed:
+                pid = await self._asked(engine.start, container)
+                replica.runs(container, pid, limits.group_of(pid) if pid else None)
+                ended = await self._end_of(replica, container, engine)
+        except EngineError as error:
+            ended = Ended(reason="crash", text=str(error))
+        finally:
+            del self._replicas[replica.worker]
+            replica.usage()
+            replica.ended.set_result(ended)
+        if container is not None:
+            with _logged(container):
+                await self._asked(engine.remove, container)
+        shutil.rmtree(spec.socket_folder, ignore_errors=True)
+
+    async def _end_of(
+        self, replica: ContainerReplica, container: str, engine: ContainerEngine
+    ) -> Ended:
+        """Wait for the end, for as long as the engine answers."""
+        loop = asyncio.get_running_loop()
+        heard_s = loop.time()
+        while True:
+            try:
+                found = await self._asked(engine.wait, container)
+            except ContainerGone:
+                return Ended(reason="crash", text="somebody removed its container")
+            except EngineError as error:
+                if loop.time() - heard_s > _UNANSWERED_S:
+                    return Ended(reason="crash", text=str(error))
+                await asyncio.sleep(_RETRY_S)
+                continue
+            heard_s = loop.time()
+            if found is not None:
+                return replica.ended_by(found)
+
+    def _kill(self, container: str) -> None:
+        """Ask for the end of a container; that it came, its life tells."""
+        assert self._engine is not None
+        engine = self._engine
+
+        def kill() -> None:
+            with _logged(container):
+                engine.kill(container)
+
+        self._threads.submit(kill)
+
+
+@contextlib.contextmanager
+def _logged(container: str) -> Iterator[None]:
+    """A refusal is a line in the log: whoever cleans up next will try again."""
+    try:
+        yield
+    except EngineError as error:
+        log.warning("a container is left", extra={"container": container, "error": str(error)})
+
+
+async def _greet(replica: ContainerReplica, listener: socket.socket) -> None:
+    """Accept the container's connection and read HELLO, and not a byte more.
+
+    Its HELLO tells the process's number inside the container, which means nothing here.
+
+    Raises:
+        ReplicaStartFailed: it says something else.
+    """
+    sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+    replica.connected(sock)
+    try:
+        hello = await greeting.hello_of(sock)
+    except wire.WireError as error:
+        raise greeting.not_the_wire(error) from error
+    if hello is None:  # it is ending; how, its end will tell
+        await asyncio.shield(replica.ended)
+        return
+    replica.features = hello.features

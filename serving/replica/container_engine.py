@@ -1,0 +1,354 @@
+"""The Docker engine of this machine, as far as replicas need it: containers with limits and without rights.
+
+In: what a container shall be. Out: its id, its process, how it ended; and the containers of owners that are gone.
+Blocking, with a timeout on every request; for any thread, each of which has a connection of its own. Everything
+that the Docker SDK raises is `EngineError` here, in one line.
+
+Each container has two labels: `luthier.owner`, the name of the home that made it, which tells the process
+(`owner`), and `luthier.worker`. Nothing without them is ever touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import pathlib
+import threading
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from serving.errors import ServingError
+from serving.replica import owner
+
+if TYPE_CHECKING:
+    import docker
+
+OWNER_LABEL = "luthier.owner"
+WORKER_LABEL = "luthier.worker"
+SOCKET_FOLDER = "/run/luthier"
+"""Where the folder of the gateway's socket is mounted."""
+REQUEST_TIMEOUT_S = 60
+"""A busy engine starts a container slowly; one that says nothing for so long hangs."""
+WAIT_POLL_S = 10
+"""A wait for a container's end is asked anew so often, so that a lost connection is noticed."""
+PERIOD_US = 100_000
+MIB = 1024 * 1024
+_PROCESSES = 1024
+"""Processes and threads of one container: `replica.threads` is at most 256."""
+_TMP = "rw,noexec,nosuid,nodev,size=64m,mode=1777"
+_SAID_BYTES = 65_536
+_NEEDED = ("MemoryLimit", "CpuCfsQuota")
+
+
+class EngineError(ServingError):
+    """The Docker engine cannot be used, or refuses something."""
+
+
+class ContainerGone(EngineError):
+    """There is no such container any more."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSpec:
+    """What a container of a replica shall be."""
+
+    name: str
+    """Unique on the engine."""
+    owner: str
+    worker: int
+    image: str
+    command: tuple[str, ...]
+    socket_folder: pathlib.Path
+    """Mounted, read-only, at `SOCKET_FOLDER`."""
+    files: tuple[pathlib.Path, ...]
+    """Mounted, read-only, where they are."""
+    memory_mb: int | None
+    environment: dict[str, str]
+    gpus: bool = False
+    """Whether it sees the machine's GPUs."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Exit:
+    """How a container ended, as the engine reports it."""
+
+    code: int
+    """128 + the signal's number for one that a signal ended."""
+    oom: bool
+    said: str
+    """The last line that it wrote, empty if none."""
+
+
+class ContainerEngine:
+    """A connection to the engine; made by `connect`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self._connections = threading.local()
+        self.limits_text = "enforced"
+
+    @classmethod
+    def connect(cls) -> ContainerEngine:
+        """The engine that DOCKER_HOST names, or the machine's default one.
+
+        Raises:
+            EngineError: it cannot be used, with what is missing.
+        """
+        address = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+        if not address.startswith("unix://"):
+            raise EngineError(
+                f"DOCKER_HOST is {address}, expected unix://PATH: replicas speak over a Unix socket in a "
+                f"mounted folder, so the engine must be on this machine"
+            )
+        engine = cls(address)
+        with engine._asked("replica.home docker") as api:
+            facts: dict[str, Any] = api.info()
+        lacking = [name for name in _NEEDED if not facts.get(name)]
+        if lacking:
+            engine.limits_text = f"not enforced: the Docker engine lacks {', '.join(lacking)}"
+        return engine
+
+    def has_image(self, image: str) -> bool:
+        """Whether an image is there."""
+        import docker.errors  # noqa: PLC0415 - only an installation with containers has it
+
+        with self._asked(f"image {image} cannot be looked up") as api:
+            try:
+                api.inspect_image(image)  # type: ignore[no-untyped-call]
+            except docker.errors.ImageNotFound:
+                return False
+        return True
+
+    # One container
+
+    def create(self, spec: ContainerSpec) -> str:
+        """Make a container that does not run yet; returns its id.
+
+        Its root is read-only, it has no capabilities and gets none, no network, and no swap. Its CPU is not
+        limited yet.
+
+        Raises:
+            EngineError: the engine refuses.
+        """
+        import docker.types  # noqa: PLC0415
+
+        mounts = [
+            docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
+        ]
+        mounts += [docker.types.Mount(str(f), str(f), "bind", read_only=True) for f in spec.files]
+        gpus = [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])] if spec.gpus else None
+        memory = None if spec.memory_mb is None else spec.memory_mb * MIB
+        with self._asked(f"a container of {spec.image} cannot be made") as api:
+            host = api.create_host_config(
+                network_mode="none",
+                read_only=True,
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges:true"],
+                pids_limit=_PROCESSES,
+                ipc_mode="none",
+                tmpfs={"/tmp": _TMP},  # noqa: S108 - the container's own
+                mounts=mounts,
+                device_requests=gpus,
+                mem_limit=memory,
+                memswap_limit=memory,
+                log_config=docker.types.LogConfig(
+                    type="json-file", config={"max-size": "1m", "max-file": "1"}
+                ),
+            )
+            made = api.create_container(
+                spec.image,
+                list(spec.command),
+                name=spec.name,
+                user=None if os.geteuid() == 0 else f"{os.geteuid()}:{os.getegid()}",
+                environment=spec.environment,
+                labels={OWNER_LABEL: spec.owner, WORKER_LABEL: str(spec.worker)},
+                host_config=host,
+            )
+        return str(made["Id"])
+
+    def start(self, container: str) -> int:
+        """Let it run; returns its process as this machine numbers it, 0 where it has ended already.
+
+        Raises:
+            EngineError: the engine refuses.
+        """
+        with self._asked("a container cannot be started") as api:
+            api.start(container)
+            return int(api.inspect_container(container)["State"]["Pid"])
+
+    def limit(self, container: str, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Set both limits of a running container, memory and memory with swap together, and read them back.
+
+        Args:
+            container: its id.
+            cpu: cores, None: no limit.
+            memory_mb: MiB, None: as it is.
+
+        Raises:
+            EngineError: the engine refuses, or did not take what was given.
+        """
+        wanted = {
+            "CpuPeriod": PERIOD_US,
+            "CpuQuota": -1 if cpu is None else round(cpu * PERIOD_US),
+        }
+        if memory_mb is not None:
+            wanted |= {"Memory": memory_mb * MIB, "MemorySwap": memory_mb * MIB}
+        with self._asked("the limits of a container cannot be set") as api:
+            api.update_container(
+                container,
+                cpu_period=wanted["CpuPeriod"],
+                cpu_quota=wanted["CpuQuota"],
+                mem_limit=wanted.get("Memory"),
+                memswap_limit=wanted.get("MemorySwap"),
+            )
+            taken = api.inspect_container(container)["HostConfig"]
+        for name, value in wanted.items():
+            if taken[name] != value:
+                raise EngineError(
+                    f"{name} of a container was set to {value}, but reads {taken[name]}"
+                )
+
+    def wait(self, container: str) -> Exit | None:
+        """Wait for its end, `WAIT_POLL_S` at most; None if it still runs then.
+
+        Raises:
+            ContainerGone: somebody removed it.
+            EngineError: the engine does not answer.
+        """
+        from requests.exceptions import ConnectionError, ReadTimeout  # noqa: PLC0415, A004
+
+        with self._asked("the end of a container cannot be waited for") as api:
+            with contextlib.suppress(
+                ReadTimeout, ConnectionError
+            ):  # how it stands, the next lines ask
+                api.wait(container, timeout=WAIT_POLL_S)
+            state = api.inspect_container(container)["State"]
+            if state["Running"]:
+                return None
+            said = api.logs(container, tail=20)[-_SAID_BYTES:].decode(errors="replace").splitlines()
+        lines = [line.strip() for line in said if line.strip()]
+        error = str(state.get("Error") or "")
+        return Exit(
+            code=int(state["ExitCode"]),
+            oom=bool(state["OOMKilled"]),
+            said=error or (lines[-1] if lines else ""),
+        )
+
+    def kill(self, container: str) -> None:
+        """End it at once; harmless where it has ended, or is gone.
+
+        Raises:
+            EngineError: the engine does not answer.
+        """
+        self._harmless("a container cannot be ended", lambda api: api.kill(container))
+
+    def remove(self, container: str) -> None:
+        """End and remove it; harmless where it is gone.
+
+        Raises:
+            EngineError: the engine does not answer.
+        """
+        self._harmless(
+            "a container cannot be removed",
+            lambda api: api.remove_container(container, force=True, v=True),
+        )
+
+    # Clean-up
+
+    def of_owner(self, name: str) -> list[str]:
+        """Ids of a home's containers, those that have ended included."""
+        with self._asked("containers cannot be listed") as api:
+            found = api.containers(all=True, filters={"label": f"{OWNER_LABEL}={name}"})
+        return [str(container["Id"]) for container in found]
+
+    def stale(self) -> dict[str, str]:
+        """Containers of owners that are gone: id -> name."""
+        with self._asked("containers cannot be listed") as api:
+            found = api.containers(all=True, filters={"label": OWNER_LABEL})
+        stale = {}
+        for container in found:
+            maker = owner.of(container["Labels"].get(OWNER_LABEL, ""))
+            if maker is not None and maker.is_gone():
+                stale[str(container["Id"])] = str(container["Names"][0]).removeprefix("/")
+        return stale
+
+    # The connection
+
+    def _api(self) -> docker.APIClient:
+        api: docker.APIClient | None = getattr(self._connections, "api", None)
+        if api is None:
+            import docker  # noqa: PLC0415
+
+            api = docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
+            self._connections.api = api
+        return api
+
+    @contextlib.contextmanager
+    def _asked(self, what: str) -> Iterator[docker.APIClient]:
+        try:
+            import docker.errors  # noqa: PLC0415
+            import requests.exceptions  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            raise EngineError(
+                "replica.home docker needs the Python package 'docker': pip install 'luthier[docker]'"
+            ) from error
+        try:
+            yield self._api()
+        except docker.errors.NotFound as error:
+            raise ContainerGone(f"{what}: {error.explanation}") from error
+        except docker.errors.APIError as error:
+            raise EngineError(f"{what}: {error.explanation or error}") from error
+        except (
+            docker.errors.DockerException,
+            requests.exceptions.RequestException,
+            OSError,
+        ) as error:
+            self._connections.api = None
+            raise EngineError(f"{what}: {self._unreachable(error)}") from error
+
+    def _unreachable(self, error: Exception) -> str:
+        path = self.address.removeprefix("unix://")
+        if not os.path.exists(path):  # noqa: PTH110 - also true for a socket that may not be looked at
+            return f"no Docker engine at {path}; start one, or name another's socket by DOCKER_HOST"
+        if not os.access(path, os.W_OK):
+            return f"this user may not use {path}: it takes root or a member of its group"
+        return f"the Docker engine at {path} does not answer ({error})"
+
+    def _harmless(self, what: str, request: Any) -> None:
+        import docker.errors  # noqa: PLC0415
+
+        with self._asked(what) as api, contextlib.suppress(docker.errors.NotFound):
+            try:
+                request(api)
+            except docker.errors.APIError as error:
+                if error.status_code != 409:  # it is ending, or being removed, already
+                    raise
+
+
+def remove_all(engine: ContainerEngine, containers: Sequence[str]) -> None:
+    """Remove containers, one that is refused not keeping the others; the first refusal is raised.
+
+    Raises:
+        EngineError: one could not be removed.
+    """
+    first: EngineError | None = None
+    for container in containers:
+        try:
+            engine.remove(container)
+        except EngineError as error:
+            first = first or error
+    if first is not None:
+        raise first
+
+
+def cleanup_stale() -> list[str]:
+    """Remove the containers of owners that are gone; returns their names.
+
+    Raises:
+        EngineError: the engine cannot be used, or refuses.
+    """
+    engine = ContainerEngine.connect()
+    stale = engine.stale()
+    remove_all(engine, list(stale))
+    return list(stale.values())
