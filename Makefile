@@ -61,7 +61,7 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 	$(BIN)/lint-imports
 
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
+	$(BIN)/pytest -m "not engines" -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
 
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)

@@ -84,6 +84,8 @@ class Bench:
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
         self._first: Configuration | None = None
+        self.start_s: float | None = None
+        """Seconds of the first start; None before it."""
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +105,9 @@ class Bench:
         """
         self.stop_engine()
         self._first = self._first or configuration
+        before_s = time.monotonic()
         self._engine = self._launcher.start(configuration or self._first)
+        self.start_s = self.start_s or time.monotonic() - before_s
         return self._engine.served()
 
     def send(self, payloads: Payloads) -> None:

@@ -22,14 +22,13 @@ from tuner import objective as objectives
 from tuner import other_engines, outcomes, verification
 from tuner.advice import failed
 from tuner.bench import Bench, Launch
-from tuner.budget import Budget
 from tuner.creation import environment_facts, folder_of, keep_engine, named
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.interruption import resumable
 from tuner.measurement import comparison
 from tuner.measurement.winners import best_so_far, differences
-from tuner.preparation import bench_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
@@ -146,7 +145,7 @@ def _runs(
         style="bold",
     )
     rounds = _rounds(order, settings)
-    budget = Budget.of(settings)
+    budget = budget_of(settings, bench)
     verified_s = len(order.samplers) * rounds * budget.verification_s(1) / 2
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
     progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
@@ -182,7 +181,7 @@ def _begun(
     repeat: int,
 ) -> _Run:
     mine = _searching(settings, sampler, repeat)
-    budget = dataclasses.replace(Budget.of(mine), max_time_s=math.inf)
+    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
         database=folder.database,

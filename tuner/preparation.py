@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from serving.values import ModelCard
 from tuner import inputs, other_engines, probe
 from tuner.bench import Bench
+from tuner.budget import Budget
 from tuner.engines.description import OtherEngine
 from tuner.errors import LaunchFailed
 from tuner.inputs import Arena
@@ -49,6 +50,12 @@ def bench_of(
         settings=settings.measurement,
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
     )
+
+
+def budget_of(settings: StudySettings, bench: Bench) -> Budget:
+    """What the study may use; a trial of another engine costs a start of it, as the first one took."""
+    start_s = bench.start_s if settings.target.is_of_other_engine else None
+    return Budget.of(settings, start_s=start_s)
 
 
 def prepared(

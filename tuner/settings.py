@@ -125,6 +125,11 @@ class TargetSettings:
         parse=duration_s,
     )
 
+    @property
+    def is_of_other_engine(self) -> bool:
+        """Whether another engine than the serving core is tuned."""
+        return self.engine != OUR_ENGINE
+
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")

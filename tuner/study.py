@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from tuner import answers, export, interruption, other_engines, study_files, verification
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
-from tuner.budget import Budget
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
@@ -29,7 +28,7 @@ from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.measurement import comparison
 from tuner.measurement.doubts import doubts
-from tuner.preparation import bench_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.search import Search
@@ -164,7 +163,7 @@ def _conducted(setup: Setup) -> Finished:
         store=setup.store,
         arena=setup.arena,
         bench=setup.bench,
-        budget=Budget.of(settings),
+        budget=budget_of(settings, setup.bench),
         objective=settings.measurement.objective,
         slo_ms=settings.measurement.slo_ms,
         stop_ei=settings.search.stop_ei,

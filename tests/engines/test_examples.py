@@ -8,7 +8,7 @@ import shlex
 
 import pytest
 
-from tests.flows.test_other_engines import tune
+from tests.fakes.commands import tune
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples" / "engines"

@@ -58,9 +58,10 @@ def main():
     if FAULT == "hold":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.Popen(["sleep", f"300.{PORT}"], start_new_session=True)
-    sys.stdout.write(f"listening on {PORT}\n")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+    sys.stdout.write(f"listening on {server.server_port}\n")
     sys.stdout.flush()
-    http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler).serve_forever()
+    server.serve_forever()
 
 
 if __name__ == "__main__":

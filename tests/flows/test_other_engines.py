@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import io
 import json
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
 
 from tests.fakes import other_engines
-from tuner import cli
+from tests.fakes.commands import Done, tune
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2", "--concurrency", "2")
@@ -31,27 +29,6 @@ headers = {"Content-Type": "application/json"}
 urllib.request.urlopen(urllib.request.Request(url, body, headers, method="PATCH"), timeout=20)
 """
 WAIT = "knobs:\n  wait: {type: int, choices: [0, 40000], default: 40000, unit: us}\n"
-
-
-@dataclasses.dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-def tune(folder: pathlib.Path, *arguments: str) -> Done:
-    """Run a command to its end, in this process."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        contextlib.chdir(folder),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
-        code = cli.main(arguments)
-    return Done(code, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")
@@ -193,3 +170,36 @@ def test_ranges_of_another_engine_are_not_derived(tmp_path: pathlib.Path) -> Non
     )
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "cannot be derived" in done.err
+
+
+def test_an_interrupted_study_puts_the_default_back(tmp_path: pathlib.Path) -> None:
+    """Ctrl-C in a trial with another configuration: the hook gets the default last."""
+    log = tmp_path / "hook.log"
+    (tmp_path / "space.yaml").write_text(WAIT)
+    (tmp_path / "body.txt").write_text("hello")
+    server = subprocess.Popen(
+        [sys.executable, str(other_engines.TINY), "0", "1"], stdout=subprocess.PIPE, text=True
+    )
+    with server:
+        assert server.stdout is not None
+        port = server.stdout.readline().split()[-1]
+        command = ["--engine", f"url:http://127.0.0.1:{port}/predict", "--hook", f"tee -a {log}"]
+        command += ["--model", "thing", "--space", "space.yaml", "--payload", "body.txt"]
+        with subprocess.Popen(
+            [sys.executable, "-m", "tuner.cli", *command, *SHORT, "--stop-ei", "0", "--seed", "1"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr is not None
+            next(line for line in process.stderr if " default " in line)
+            while '"wait": 0' not in log.read_text():
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+            assert process.wait(10) == 130, said
+        server.kill()
+    given = [json.loads(line)["wait"] for line in log.read_text().splitlines()]
+    assert given[-2:] == [0, 40000]

@@ -20,7 +20,6 @@ from tuner.report import lines
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
-from tuner.values import OUR_ENGINE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Probe the model and write the file."""
     target = options.group_of(arguments, TargetSettings)
-    if target.engine != OUR_ENGINE:
+    if target.is_of_other_engine:
         raise WrongUse(
             f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
             "write them down, as docs/engines.md shows"
