@@ -5,11 +5,17 @@ Figures are not asserted here: a benchmark runs alone on a machine, by hand.
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import pathlib
 import re
 import subprocess
 import sys
+import types
+import xml.etree.ElementTree as ET
+from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -40,3 +46,109 @@ def test_the_page_lists_every_benchmark() -> None:
         if "sys.exit(main())" in path.read_text(encoding="utf-8")
     }
     assert scripts <= set(LISTED)
+
+
+STUDY = ROOT / "benchmarks" / "study"
+
+
+def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A script of the study's figures."""
+    return subprocess.run(
+        [sys.executable, str(STUDY / script), *arguments],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def launch(key: dict[str, float], mean_ms: float, **more: Any) -> dict[str, Any]:
+    """A row of one launch."""
+    figures = {"mean_ms": mean_ms, "p99_ms": 3 * mean_ms, "throughput_per_s": 2e4 / mean_ms}
+    return (
+        {"key": {**key, "round": 0}, "status": "ok", "requests": 900, "errors": 0} | figures | more
+    )
+
+
+def data_of_every_kind(folder: pathlib.Path) -> None:
+    """A little of what `measure.py` keeps, of two models."""
+    rng = np.random.default_rng(0)
+    took_ms = np.concatenate([rng.normal(10, 0.5, 300), rng.normal(30, 1, 200)])
+    single = {"begun_s": list(np.linspace(0, 2, 500)), "took_ms": list(took_ms)}
+    failed = {"key": {"concurrency": 60, "round": 1}, "status": "failed", "reason": "killed"}
+    search = {
+        "key": {"concurrency": 20, "seed": 0},
+        "trials": 4,
+        "guided": "gp",
+        "objectives": {"random": [9.0, None, 8.0, 7.0], "guided": [None, 9.0, 6.0, 5.0]},
+        "remeasured": {"random, half": [9.0, 9.5], "random": [7.5, 7.7], "guided": [6.0, 6.3]},
+        "quantiles": {
+            role: list(np.linspace(1, 12, 101)) for role in ("random, half", "random", "guided")
+        },
+    }
+    others = [{**search, "key": {"concurrency": n, "seed": 0}} for n in (5, 40, 60)]
+    kinds: dict[str, list[dict[str, Any]]] = {
+        "a": [launch({"concurrency": n}, 10, **single) for n in (5, 20)],
+        "b": [*(launch({"concurrency": n}, 2 + n) for n in (1, 20, 60)), failed],
+        "search": [search, *others],
+        "batch": [launch({"batching.max_size": n}, 20 / n) for n in (1, 4, 16)],
+        "replicas": [launch({"replica.count": n}, 20 / n) for n in (1, 2)],
+        "slo": [launch({"batching.objective_ms": n}, n) for n in (5, 20)],
+    }
+    for kind, rows in kinds.items():
+        for name in ("resnet-process", "gan-docker"):
+            lines = [{"machine": {"date": "2026-01-01"}}, *rows]
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            (folder / f"{kind}-{name}.jsonl").write_text(text, encoding="utf-8")
+
+
+def test_the_study_draws_every_figure_from_its_data(tmp_path: pathlib.Path) -> None:
+    """Each picture is well-formed SVG that the page shows, beside the claim; a row that failed is left out."""
+    data_of_every_kind(tmp_path)
+    done = run("draw.py", "--data", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "out" / "study.md").read_text(encoding="utf-8")
+    pictures = sorted((tmp_path / "out" / "study").glob("*.svg"))
+    assert len(pictures) == 8
+    for picture in pictures:
+        assert f"(study/{picture.name})" in page
+        assert "nan" not in picture.read_text(encoding="utf-8").replace("(gan", "")
+        assert ET.parse(picture).getroot().tag.endswith("svg")
+    assert page.count("Claim: ") == 8
+    assert "clusters: 2 at 5, 2 at 20" in page
+    assert "2 ms + 1 ms a request, R² 1.0000" in page
+    assert "gan (docker)" in page
+
+
+def test_a_study_without_data_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    """And what is measured there is told by `--help`."""
+    done = run("draw.py", "--data", str(tmp_path), "--out", str(tmp_path))
+    assert done.returncode == 2
+    assert "run measure.py first" in done.stderr
+    assert "--figure" in run("measure.py", "--help").stdout
+
+
+@pytest.fixture(scope="module")
+def findings() -> types.ModuleType:
+    """What the study's figures compute."""
+    spec = importlib.util.spec_from_file_location("findings", STUDY / "findings.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("centres", [(10,), (10, 20), (5, 15, 40)])
+def test_round_trips_fall_into_the_clusters_that_they_came_from(
+    findings: types.ModuleType, centres: tuple[float, ...]
+) -> None:
+    """As many as there were, with their medians and shares."""
+    rng = np.random.default_rng(2)
+    took_ms = np.concatenate([rng.lognormal(np.log(centre), 0.08, 400) for centre in centres])
+    found = findings.clusters(took_ms)
+    assert [cluster.median_ms for cluster in found] == pytest.approx(list(centres), rel=0.03)
+    assert [cluster.share for cluster in found] == pytest.approx(
+        [1 / len(centres)] * len(centres), abs=0.02
+    )

@@ -33,58 +33,68 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     """
     if payloads.labels is None or not payloads.answer:
         return None
-    count = min(ITEMS, len(payloads.requests))
+    batch = payloads.client_batch
+    sent = min(-(-ITEMS // batch), len(payloads.requests))
     right = 0
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        for body, label in zip(payloads.requests[:count], payloads.labels[:count], strict=True):
+        for body, labels in zip(payloads.requests[:sent], payloads.labels[:sent], strict=True):
             connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
             response = connection.getresponse()
             answer = response.read()
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            found = predicted(payloads.answer, answer, header_bytes)
+            found = predicted(payloads.answer, answer, header_bytes, items=batch)
             if found is None:
                 return None
-            right += found == int(label)
+            right += int(np.sum(found == labels))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
         connection.close()
+    count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def predicted_class(answer: bytes, header_bytes: int) -> int | None:
-    """The class that an answer of one item names; None where it names none."""
+def predicted(
+    form: str, answer: bytes, header_bytes: int, *, items: int = 1
+) -> NDArray[np.integer[Any]] | None:
+    """(items,) the class that an answer names for each item, by the form of `Payloads.answer`."""
+    if form == "open-inference":
+        return predicted_classes(answer, header_bytes, items=items)
+    if form != "tensorflow-serving":
+        return _classes(np.frombuffer(answer, DTYPES[form]), items)
+    rows = json.loads(answer)["predictions"]
+    named = isinstance(rows[0], dict)
+    outputs = [[row[name] for row in rows] for name in rows[0]] if named else [rows]
+    found = (_classes(np.asarray(output).ravel(), items) for output in outputs)
+    return next((classes for classes in found if classes is not None), None)
+
+
+def predicted_classes(
+    answer: bytes, header_bytes: int, *, items: int = 1
+) -> NDArray[np.integer[Any]] | None:
+    """(items,) the class that an answer in binary form names for each item; None where it names none."""
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
-        if values is not None and (found := _class_of(values)) is not None:
+        if values is not None and (found := _classes(values, items)) is not None:
             return found
     return None
 
 
-def predicted(form: str, answer: bytes, header_bytes: int) -> int | None:
-    """The class that an answer names, by the form of `Payloads.answer`."""
-    if form == "open-inference":
-        return predicted_class(answer, header_bytes)
-    if form == "tensorflow-serving":
-        first = json.loads(answer)["predictions"][0]
-        values = first.values() if isinstance(first, dict) else [first]
-        found = (_class_of(np.asarray(value).ravel()) for value in values)
-        return next((one for one in found if one is not None), None)
-    return _class_of(np.frombuffer(answer, DTYPES[form]))
-
-
-def _class_of(values: NDArray[Any]) -> int | None:
+def _classes(values: NDArray[Any], items: int) -> NDArray[np.integer[Any]] | None:
     """A whole number is the class itself; of several numbers the largest is the class's score."""
-    if len(values) == 1 and values.dtype.kind in "iu":
-        return int(values[0])
-    if len(values) > 1 and values.dtype.kind == "f":
-        return int(np.argmax(values))
+    if len(values) % items:
+        return None
+    if len(values) == items and values.dtype.kind in "iu":
+        return values
+    if len(values) > items and values.dtype.kind == "f":
+        classes: NDArray[np.integer[Any]] = values.reshape(items, -1).argmax(axis=1)
+        return classes
     return None
 
 

@@ -80,6 +80,8 @@ class Bench:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
+        self.client_batch = 1
+        """Items in each request of what is sent."""
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -113,6 +115,7 @@ class Bench:
     def send(self, payloads: Payloads) -> None:
         """What the following launches send."""
         self._generator.set_payloads(payloads)
+        self.client_batch = payloads.client_batch
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -271,6 +274,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            client_batch=self.client_batch,
         )
 
     def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:

@@ -41,10 +41,11 @@ COMMANDS: Mapping[str, str] = {
     "resume": "go on with a study that was interrupted, to the budget it was given",
     "report": "write report.html of studies anew and print their results",
     "compare": "compare samplers under one total budget each, and re-measure their winners",
+    "sample": "measure random configurations under random loads, one CSV row each",
     "load": "drive a running server and print its round trips",
     "space": "derive a search space for a model by a short probe",
     "doctor": "check this machine, and measure how small a gain it can show",
-    "export": "write the configuration that a study recommends as settings of a server",
+    "export": "write the configuration that a study recommends in the form of a server or platform",
 }
 """Sub-command, a module of `tuner.commands` -> what it does; without one, a study is meant."""
 SUMMARY = "find the configuration that serves a model best at a set concurrency"

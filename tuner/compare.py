@@ -98,6 +98,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             name=folder.name,
             model=served.model,
             concurrency=settings.target.concurrency,
+            client_batch=settings.target.client_batch,
             objective=settings.measurement.objective,
             samplers=order.samplers,
             repeats=order.repeats,

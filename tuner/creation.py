@@ -31,7 +31,10 @@ def named(
 ) -> StudySettings:
     """The settings with a name for the study, and with paths that any working folder understands."""
     target, store = settings.target, settings.store
-    name = store.study or f"{prefix}{card.name}-c{target.concurrency}-{now:%Y%m%d-%H%M%S}"
+    load = f"c{target.concurrency}" + (
+        f"-b{target.client_batch}" if target.client_batch > 1 else ""
+    )
+    name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
     target = dataclasses.replace(
         target,
         model=inputs.absolute_model(target.model, card),
@@ -99,7 +102,7 @@ def created(
             folder.name,
             database=folder.database,
             url=url,
-            facts=study_files.facts_of(settings, arena, served.model),
+            facts=study_files.facts_of(settings, arena, served),
         )
     except BaseException:
         folder.discard()

@@ -29,7 +29,7 @@ from tuner.space.narrowing import CLOCK
 from tuner.space.space import SearchSpace
 from tuner.space.vocabulary import Vocabulary
 from tuner.store.study_store import Distributions
-from tuner.traffic import payload_files, payloads
+from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
@@ -98,6 +98,7 @@ def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment
     """Machine and load, in the space's terms. No clocks are offered: this version does not set any."""
     return Environment(
         concurrency=target.concurrency,
+        client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
     )
 
@@ -123,9 +124,7 @@ def arena_of(
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
-    if limits != "enforced":
-        narrowed = _without_limits(narrowed, limits)
+    narrowed = space_of(text, environment, source=source, limits=limits, known=known)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -142,28 +141,49 @@ def arena_of(
         candidates=candidates,
         distributions=distributions.distributions(narrowed),
         knobs=tuple(knob.info() for knob in narrowed.searched),
-        notes=tuple(_clock_note(note) for note in narrowed.notes),
+        notes=narrowed.notes,
     )
+
+
+def space_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = vocabulary.SERVING,
+) -> SearchSpace:
+    """The space on this machine under this load; arguments and errors as for `arena_of`."""
+    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
+    if limits != "enforced":
+        narrowed = _without_limits(narrowed, limits)
+    return dataclasses.replace(narrowed, notes=tuple(map(_clock_note, narrowed.notes)))
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
     """What is sent: the given file, else the model's own sample, else random inputs.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model.
+        WrongUse: the file cannot be read or does not fit the model, or the model takes no client
+        batch.
     """
-    signature = served.signature
-    if signature is None:
-        raise TunerError(f"the engine does not tell what {served.model} takes")
+    batch, signature = target.client_batch, served.told_signature()
+    stacking.check_free(signature, batch, served.model)
     if target.payload is not None:
-        return payload_files.from_file(pathlib.Path(target.payload), signature, model=served.model)
+        return payload_files.from_file(
+            pathlib.Path(target.payload), signature, model=served.model, client_batch=batch
+        )
     if card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, signature, model=served.model)
+            return payload_files.from_npz(
+                card.sample, signature, model=served.model, client_batch=batch
+            )
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
-    return payloads.synthetic(signature, SYNTHETIC_REQUESTS, rng, model=served.model)
+    return payloads.synthetic(
+        signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+    )
 
 
 def _without_limits(space: SearchSpace, limits: str) -> SearchSpace:

@@ -24,6 +24,8 @@ class Objective:
     label: str
     unit: str
     is_minimised: bool
+    field: str
+    """Of a `Measurement`."""
 
     @property
     def axis(self) -> str:
@@ -32,9 +34,7 @@ class Objective:
 
     def value(self, measurement: Measurement) -> float:
         """The objective of one launch, in `unit`."""
-        if self.name == "throughput":
-            return measurement.throughput_per_s
-        value: float = getattr(measurement, f"{self.name}_ms")
+        value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
@@ -46,13 +46,20 @@ class Objective:
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
-        """Its 95 % interval; the throughput's is the mean's, turned over (it is N / mean)."""
-        if self.name != "throughput":
-            ends: Interval = getattr(measurement, f"{self.name}_interval")
-            return ends
-        turned = measurement.throughput_per_s * measurement.mean_ms
+        """Its 95 % interval.
+
+        The throughput's is the mean's, turned over (it is N / mean), and the time per item's is the
+        mean's to another scale (it is mean / (N x client batch)).
+        """
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
-        return Interval(low=turned / high if high else None, high=turned / low if low else None)
+        if self.name == "throughput":
+            turned = measurement.throughput_per_s * measurement.mean_ms
+            return Interval(low=turned / high if high else None, high=turned / low if low else None)
+        if self.name == "time-per-item":
+            share = measurement.time_per_item_ms / measurement.mean_ms
+            return Interval(low=low and share * low, high=high and share * high)
+        ends: Interval = getattr(measurement, self.field.replace("_ms", "_interval"))
+        return ends
 
     def of(self, trial: Trial) -> float | None:
         """The objective of a trial; None unless it was ok."""
@@ -72,12 +79,38 @@ class Objective:
 
 
 OBJECTIVES = {
-    "mean": Objective(name="mean", label="mean round trip", unit="ms", is_minimised=True),
-    "p50": Objective(name="p50", label="median round trip", unit="ms", is_minimised=True),
-    "p95": Objective(name="p95", label="p95 round trip", unit="ms", is_minimised=True),
-    "p99": Objective(name="p99", label="p99 round trip", unit="ms", is_minimised=True),
+    "mean": Objective(
+        name="mean", label="mean round trip", unit="ms", is_minimised=True, field="mean_ms"
+    ),
+    "p50": Objective(
+        name="p50", label="median round trip", unit="ms", is_minimised=True, field="p50_ms"
+    ),
+    "p95": Objective(
+        name="p95", label="p95 round trip", unit="ms", is_minimised=True, field="p95_ms"
+    ),
+    "p99": Objective(
+        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="p99_ms"
+    ),
     "throughput": Objective(
-        name="throughput", label="throughput", unit="requests/s", is_minimised=False
+        name="throughput",
+        label="throughput",
+        unit="requests/s",
+        is_minimised=False,
+        field="throughput_per_s",
+    ),
+    "time-per-item": Objective(
+        name="time-per-item",
+        label="time per item",
+        unit="ms",
+        is_minimised=True,
+        field="time_per_item_ms",
+    ),
+    "consistency": Objective(
+        name="consistency",
+        label="spread (p95 - p5) of round trips",
+        unit="ms",
+        is_minimised=True,
+        field="spread_ms",
     ),
 }
 NAMES = tuple(OBJECTIVES)

@@ -169,6 +169,11 @@ def _sign(engine: OtherEngine, target: TargetSettings, card: ModelCard) -> Sign:
 
 def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Payloads:
     """Requests that need no word of the server on its model."""
+    if target.client_batch > 1 and not _is_batched(request, target):
+        raise WrongUse(
+            f"--client-batch {target.client_batch}: the items of a {request.protocol} request cannot be "
+            "counted here; use --client-batch 1"
+        )
     to, headers = request.infer_path(card.name), request.headers
     given = None if target.payload is None else pathlib.Path(target.payload)
     is_tfs = request.protocol == "tensorflow-serving"
@@ -184,7 +189,9 @@ def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Pay
                 arrays, to=to, method="POST", headers=headers, answer="tensorflow-serving"
             )
         if is_tfs:
-            return plain_payloads.instances(arrays, to=to, headers=headers)
+            return plain_payloads.instances(
+                arrays, to=to, headers=headers, client_batch=target.client_batch
+            )
         return plain_payloads.tensors(
             arrays, to=to, method=request.method, headers=headers, answer=request.answer or ""
         )
@@ -201,6 +208,12 @@ def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Pay
             description="GET without a body",
         )
     raise WrongUse(f"{request.method} {to} needs a body: give --payload FILE")
+
+
+def _is_batched(request: RequestForm, target: TargetSettings) -> bool:
+    """Whether requests are made here, of as many items as are asked for."""
+    is_file = target.payload is not None and not target.payload.endswith(".npz")
+    return request.protocol == "tensorflow-serving" and not is_file
 
 
 def _of_url(target: TargetSettings, url: str) -> UrlEngine:

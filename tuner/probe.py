@@ -1,7 +1,8 @@
 """A short look at a model with generous limits: what a search space for it should hold.
 
-One replica, one thread, no quota, no memory limit; for each batch size enough clients that every
-batch fills and the replica is never idle, so that its rate is batch size over service time. In: a
+One replica, one thread, no quota, no memory limit; for each batch size enough clients, each with
+its client batch, that every batch fills and the replica is never idle, so that its rate is batch
+size over service time. In: a
 bench whose engine serves the model. Out: a `ProbeResult`, from which `tuner.space.derive` makes the
 space. Memory and CPU time come from the engine, else from /proc.
 """
@@ -24,7 +25,7 @@ from tuner.space.probe import ProbeResult
 from tuner.values import Configuration
 
 SIZES = (1, 2, 4, 8, 16, 32)
-"""Batch sizes that are tried, up to the concurrency."""
+"""Batch sizes that are tried, up to the items in flight."""
 SECONDS = 0.6
 FILL_US = 200_000
 """Longest wait for a full batch: longer than clients take to send again, so that it is never what ends the wait."""
@@ -44,7 +45,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
 
     Args:
         bench: its engine serves the model, and its payloads are set.
-        environment: machine and concurrency that the space is for.
+        environment: machine and load that the space is for.
         served: what the engine says of the model.
 
     Raises:
@@ -52,10 +53,10 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
     """
     seen: dict[int, _Seen] = {}
     fixed_items = served.fixed_items
-    most = environment.concurrency if fixed_items is None else 1
+    most = environment.items if fixed_items is None else 1
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:
-            seen[size] = _seen(bench, size)
+            seen[size] = _seen(bench, size, environment.client_batch)
         except (LaunchFailed, LoadFailed) as error:
             if size == 1:
                 raise TunerError(f"the model cannot be probed: {error}") from error
@@ -69,6 +70,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
         cpu_cores_used=max(one.cpu_cores for one in seen.values()),
         service_time_s={size: one.service_time_s for size, one in seen.items()},
         fixed_items=fixed_items,
+        client_batch=environment.client_batch,
     )
 
 
@@ -77,7 +79,7 @@ def text(bench: Bench, environment: Environment, served: Served) -> str:
     return derive.text(probed(bench, environment, served))
 
 
-def _seen(bench: Bench, size: int) -> _Seen:
+def _seen(bench: Bench, size: int, client_batch: int) -> _Seen:
     configuration = Configuration(
         {
             "replica.count": 1,
@@ -86,14 +88,15 @@ def _seen(bench: Bench, size: int) -> _Seen:
             "batching.timeout_us": FILL_US if size > 1 else 0,
         }
     )
-    found = bench.observe(configuration, concurrency=2 * size, seconds=SECONDS)
+    clients = max(2, -(-2 * size // client_batch))
+    found = bench.observe(configuration, concurrency=clients, seconds=SECONDS)
     answered = _answered(found)
     if not answered:
         if not found.load.why_failed:
             raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
         raise LoadFailed(f"all requests at batch size {size} failed; {found.load.why_failed}")
     return _Seen(
-        service_time_s=size * found.load.measured_s / answered,
+        service_time_s=size * found.load.measured_s / (answered * client_batch),
         peak_memory_mb=_peak_memory_mb(found.after),
         idle_memory_mb=_peak_memory_mb(found.before),
         cpu_cores=max(0.01, (_cpu_s(found.after) - _cpu_s(found.before)) / found.load.wall_s),

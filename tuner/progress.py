@@ -37,7 +37,8 @@ class Plan:
 
     name: str
     model: str
-    concurrency: int
+    load: str
+    """Concurrency and client batch, in words."""
     sampler: str
     cells: int
     trials: int
@@ -74,7 +75,7 @@ class Progress:
         if plan.done:
             budget += f"; {plan.done} of them done"
         self.say(
-            f"{plan.name}: {plan.model} at concurrency {plan.concurrency}, sampler {plan.sampler}",
+            f"{plan.name}: {plan.model} at {plan.load}, sampler {plan.sampler}",
             style="bold",
         )
         self.say(

@@ -24,6 +24,8 @@ from tuner.values import OUR_ENGINE
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+MOST_CLIENT_BATCH = 4096
+"""The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
 OTHER_ENGINES = ("command", "url")
@@ -89,6 +91,13 @@ class TargetSettings:
         "requests in flight at any time (closed loop)",
         parse=int,
     )
+    client_batch: int = _option(
+        1,
+        "--client-batch",
+        "N",
+        "items in each request; default 1",
+        parse=int,
+    )
     space: str | None = _option(
         None,
         "--space",
@@ -133,6 +142,12 @@ class TargetSettings:
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        _require(
+            1 <= self.client_batch <= MOST_CLIENT_BATCH,
+            "--client-batch",
+            self.client_batch,
+            f"a whole number from 1 to {MOST_CLIENT_BATCH}",
+        )
         kind, colon, rest = self.engine.partition(":")
         is_known = self.engine == OUR_ENGINE or (kind in OTHER_ENGINES and colon and bool(rest))
         _require(bool(is_known), "--engine", self.engine, "luthier, command:FILE or url:URL")
@@ -231,8 +246,8 @@ class MeasurementSettings:
         "mean",
         "--objective",
         "NAME",
-        "what is made best: mean, p50, p95 or p99 of the round trip (ms), or throughput "
-        "(requests/s); default mean",
+        "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
+        "time-per-item (ms), or consistency (p95 - p5 of the round trip, ms); default mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(
@@ -390,6 +405,12 @@ class StudySettings:
 def runs_dir_option(runs_dir: object) -> str:
     """How a command names the folder of studies: empty where it is the default one."""
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
+
+
+def load_in_words(concurrency: int, client_batch: int) -> str:
+    """The load of a study, as the end of a sentence."""
+    batched = f", {client_batch} items in each request" if client_batch > 1 else ""
+    return f"concurrency {concurrency}{batched}"
 
 
 def storage_option(kept_url: object) -> str:

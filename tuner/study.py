@@ -32,7 +32,7 @@ from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.search import Search
-from tuner.settings import StudySettings
+from tuner.settings import StudySettings, load_in_words
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -324,7 +324,7 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
-        concurrency=settings.target.concurrency,
+        load=load_in_words(settings.target.concurrency, settings.target.client_batch),
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,

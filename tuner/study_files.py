@@ -12,12 +12,14 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from serving.values import Signature
 from tuner import outcomes
 from tuner.engines import file as engine_file
 from tuner.engines.description import COPY
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
+from tuner.launching.engine import Served
 from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -78,11 +80,13 @@ def engine_copy(folder: RunFolder) -> pathlib.Path | None:
     return path if path.exists() else None
 
 
-def facts_of(settings: StudySettings, arena: Arena, model: str) -> dict[str, Any]:
+def facts_of(settings: StudySettings, arena: Arena, served: Served) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
-        "model": model,
+        "model": served.model,
+        "signature": None if served.signature is None else served.signature.as_json(),
         "concurrency": settings.target.concurrency,
+        "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
         "sampler": settings.search.sampler,
         "cells": len(arena.candidates.cells),
@@ -176,6 +180,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
+        client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
         knobs=tuple(
@@ -193,6 +198,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,
+        signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )
 

@@ -7,11 +7,14 @@ only where a name says so (`mean_ms`), because reports and the store speak milli
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from serving.values import Signature
 
 OUR_ENGINE = "luthier"
 """The serving core, as `--engine` and reports call it."""
@@ -95,6 +98,9 @@ class Interval:
         return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
 
 
+UNKNOWN = Interval(low=None, high=None)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
     """One part of a measured phase: whole periods of the CPU quota (multiples of 0.1 s)."""
@@ -106,6 +112,8 @@ class Block:
     p50_ms: float
     p99_ms: float
     throughput_per_s: float
+    spread_ms: float | None = None
+    """p95 - p5; None where the block has too few requests for it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +155,22 @@ class Measurement:
     warmup_s: float
     blocks: tuple[Block, ...]
     noise: HostNoise
+    client_batch: int = 1
+    """Items in each request."""
+    spread_ms: float = 0.0
+    """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
+    kept the measurement."""
+    spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+
+    @property
+    def items_per_s(self) -> float:
+        """Items answered per second."""
+        return self.throughput_per_s * self.client_batch
+
+    @property
+    def time_per_item_ms(self) -> float:
+        """Measured time over items: ms between two answered items, however many run at once."""
+        return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
@@ -156,8 +180,15 @@ class Measurement:
     def from_json(cls, data: Mapping[str, Any]) -> Measurement:
         """Inverse of `as_json`."""
         fields = dict(data)
-        for name in ("mean_interval", "p50_interval", "p95_interval", "p99_interval"):
-            fields[name] = Interval(**fields[name])
+        for name in (
+            "mean_interval",
+            "p50_interval",
+            "p95_interval",
+            "p99_interval",
+            "spread_interval",
+        ):
+            if name in fields:
+                fields[name] = Interval(**fields[name])
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         fields["noise"] = HostNoise(**fields["noise"])
         return cls(**fields)
@@ -333,7 +364,7 @@ class StudyRecord:
     concurrency: int
     sampler: str
     objective: str
-    """mean, p50, p95, p99 (ms, minimised) or throughput (requests/s, maximised)."""
+    """A key of `tuner.objective.OBJECTIVES`."""
     knobs: tuple[KnobInfo, ...]
     trials: tuple[Trial, ...]
     default: Configuration
@@ -359,6 +390,10 @@ class StudyRecord:
     """What the engine file held; None where the engine has none."""
     used_s: float | None = None
     """Time of the whole study, over all commands that ran it; None where it is not known."""
+    signature: Signature | None = None
+    """Inputs and outputs of the model; None of studies that were made before it was kept."""
+    client_batch: int = 1
+    """Items in each request."""
 
     @property
     def is_of_other_engine(self) -> bool:
@@ -447,10 +482,20 @@ class ComparisonRecord:
     notes: tuple[str, ...]
     environment: Mapping[str, Any]
     settings: Mapping[str, Any]
+    client_batch: int = 1
+    """Items in each request."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
-        plain = ("name", "model", "concurrency", "objective", "repeats", "trials")
+        plain = (
+            "name",
+            "model",
+            "concurrency",
+            "client_batch",
+            "objective",
+            "repeats",
+            "trials",
+        )
         return {
             **{name: getattr(self, name) for name in plain},
             "samplers": list(self.samplers),

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from serving.values import Signature, TensorSpec
 from tuner import objective as objectives
 from tuner.values import (
     OK,
@@ -89,6 +90,11 @@ ENVIRONMENT: dict[str, Any] = {
     "limits": "enforced",
     "gpu": None,
 }
+SIGNATURE = Signature(
+    inputs=(TensorSpec(name="image", datatype="UINT8", shape=(-1, 3, 32, 32)),),
+    outputs=(TensorSpec(name="scores", datatype="FP32", shape=(-1, 10)),),
+    platform="onnxruntime_onnx",
+)
 NOTES = (
     "The payloads are synthetic (random tensors in the model's shape); real inputs may differ.",
     "accelerator.clock_mhz left out: this machine has no GPU whose clock can be set.",
@@ -169,6 +175,8 @@ def measurement(
         little_error=abs(float(rng.normal(0.0, 0.006))),
         warmup_s=0.5,
         blocks=blocks,
+        spread_ms=launch * 0.9,
+        spread_interval=Interval(low=launch * 0.8, high=launch * 1.1),
         noise=HostNoise(steal_s=0.01, throttled_s=0.2, client_cpu_s=0.3, peak_memory_mb=140.0),
     )
 
@@ -292,6 +300,7 @@ def study(
         environment=ENVIRONMENT,
         settings={"model": "resnet", "concurrency": concurrency, "trials": trials, "seed": seed},
         records=records,
+        signature=SIGNATURE,
     )
 
 

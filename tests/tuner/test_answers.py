@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.answers import predicted, predicted_class
+from tuner.answers import predicted, predicted_classes
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -45,25 +45,50 @@ def test_the_class_of_an_answer(
     outputs: list[tuple[str, str, np.ndarray]], expected: int | None
 ) -> None:
     """A whole number is the class, of several scores the largest."""
-    assert predicted_class(*answer(*outputs)) == expected
+    found = predicted_classes(*answer(*outputs))
+    assert (None if found is None else found.tolist()) == (None if expected is None else [expected])
 
 
 def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
-    assert predicted_class(text, len(text)) == 0
+    found = predicted_classes(text, len(text))
+    assert found is not None
+    assert found.tolist() == [0]
 
 
 @pytest.mark.parametrize(
-    ("form", "data", "expected"),
+    ("outputs", "expected"),
     [
-        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7, 0.2]]}', 1),
-        ("tensorflow-serving", b'{"predictions": [{"label": 2, "scores": [0.9, 0.1]}]}', 2),
-        ("tensorflow-serving", b'{"predictions": [0.5]}', None),
-        ("FP32", SCORES.tobytes(), 1),
-        ("INT64", LABEL.tobytes(), 2),
+        ([("scores", "FP32", np.array([[0.1, 0.9], [0.8, 0.2]], dtype=np.float32))], [1, 0]),
+        ([("label", "INT64", np.array([4, 7], dtype=np.int64))], [4, 7]),
+        ([("value", "FP32", np.array([[0.1], [0.2]], dtype=np.float32))], None),
+        ([("odd", "FP32", np.array([0.1, 0.2, 0.3], dtype=np.float32))], None),
+    ],
+    ids=["scores", "labels", "a single number is no class", "not so many items"],
+)
+def test_the_classes_of_several_items(
+    outputs: list[tuple[str, str, np.ndarray]], expected: list[int] | None
+) -> None:
+    """An answer to a request of two items names a class for each."""
+    found = predicted_classes(*answer(*outputs), items=2)
+    assert (None if found is None else found.tolist()) == expected
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "items", "expected"),
+    [
+        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7, 0.2]]}', 1, [1]),
+        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7], [0.8, 0.2]]}', 2, [1, 0]),
+        ("tensorflow-serving", b'{"predictions": [{"label": 2, "scores": [0.9, 0.1]}]}', 1, [2]),
+        ("tensorflow-serving", b'{"predictions": [0.5]}', 1, None),
+        ("FP32", SCORES.tobytes(), 1, [1]),
+        ("INT64", LABEL.tobytes(), 1, [2]),
     ],
 )
-def test_other_forms_of_answers(form: str, data: bytes, expected: int | None) -> None:
+def test_other_forms_of_answers(
+    form: str, data: bytes, items: int, expected: list[int] | None
+) -> None:
     """TensorFlow Serving's JSON, and numbers without anything around them."""
-    assert predicted(form, data, len(data)) == expected
+    found = predicted(form, data, len(data), items=items)
+    assert (None if found is None else found.tolist()) == expected

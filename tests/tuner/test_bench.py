@@ -49,6 +49,22 @@ def test_a_launch_is_measured(bench: Bench) -> None:
     assert launch.launch_s > 0
 
 
+def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:
+    """Each request holds three items, also where a batch holds two, and Little's law is as ever."""
+    served = bench.start()
+    rng = np.random.default_rng(0)
+    several = payloads.synthetic(served.signature, 4, rng, model=served.model, client_batch=3)
+    one = payloads.synthetic(served.signature, 4, rng, model=served.model)
+    bench.send(several)
+    launch = bench.launch(Configuration({**ONE, "batching.max_size": 2}))
+    bench.send(one)
+    assert launch.measurement is not None
+    assert launch.measurement.errors == 0
+    assert launch.measurement.client_batch == 3
+    assert launch.measurement.items_per_s == 3 * launch.measurement.throughput_per_s
+    assert launch.measurement.little_error < 0.2
+
+
 def test_the_engine_lives_on_between_launches(bench: Bench) -> None:
     """Two launches are two sets of replicas in one gateway."""
     bench.launch(ONE)

@@ -74,6 +74,10 @@ def test_a_study_is_named_by_model_concurrency_and_time(tmp_path: pathlib.Path) 
     now = dt.datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - a person's clock
     named = creation.named(SETTINGS, card, now=now)
     assert named.store.study == "toy-c20-20260102-030405"
+    batched = dataclasses.replace(
+        SETTINGS, target=dataclasses.replace(SETTINGS.target, client_batch=4)
+    )
+    assert creation.named(batched, card, now=now).store.study == "toy-c20-b4-20260102-030405"
     target = dataclasses.replace(SETTINGS.target, space="a.yaml")
     asked = dataclasses.replace(SETTINGS, target=target, store=StoreSettings(study="mine"))
     named = creation.named(asked, card, now=now)

@@ -1,5 +1,7 @@
 """Objectives: one value for people, one for samplers, and the same words everywhere."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -44,6 +46,23 @@ def test_throughput_has_the_relative_interval_of_the_mean(measured):
     product = measured.mean_ms * measured.throughput_per_s
     assert ends.low * mean.interval(measured).high == pytest.approx(product)
     assert ends.low < measured.throughput_per_s < ends.high
+
+
+def test_time_per_item_has_the_relative_interval_of_the_mean(measured):
+    """Measured time over items: in a closed loop it is mean / (N x client batch)."""
+    measured = dataclasses.replace(measured, client_batch=4)
+    objective = named("time-per-item")
+    value, ends = objective.value(measured), objective.interval(measured)
+    assert value == pytest.approx(1e3 / (4 * measured.throughput_per_s))
+    assert ends.low / value == pytest.approx(measured.mean_interval.low / measured.mean_ms)
+    assert ends.high / value == pytest.approx(measured.mean_interval.high / measured.mean_ms)
+
+
+def test_consistency_is_the_spread_with_its_own_interval(measured):
+    """p95 - p5 of the round trips, in ms."""
+    objective = named("consistency")
+    assert objective.value(measured) == measured.spread_ms
+    assert objective.interval(measured) == measured.spread_interval
 
 
 def test_an_unknown_objective_names_the_nearest():

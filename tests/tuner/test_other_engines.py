@@ -91,6 +91,9 @@ def test_what_is_missing_is_said_before_anything_starts(tmp_path: pathlib.Path) 
         other_engines.space_text_of(engine, raw, card)
     with pytest.raises(WrongUse, match="POST /x needs a body"):
         other_engines.launcher_of(engine, raw, card, say=print)
+    with pytest.raises(WrongUse, match="--client-batch 2: the items of a raw request"):
+        batched = target("url:http://h:1/x", client_batch=2)
+        other_engines.launcher_of(engine, batched, card, say=print)
     path = fakes.written(tmp_path)
     path.write_text(path.read_text().replace("body: body.txt", "encoding: tensor"))
     tensor = target(f"command:{path}")

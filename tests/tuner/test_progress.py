@@ -22,7 +22,7 @@ def test_lines_of_a_study() -> None:
     plan = Plan(
         name="s",
         model="toy",
-        concurrency=20,
+        load="concurrency 20",
         sampler="gp",
         cells=672,
         trials=50,
@@ -66,7 +66,7 @@ def test_too_little_time_is_said_before_it_is_spent(fits: int, said: str) -> Non
     plan = Plan(
         name="s",
         model="toy",
-        concurrency=20,
+        load="concurrency 20",
         sampler="gp",
         cells=672,
         trials=50,

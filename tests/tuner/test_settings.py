@@ -42,6 +42,11 @@ def test_wrong_durations(text: str) -> None:
     ("group", "values", "named"),
     [
         (TargetSettings, {"model": "echo", "concurrency": 0}, "--concurrency 0"),
+        (
+            TargetSettings,
+            {"model": "echo", "concurrency": 1, "client_batch": 0},
+            "--client-batch 0: expected a whole number from 1 to 4096",
+        ),
         (SearchSettings, {"trials": 10, "initial": 11}, "--initial 11"),
         (SearchSettings, {"trials": 0}, "--trials 0"),
         (SearchSettings, {"stop_ei": 1.0}, "--stop-ei 1.0"),

@@ -10,6 +10,7 @@ import pytest
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner import study_files
+from tuner.bench import Served
 from tuner.budget import Budget
 from tuner.errors import WrongUse
 from tuner.search import Search
@@ -19,6 +20,9 @@ from tuner.store.study_store import StudyStore
 from tuner.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
 
 DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+SERVED = Served(
+    model="toy", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
+)
 SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
 
 
@@ -32,7 +36,7 @@ def searched(tmp_path: pathlib.Path) -> tuple[RunFolder, StudyStore, Search]:
         "s",
         database=folder.database,
         url=None,
-        facts=study_files.facts_of(SETTINGS, arena, "toy"),
+        facts=study_files.facts_of(SETTINGS, arena, SERVED),
     )
     search = Search(
         store=store,
@@ -95,6 +99,7 @@ def test_the_end_is_kept_and_read(searched: tuple[RunFolder, StudyStore, Search]
     record = read(folder)
     assert (record.best, record.verdict) == (best, verdict)
     assert record.is_finished
+    assert record.signature == studies.SIGNATURE
     assert record.fresh_starts == between.fresh_starts
     assert record.fresh_starts["best"] == Tally(launched=1, failed=1, reason="peak 64 MiB")
     told = json.loads((folder.path / "verdict.json").read_text(encoding="utf-8"))["fresh_starts"]

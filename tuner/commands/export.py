@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import pathlib
+import shutil
 
-from tuner import study_files
+from serving.values import ModelCard
+from tuner import export, inputs, study_files
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
-from tuner.export import TARGETS, export
+from tuner.export.subject import Files
 from tuner.interruption import resume_command
 from tuner.progress import Terminal
 from tuner.settings import StoreSettings
@@ -24,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--to",
         default="serving",
         metavar="NAME",
-        help=f"form of the export: {', '.join(TARGETS)}; default serving",
+        help=f"form of the export: {', '.join(export.TARGETS)}; default serving",
     )
     parser.add_argument(
         "--trial",
@@ -36,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=pathlib.Path,
-        help="folder for the files, best.yaml or trial-N.yaml; default: they are printed",
+        help="folder for the files; default: a single file is printed",
     )
     parser.add_argument(
         "--force", action="store_true", help="overwrite files of the same names; default: refuse"
@@ -48,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Write or print the files of one target."""
     del terminal  # an export has no progress
+    export.check(arguments.to)
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
     settings = study_files.settings_of(folder)
@@ -58,12 +61,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
             f"`{resume_command(folder)}`, or export one of its trials with --trial N"
         )
     record = study_files.read(folder, store, settings)
+    export.check_engine(record, arguments.to)
     out = None if arguments.out is None else arguments.out.absolute()
-    files = export(record, arguments.to, trial=arguments.trial, out=out)
+    card = None if arguments.to in export.WITHOUT_MODEL else _card(record.target, arguments.to)
+    files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)
     if arguments.out is None:
-        return Said(
-            text="\n".join(files.values()).rstrip("\n"), data={"study": folder.name, "files": files}
-        )
+        return _printed(folder.name, arguments.to, files)
     written = _written(files, arguments.out, is_forced=arguments.force)
     return Said(
         text="\n".join(map(str, written)),
@@ -71,15 +74,44 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     )
 
 
-def _written(files: dict[str, str], out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
-    paths = {out / name: text for name, text in files.items()}
+def _card(model: str, target: str) -> ModelCard:
+    try:
+        return inputs.card_of(model)
+    except WrongUse as error:
+        why = str(error).removeprefix("--model: ")
+        raise WrongUse(f"--to {target} needs the model of the study: {why}") from error
+
+
+def _printed(study: str, target: str, files: Files) -> Said:
+    if len(files) > 1:
+        raise WrongUse(
+            f"--to {target} makes {len(files)} files ({', '.join(files)}): name a folder for them, --out DIR"
+        )
+    return Said(
+        text="".join(map(str, files.values())).rstrip("\n"), data={"study": study, "files": files}
+    )
+
+
+def _written(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathlib.Path]:
+    """Write all of them or none: what fails leaves no file behind that was not there."""
+    paths = {out / name: content for name, content in files.items()}
     for path in paths:
         if path.exists() and not is_forced:
             raise WrongUse(f"{path} exists: choose another --out, or overwrite it with --force")
+    partials: dict[pathlib.Path, pathlib.Path] = {}
     with storage_errors(str(out), option="--out"):
-        out.mkdir(parents=True, exist_ok=True)
-        for path, text in paths.items():
-            partial = path.with_name(path.name + ".partial")
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+        try:
+            for path, content in paths.items():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name(path.name + ".partial")
+                if isinstance(content, str):
+                    partial.write_text(content, encoding="utf-8")
+                else:
+                    shutil.copyfile(content, partial)
+                partials[path] = partial
+            for path, partial in partials.items():
+                partial.replace(path)
+        finally:
+            for partial in partials.values():
+                partial.unlink(missing_ok=True)
     return list(paths)

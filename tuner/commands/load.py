@@ -24,8 +24,8 @@ from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
 from tuner.progress import Terminal
 from tuner.report import lines, wording
-from tuner.settings import MeasurementSettings
-from tuner.traffic import payload_files, payloads
+from tuner.settings import MOST_CLIENT_BATCH, MeasurementSettings
+from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup
@@ -79,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("poisson", "constant"),
         help="how an open loop spreads its requests over time; default poisson",
     )
-    options.add_group(parser, "target", only=["payload"])
+    options.add_group(parser, "target", only=["client_batch", "payload"])
     options.add_group(parser, "measurement", only=["requests", "seconds", "warmup_s", "timeout_s"])
     options.add_json(parser)
 
@@ -91,7 +91,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
-    sent = _payloads(target, getattr(arguments, "payload", None), arguments.header)
+    batch = getattr(arguments, "client_batch", 1)
+    sent = _payloads(target, getattr(arguments, "payload", None), arguments.header, batch)
     with resumable(None), Generator() as generator:
         lines.say(
             terminal.console,
@@ -107,6 +108,11 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 def _check_load(arguments: argparse.Namespace) -> None:
     """Refuse a load without sense."""
+    batch = getattr(arguments, "client_batch", 1)
+    if not 1 <= batch <= MOST_CLIENT_BATCH:
+        raise WrongUse(
+            f"--client-batch {batch}: expected a whole number from 1 to {MOST_CLIENT_BATCH}"
+        )
     if arguments.concurrency is None and arguments.rate is None:
         raise WrongUse("how much load? give --concurrency N (closed loop) or --rate R (open loop)")
     if arguments.concurrency is not None and arguments.concurrency < 1:
@@ -134,17 +140,25 @@ def _plan(target: Target, arguments: argparse.Namespace, settings: MeasurementSe
     )
 
 
-def _payloads(target: Target, file: str | None, headers: list[str]) -> Payloads:
+def _payloads(target: Target, file: str | None, headers: list[str], client_batch: int) -> Payloads:
     """What is sent: a model's inputs, or the file as it is, or nothing but the request line."""
     extra = dict(parse_header(text) for text in headers)
     if target.metadata_path is None:
+        if client_batch > 1:
+            raise WrongUse(
+                f"--client-batch {client_batch}: only for a model (--model NAME, or its URL); "
+                "what any other URL is sent is sent as it is"
+            )
         return _raw(target, file, extra)
     name = target.model or ""
     signature = _signature(target, extra)
+    stacking.check_free(signature, client_batch, name)
     if file is not None:
-        found = payload_files.from_file(pathlib.Path(file), signature, model=name)
+        found = payload_files.from_file(
+            pathlib.Path(file), signature, model=name, client_batch=client_batch
+        )
     else:
-        found = _sample(name, signature)
+        found = _sample(name, signature, client_batch)
     path = target.infer_path or found.path
     return dataclasses.replace(found, path=path, headers={**found.headers, **extra})
 
@@ -171,15 +185,23 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
     )
 
 
-def _sample(model: str, signature: Signature) -> Payloads:
+def _sample(model: str, signature: Signature, client_batch: int) -> Payloads:
     """The sample of a bundled model of that name where it fits, else random inputs."""
     card = zoo.find(model) if model in zoo.names() else None
     if card is not None and card.sample is not None:
         try:
-            return payload_files.from_npz(card.sample, signature, model=model)
+            return payload_files.from_npz(
+                card.sample, signature, model=model, client_batch=client_batch
+            )
         except WrongUse:
             pass  # another model of the same name: it gets random inputs, and the description says so
-    return payloads.synthetic(signature, SYNTHETIC_REQUESTS, np.random.default_rng(0), model=model)
+    return payloads.synthetic(
+        signature,
+        SYNTHETIC_REQUESTS,
+        np.random.default_rng(0),
+        model=model,
+        client_batch=client_batch,
+    )
 
 
 def _signature(target: Target, headers: dict[str, str]) -> Signature:
@@ -209,6 +231,7 @@ def _said(
         noise=host.noise_between(before, after, client_cpu_s=result.client_cpu_s),
         most_error_share=1.0,
         why_failed=result.why_failed,
+        client_batch=sent.client_batch,
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
@@ -268,7 +291,14 @@ def _table(measurement: Measurement) -> rich.table.Table:
         made.add_row(
             name, f"{wording.number(value)} ms", f"95 % interval {wording.interval(interval)}"
         )
+    spread = wording.interval(measurement.spread_interval)
+    made.add_row(
+        "p95 - p5", f"{wording.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
+    )
     made.add_row("throughput", f"{wording.number(measurement.throughput_per_s)} requests/s", "")
+    if measurement.client_batch > 1:
+        made.add_row("", f"{wording.number(measurement.items_per_s)} items/s", "")
+        made.add_row("per item", f"{wording.number(measurement.time_per_item_ms)} ms", "")
     count = f"{measurement.requests:,} in {measurement.seconds:.3g} s"
     made.add_row("answered", count, f"{measurement.errors:,} failed")
     return made
@@ -289,4 +319,8 @@ def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[st
         "rate_per_s": plan.rate_per_s,
         "arrivals": None if plan.rate_per_s is None else plan.spread,
     }
-    return {**load, **measurement.as_json(), "notes": notes}
+    items = {
+        "items_per_s": measurement.items_per_s,
+        "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
+    }
+    return {**load, **measurement.as_json(), **items, "notes": notes}

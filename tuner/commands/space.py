@@ -24,7 +24,8 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    options.add_group(parser, "target", only=["model", "concurrency", "payload", "engine", "hook"])
+    wanted = ["model", "concurrency", "client_batch", "payload", "engine", "hook"]
+    options.add_group(parser, "target", only=wanted)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )

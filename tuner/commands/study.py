@@ -64,6 +64,7 @@ def as_json(
         "model": record.model,
         "engine": record.engine,
         "concurrency": record.concurrency,
+        "client_batch": record.client_batch,
         "sampler": record.sampler,
         "objective": record.objective,
         "trials": len(record.trials),

@@ -1,7 +1,8 @@
 """A study's configuration in the words of other systems: one file per target, all pure.
 
-In: `StudyRecord`, and which of its configurations. Out: file names and their texts; the caller
-decides where they are written. Adding a target is one file and one line in `TARGETS`.
+In: `StudyRecord`, which of its configurations, and the card of its model. Out: file names and their
+texts; the caller decides where they are written. Adding a target is one file and one line in
+`TARGETS`.
 """
 
 from __future__ import annotations
@@ -11,21 +12,73 @@ import types
 from collections.abc import Callable, Mapping
 
 from serving.errors import nearest
+from serving.values import ModelCard
 from tuner import advice
 from tuner.advice import Advice
 from tuner.errors import WrongUse
-from tuner.export import other_engine, serving
+from tuner.export import (
+    compose,
+    kserve,
+    kubernetes,
+    other_engine,
+    ray_serve,
+    serving,
+    tfserving,
+    triton,
+)
+from tuner.export.subject import Files, Subject
 from tuner.values import StudyRecord
 
-Exporter = Callable[[StudyRecord, Advice, pathlib.PurePath], dict[str, str]]
-"""Given the place of the files without a suffix: file name -> text."""
+Exporter = Callable[[Subject], Files]
 
 OF_OTHER_ENGINE = "engine"
 """The one target of a study of another engine."""
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
-    {"serving": serving.files, OF_OTHER_ENGINE: other_engine.files}
+    {
+        "serving": serving.files,
+        "compose": compose.files,
+        "kubernetes": kubernetes.files,
+        "kserve": kserve.files,
+        "triton": triton.files,
+        "tfserving": tfserving.files,
+        "ray": ray_serve.files,
+        OF_OTHER_ENGINE: other_engine.files,
+    }
 )
 """`tune export STUDY --to NAME`."""
+WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
+"""Targets that do not look at the model: they name it as the study did."""
+
+
+def check(target: str) -> None:
+    """Whether there is such a target.
+
+    Raises:
+        WrongUse: there is none.
+    """
+    if target not in TARGETS:
+        raise WrongUse(
+            f"export target {target!r} is not known{nearest(target, TARGETS)} "
+            f"(targets: {', '.join(TARGETS)})"
+        )
+
+
+def check_engine(record: StudyRecord, target: str) -> None:
+    """Whether a target can have what the study's engine is configured by.
+
+    Raises:
+        WrongUse: it is another engine than the serving core, or the serving core itself.
+    """
+    if record.is_of_other_engine and target != OF_OTHER_ENGINE:
+        raise WrongUse(
+            f"study {record.name} tuned another engine ({record.engine}), whose configuration is "
+            f"nothing for {target}: export it with --to {OF_OTHER_ENGINE}"
+        )
+    if not record.is_of_other_engine and target == OF_OTHER_ENGINE:
+        raise WrongUse(
+            f"--to {OF_OTHER_ENGINE}: study {record.name} tuned the serving core; the targets are "
+            f"{', '.join(name for name in TARGETS if name != OF_OTHER_ENGINE)}"
+        )
 
 
 def best_text(record: StudyRecord, found: Advice) -> str:
@@ -41,30 +94,23 @@ def export(
     *,
     trial: int | None = None,
     out: pathlib.PurePath | None = None,
-) -> dict[str, str]:
-    """The files of one target, file name -> text.
+    card: ModelCard | None = None,
+) -> Files:
+    """The files of one target.
 
     Args:
         record: of the study.
         target: a key of `TARGETS`.
         trial: number of the trial whose configuration is exported; None: what the study advises.
         out: folder that the files are for; the commands in them name them by it.
+        card: of the study's model, for all targets but those `WITHOUT_MODEL`.
 
     Raises:
-        WrongUse: no such target, no such trial, or no trial of the study was ok.
+        WrongUse: no such target, no such trial, no trial of the study was ok, or the target cannot
+            express this model.
     """
-    if target not in TARGETS:
-        raise WrongUse(
-            f"export target {target!r} is not known{nearest(target, TARGETS)} "
-            f"(targets: {', '.join(TARGETS)})"
-        )
-    if record.is_of_other_engine != (target == OF_OTHER_ENGINE):
-        raise WrongUse(
-            f"study {record.name} tuned another engine ({record.engine}), whose configuration is none "
-            f"of {target}: export it with --to {OF_OTHER_ENGINE}"
-            if record.is_of_other_engine
-            else f"--to {OF_OTHER_ENGINE}: study {record.name} tuned no other engine than the serving core"
-        )
+    check(target)
+    check_engine(record, target)
     found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
     if found is None:
         raise WrongUse(
@@ -72,4 +118,4 @@ def export(
             f"export: `tune report {record.name}` shows why its trials failed"
         )
     place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
-    return TARGETS[target](record, found, place)
+    return TARGETS[target](Subject(record=record, advice=found, place=place, card=card))

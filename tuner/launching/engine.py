@@ -10,6 +10,7 @@ import dataclasses
 from typing import Protocol
 
 from serving.values import Signature
+from tuner.errors import TunerError
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values import OUR_ENGINE, Configuration
 
@@ -26,6 +27,16 @@ class Served:
     limits: str
     engine: str = OUR_ENGINE
     """What reports call the engine."""
+
+    def told_signature(self) -> Signature:
+        """The signature, for what cannot do without.
+
+        Raises:
+            TunerError: the engine does not tell.
+        """
+        if self.signature is None:
+            raise TunerError(f"the engine does not tell what {self.model} takes")
+        return self.signature
 
     @property
     def fixed_items(self) -> int | None:

@@ -24,14 +24,17 @@ from scipy import special
 
 from tuner.measurement import percentiles
 from tuner.settings import QUOTA_PERIOD_S
-from tuner.values import Block, Interval
+from tuner.values import UNKNOWN, Block, Interval
 
 LEAST_BLOCKS = 4
 """Fewer blocks give no interval: the spread of three values is hardly known."""
 MOST_BATCHES = 20
 """More blocks are put together, which leaves them less alike."""
 LEAST_ROUND_TRIPS = 2
-UNKNOWN = Interval(low=None, high=None)
+LEAST_FOR_SPREAD = 20
+"""Fewest requests of a block from which p5 and p95 are others than its extremes."""
+FINEST_MS = 1e-6
+"""Resolution of the clock: a smaller spread is not told from this one."""
 
 
 def block_seconds(block_s: float, mean_s: float) -> float:
@@ -77,6 +80,9 @@ def cut(
                 p50_ms=1e3 * percentiles.percentile(ordered, 0.5),
                 p99_ms=1e3 * percentiles.percentile(ordered, 0.99),
                 throughput_per_s=float(last - first) / block_s,
+                spread_ms=1e3 * percentiles.spread(ordered)
+                if len(ordered) >= LEAST_FOR_SPREAD
+                else None,
             )
         )
     return tuple(blocks)
@@ -101,3 +107,21 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
     error = math.sqrt(batches / (batches - 1) * float(residuals @ residuals)) / float(sums.sum())
     reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
     return Interval(low=mean_ms / reach, high=mean_ms * reach)
+
+
+def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:
+    """95 % interval of the launch's spread, around that of the whole phase, from its blocks' spreads.
+
+    Student's t on the log scale, as for the mean. Ends None under 4 blocks, or where a block has too
+    few requests for a spread of its own.
+    """
+    spreads = [block.spread_ms for block in blocks]
+    known = [max(FINEST_MS, spread) for spread in spreads if spread is not None]
+    if len(known) < LEAST_BLOCKS or len(known) < len(spreads):
+        return UNKNOWN
+    size = math.ceil(len(known) / MOST_BATCHES)
+    batches = len(known) // size
+    logs = np.log(known[: batches * size]).reshape(batches, size).mean(axis=1)
+    error = float(logs.std(ddof=1)) / math.sqrt(batches)
+    reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
+    return Interval(low=spread_ms / reach, high=spread_ms * reach)

@@ -21,9 +21,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from scipy import special
 
-from tuner.values import Interval, Measurement
-
-UNKNOWN = Interval(low=None, high=None)
+from tuner.values import UNKNOWN, Interval, Measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,6 +26,7 @@ def measure_outcome(
     noise: HostNoise,
     most_error_share: float = MOST_ERROR_SHARE,
     why_failed: str = "",
+    client_batch: int = 1,
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
     the share of requests that may fail (`most_error_share`) and what is known of the cause of
@@ -59,6 +60,7 @@ def measure_outcome(
         seconds=seconds,
         block_s=block_s,
         noise=noise,
+        client_batch=client_batch,
     )
     return OK, measurement
 

@@ -38,6 +38,20 @@ def percentile(ordered: NDArray[np.float64], share: float) -> float:
     return float(ordered[_nearest_rank(len(ordered), share) - 1])
 
 
+def spread(ordered: NDArray[np.float64]) -> float:
+    """p95 - p5: nine in ten values lie within it.
+
+    An inter-quantile range, which one value in twenty at each end cannot move (Huber and Ronchetti,
+    Robust Statistics, chapter 5), where a standard deviation, and with it a coefficient of
+    variation, follows a single stall. A narrower range, such as that of the quartiles, can lie
+    inside one of two clusters of round trips and miss that there are two.
+
+    Args:
+        ordered: (n,) ascending, n at least 1.
+    """
+    return percentile(ordered, 0.95) - percentile(ordered, 0.05)
+
+
 def interval(ordered: NDArray[np.float64], share: float) -> Interval:
     """95 % interval of the true percentile.
 

@@ -53,6 +53,7 @@ def summarise(
     seconds: float,
     block_s: float = 0.5,
     noise: HostNoise,
+    client_batch: int = 1,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -63,6 +64,7 @@ def summarise(
         seconds: length of the measured part (`LoadResult.measured_s`).
         block_s: wished length of a block; longer ones are taken where round trips are long.
         noise: what else happened on the machine.
+        client_batch: items in each request.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -85,6 +87,7 @@ def summarise(
         seconds=seconds,
         block_s=blocks.block_seconds(block_s, mean_s),
     )
+    spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
     per_share = {share: _in_ms(ordered, share) for share in (0.5, 0.95, 0.99)}
     finished = int(np.count_nonzero(measured))
     return Measurement(
@@ -106,6 +109,9 @@ def summarise(
         warmup_s=warmup_s,
         blocks=parts,
         noise=noise,
+        client_batch=client_batch,
+        spread_ms=spread_ms,
+        spread_interval=blocks.spread_interval(parts, spread_ms),
     )
 
 

@@ -11,6 +11,7 @@ from tuner import objective as objectives
 from tuner.report import comparison_figures, document, head, reading, tables, wording
 from tuner.report.comparison_figures import runs_of
 from tuner.report.markup import Child, Markup, element, joined, table
+from tuner.settings import load_in_words
 from tuner.values import ComparisonRecord, SamplerRun
 
 
@@ -22,7 +23,7 @@ def render(record: ComparisonRecord) -> str:
         ("environment", "Environment and settings", _environment(record)),
     )
     names = " and ".join((", ".join(record.samplers[:-1]), record.samplers[-1]))
-    title = f"{names} on {record.model} at concurrency {record.concurrency}"
+    title = f"{names} on {record.model} at {load_in_words(record.concurrency, record.client_batch)}"
     return document.render(title=title, head=_answer(record, title), sections=sections)
 
 

@@ -14,7 +14,7 @@ from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.report import reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
-from tuner.settings import serve_command
+from tuner.settings import load_in_words, serve_command
 from tuner.values import StudyRecord, VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
@@ -33,10 +33,11 @@ def answer(study: StudyRecord) -> Markup:
     tried = wording.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {wording.duration(study.used_s)} in all"
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
+    load = load_in_words(study.concurrency, study.client_batch)
     line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
     return joined(
         (
-            element("h1", f"{study.model} at concurrency {study.concurrency}"),
+            element("h1", f"{study.model} at {load}"),
             element("p", line, class_="soft"),
             _verdict(study),
             _cards(study),
@@ -92,12 +93,9 @@ def _cards(study: StudyRecord) -> Markup | None:
     if not any(side.measurements for side in sides.values()):
         return None
     made = []
-    for name, field in (
-        ("mean", "mean_ms"),
-        ("p99", "p99_ms"),
-        ("throughput", "throughput_per_s"),
-    ):
+    for name in reading.figures_of_merit(study):
         objective = objectives.named(name)
+        field = objective.field
         found = reading.compared(study, name) if has_best else None
         shown = None if found is None else SHOWN[found.outcome]
         pair = [

@@ -22,6 +22,7 @@ from tuner.report import (
     wording,
 )
 from tuner.report.markup import Child, Markup, element, joined
+from tuner.settings import load_in_words
 from tuner.values import LEAST_FOR_P99, StudyRecord
 
 
@@ -34,7 +35,8 @@ def render(study: StudyRecord) -> str:
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", _environment(study)),
     )
-    title = f"{study.model} at concurrency {study.concurrency}: {study.name}"
+    load = load_in_words(study.concurrency, study.client_batch)
+    title = f"{study.model} at {load}: {study.name}"
     return document.render(title=title, head=head.answer(study), sections=sections)
 
 

@@ -203,8 +203,13 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     return "worse" if found in {"worse", "best fails"} else None
 
 
+def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
+    """Objectives that are shown beside the verdict: the study's own, and what it may cost."""
+    return tuple(dict.fromkeys((study.objective, "mean", "p99", "throughput")))
+
+
 def compared(study: StudyRecord, name: str) -> Compared | None:
-    """How the best compares in mean, p99 or throughput; None where the verdict does not hold it."""
+    """How the best compares in a figure of merit; None where the verdict does not hold it."""
     verdict = study.verdict
     if verdict is None:
         return None

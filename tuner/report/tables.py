@@ -11,9 +11,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tuner import objective as objectives
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
+
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s")
+"""Figures of every trial; a study's objective that is none of them has a column of its own."""
 
 
 def configurations(study: StudyRecord) -> Markup:
@@ -40,19 +44,23 @@ def side_by_side(study: StudyRecord) -> Markup | None:
     sides = sides if reading.has_two_sides(study) else sides[:1]
     if not any(side.measurements for side in sides):
         return None
+    shown = [
+        ("mean (ms)", "mean_ms"),
+        ("p50 (ms)", "p50_ms"),
+        ("p95 (ms)", "p95_ms"),
+        ("p99 (ms)", "p99_ms"),
+        ("p95 - p5 (ms)", "spread_ms"),
+        ("requests/s", "throughput_per_s"),
+    ]
+    if study.client_batch > 1:
+        shown += [("items/s", "items_per_s"), ("time per item (ms)", "time_per_item_ms")]
     rows = [
         element(
             "tr",
             element("td", label),
             *(_number(side.figure(field)) for side in sides),
         )
-        for label, field in (
-            ("mean (ms)", "mean_ms"),
-            ("p50 (ms)", "p50_ms"),
-            ("p95 (ms)", "p95_ms"),
-            ("p99 (ms)", "p99_ms"),
-            ("requests/s", "throughput_per_s"),
-        )
+        for label, field in shown
     ]
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
     rows.append(
@@ -72,10 +80,13 @@ def trials(study: StudyRecord) -> Markup:
     """Every trial with its figures, its configuration, and the reason where it has no figure."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
+    objective = objectives.named(study.objective)
+    own = [] if objective.field in IN_EVERY_TABLE else [objective.axis]
     columns = [
         "trial",
         "origin",
         "outcome",
+        *own,
         "mean (ms)",
         "95 % interval",
         "p50 (ms)",
@@ -121,6 +132,8 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
     reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
     class_ = "broken" if trial.measurement is None else None
+    objective = objectives.named(study.objective)
+    own = [] if objective.field in IN_EVERY_TABLE else [cell(objective.of(trial))]
     if trial.configuration == study.best:
         class_ = "is-best-row"
     elif trial.configuration == study.default:
@@ -130,6 +143,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", trial.number, class_="number", data_value=trial.number),
         element("td", trial.origin, data_value=trial.origin),
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
+        *own,
         *_figures(trial.measurement),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))

@@ -17,7 +17,7 @@ import rich.text
 from tuner import objective as objectives
 from tuner.report import reading, wording
 from tuner.report.lines import Copied, show
-from tuner.settings import serve_command
+from tuner.settings import load_in_words, serve_command
 from tuner.values import StudyRecord
 
 WIDTH = 100
@@ -30,7 +30,8 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         study: the finished (or stopped) study.
         files: what was written, by what to call it ("report", "settings"), in order.
     """
-    title = f"{study.model} at concurrency {study.concurrency} ({study.name})"
+    load = load_in_words(study.concurrency, study.client_batch)
+    title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
@@ -84,18 +85,19 @@ def _table(study: StudyRecord) -> rich.table.Table:
 
 def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> None:
     default, best = (reading.launches(study, role) for role in reading.ROLES)
-    for name, field in (
-        ("mean", "mean_ms"),
-        ("p99", "p99_ms"),
-        ("throughput", "throughput_per_s"),
-    ):
+    for name in reading.figures_of_merit(study):
+        objective = objectives.named(name)
         cells = [
-            f"{name} ({objectives.named(name).unit})",
-            wording.number(default.figure(field).middle),
+            f"{name} ({objective.unit})",
+            wording.number(default.figure(objective.field).middle),
         ]
         if has_best:
-            cells += [wording.number(best.figure(field).middle), _ratio(study, name)]
+            cells += [wording.number(best.figure(objective.field).middle), _ratio(study, name)]
         made.add_row(*map(rich.text.Text, cells))
+    if study.client_batch > 1:
+        sides = (default, best) if has_best else (default,)
+        rates = [wording.number(side.figure("items_per_s").middle) for side in sides]
+        made.add_row(*map(rich.text.Text, ("items/s", *rates)))
 
 
 def _ratio(study: StudyRecord, name: str) -> str:

@@ -70,8 +70,8 @@ def text(probe: ProbeResult) -> str:
     machine = probe.machine
     comments = {derived.knob.name: derived.reason for derived in _knobs(probe)}
     comments["head"] = (
-        f"Search space of {probe.model}, derived by a probe at concurrency {probe.concurrency} "
-        f"on {machine.cores} cores and {machine.memory_mb} MiB.\n"
+        f"Search space of {probe.model}, derived by a probe at concurrency {probe.concurrency}"
+        f"{_batched(probe)} on {machine.cores} cores and {machine.memory_mb} MiB.\n"
         "The probe was short: look the ranges over. How to write such a file: "
         "docs/search-spaces.md."
     )
@@ -97,12 +97,12 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
 
 
 def _count(probe: ProbeResult) -> _Derived:
-    """Up to twice the cores, as far as memory and concurrency can use them."""
+    """Up to twice the cores, as far as memory and the load can use them."""
     machine = probe.machine
     bounds = {
         f"twice the machine's cores ({machine.cores})": 2 * machine.cores,
         "as many as its memory holds": max(1, int(machine.memory_mb / probe.peak_memory_mb[1])),
-        "one for each request in flight": probe.concurrency,
+        f"one for each {_unit(probe)} in flight": probe.items,
         "the most that the engine starts": _COUNTS[-1],
     }
     bound = min(bounds, key=lambda name: bounds[name])
@@ -173,7 +173,7 @@ def _size(probe: ProbeResult) -> _Derived:
     assert isinstance(default, int)
     reason = (
         f"Time of a batch by its size: {', '.join(times)}. Sizes end where a larger batch gains "
-        f"nothing per item, or where one holds all {probe.concurrency} requests; the server's "
+        f"nothing per item, or where one holds all {probe.items} {_unit(probe)}s; the server's "
         f"default, {default}, is always among them."
     )
     sizes = {*_sizes(probe), default}
@@ -181,14 +181,14 @@ def _size(probe: ProbeResult) -> _Derived:
 
 
 def _sizes(probe: ProbeResult) -> list[int]:
-    """Powers of two to where a larger batch gains nothing, or to the first that holds all requests.
+    """Powers of two to where a larger batch gains nothing, or to the first that holds all items.
 
-    Where the largest probed size still gains, only the requests in flight are a bound.
+    Where the largest probed size still gains, only the items in flight are a bound.
     """
     per_item = {size: time_s / size for size, time_s in sorted(probe.service_time_s.items())}
     best = min(per_item.values())
     enough = next(size for size, time_s in per_item.items() if time_s <= GAIN * best)
-    most = min(_LARGEST_SIZE, _power_above(probe.concurrency))
+    most = min(_LARGEST_SIZE, _power_above(probe.items))
     if enough < max(per_item):
         most = min(most, _power_above(enough))
     return [2**power for power in range(most.bit_length())]
@@ -198,7 +198,7 @@ def _longest_s(probe: ProbeResult) -> float:
     """Time of the largest batch that can come up, between the probed sizes on a straight line."""
     sizes = sorted(probe.service_time_s)
     times_s = [probe.service_time_s[size] for size in sizes]
-    return float(np.interp(min(_sizes(probe)[-1], probe.concurrency), sizes, times_s))
+    return float(np.interp(min(_sizes(probe)[-1], probe.items), sizes, times_s))
 
 
 def _timeout(probe: ProbeResult) -> _Derived:
@@ -236,6 +236,15 @@ def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     )
     reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
     return rules, "\n".join(reasons)
+
+
+def _unit(probe: ProbeResult) -> str:
+    return "request" if probe.client_batch == 1 else "item"
+
+
+def _batched(probe: ProbeResult) -> str:
+    """What the head says of requests of several items."""
+    return "" if probe.client_batch == 1 else f" with {probe.client_batch} items in each request"
 
 
 def _log_knob(name: str, values: Iterable[int], *, default: int, zero: bool = False) -> IntKnob:

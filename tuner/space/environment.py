@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 
-ENVIRONMENT_SYMBOLS = ("machine.cores", "machine.memory_mb", "concurrency")
+ENVIRONMENT_SYMBOLS = ("machine.cores", "machine.memory_mb", "concurrency", "client_batch")
 """Names that a constraint may use beside the knobs."""
 
 
@@ -37,14 +37,28 @@ class Environment:
     """The machine, and the load under which it is tuned."""
 
     concurrency: int
-    """Requests in flight at any time (closed loop), each of one item."""
+    """Requests in flight at any time (closed loop)."""
     machine: Machine
+    client_batch: int = 1
+    """Items in each request."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ValueError(f"concurrency {self.concurrency}, expected at least 1")
+        if self.client_batch < 1:
+            raise ValueError(f"client_batch {self.client_batch}, expected at least 1")
+
+    @property
+    def items(self) -> int:
+        """Items in flight at any time."""
+        return self.concurrency * self.client_batch
 
     def symbols(self) -> dict[str, int]:
         """Values of `ENVIRONMENT_SYMBOLS`."""
-        values = (self.machine.cores, self.machine.memory_mb, self.concurrency)
+        values = (
+            self.machine.cores,
+            self.machine.memory_mb,
+            self.concurrency,
+            self.client_batch,
+        )
         return dict(zip(ENVIRONMENT_SYMBOLS, values, strict=True))

@@ -3,10 +3,11 @@
 In: the values of the knobs and the environment. Out: `behaviour`, the values as far as the engine
 can feel them; configurations of equal behaviour are one cell. Each rule has a name, and a
 search-space file lists those that hold for its model (`equivalence:`; all of them unless it says
-otherwise). The rules assume a closed loop of N requests of one item each (a request comes only
-after the answer to the one before it), and the engine's way of batching: a worker with a free slot
-takes a batch as soon as `batching.max_size` items wait or the oldest has waited
-`batching.timeout_us`; 0 means at once.
+otherwise). The rules assume a closed loop (a request comes only after the answer to the one before
+it) with N items in flight, that is concurrency x client batch, and the engine's way of batching: a
+worker with a free slot takes a batch as soon as `batching.max_size` items wait or the oldest has
+waited `batching.timeout_us`; 0 means at once. A request larger than `max_size` is split over batches,
+a smaller one never.
 
 `batch-timeout`: at `max_size` 1 every waiting item is a full batch and leaves at once. The timeout
 is never waited for. Exact.
@@ -29,7 +30,9 @@ buffered) an item only waits at timeout 0 while 2c batches are out, so batches a
 impossible. But the gateway plans once per turn of its event loop: the answers of one batch wake
 several clients, whose next requests arrive in one turn and leave as one batch, even where slots are
 free. For the same reason `max_size` still matters where N <= 2c. Nor is a replica count above N the
-same as N: batches rotate over all replicas, and each has a CPU quota of its own.
+same as N: batches rotate over all replicas, and each has a CPU quota of its own. And with a client
+batch of B > 1, sizes between k B and (k + 1) B hold the same k requests; but few grids have two of
+them, and with a timeout k B itself is another cell, as it fills.
 
 `cpu-over-threads`: a replica computes in `replica.threads` threads, beside which it reads the next
 batch. It cannot use more than `threads` + `THREAD_OVERHEAD_CORES` cores, and a quota from there on
@@ -82,7 +85,7 @@ def behaviour(
     Args:
         values: knobs by name. One that is not searched is unknown, and rules that need it then do
             only what holds for each of its values.
-        environment: machine and concurrency.
+        environment: machine, concurrency and client batch.
         rules: those of `RULES` that hold.
 
     Returns:
@@ -90,19 +93,19 @@ def behaviour(
         cannot, a timeout that is never waited for by a mark.
     """
     felt = dict(values)
-    _batching(felt, environment.concurrency, rules)
+    _batching(felt, environment.items, rules)
     _cpu(felt, environment.machine.cores, rules)
     return felt
 
 
-def _batching(felt: dict[str, Value], concurrency: int, rules: Collection[str]) -> None:
+def _batching(felt: dict[str, Value], in_flight: int, rules: Collection[str]) -> None:
     size = felt.get("batching.max_size")
     timeout_us = felt.get("batching.timeout_us")
     if not isinstance(size, int):
         return
     is_fixed = felt.get("batching.policy", "fixed") == "fixed"
     if "batch-over-concurrency" in rules and is_fixed:
-        most = concurrency if timeout_us == 0 else concurrency + 1
+        most = in_flight if timeout_us == 0 else in_flight + 1
         felt["batching.max_size"] = size = min(size, most)
     if "batch-timeout" in rules and size == 1 and timeout_us is not None:
         felt["batching.timeout_us"] = _MATTERS_NOT

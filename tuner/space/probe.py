@@ -32,10 +32,20 @@ class ProbeResult:
     fixed_items: int | None = None
     """Length of the inputs' first dimension where the model fixes it: then there is nothing to
     batch."""
+    client_batch: int = 1
+    """Items in each request."""
+
+    @property
+    def items(self) -> int:
+        """Items in flight at any time."""
+        return self.concurrency * self.client_batch
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1:
-            raise ValueError(f"concurrency {self.concurrency}, expected at least 1")
+        if self.concurrency < 1 or self.client_batch < 1:
+            raise ValueError(
+                f"concurrency {self.concurrency}, client batch {self.client_batch}: "
+                "expected at least 1"
+            )
         for name in ("peak_memory_mb", "service_time_s"):
             sizes = sorted(getattr(self, name))
             if not sizes or sizes[0] != 1:

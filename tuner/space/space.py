@@ -14,7 +14,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -30,6 +30,9 @@ from tuner.values import Configuration, Value
 
 MAX_GRID = 5_000_000
 """Most assignments before constraints: more take minutes to walk through, for no use."""
+
+MAX_DRAWS = 10_000
+"""Random configurations of which one must be feasible: about a second's worth."""
 
 Answer = TypeVar("Answer")
 
@@ -111,6 +114,21 @@ class SearchSpace:
         return self._guarded(
             lambda: all(constraint.holds(values) for constraint in self._constraints.values())
         )
+
+    def drawn(self, rng: np.random.Generator) -> Configuration:
+        """A feasible configuration at random: each knob uniform over its grid, drawn anew where a
+        constraint breaks. The space is narrowed.
+
+        Raises:
+            InvalidSpace: nothing feasible was met in `MAX_DRAWS` draws.
+        """
+        for _ in range(MAX_DRAWS):
+            values = {knob.name: _one_of(knob.values(), rng) for knob in self.searched}
+            configuration = Configuration(self._pinned(values))
+            if self.is_feasible(configuration):
+                return configuration
+        text = f"no configuration in {MAX_DRAWS:,} random ones keeps them; narrow the knobs' ranges"
+        raise self._error("constraints", text)
 
     def canonical(
         self, configuration: Mapping[str, Value], environment: Environment
@@ -320,6 +338,10 @@ def symbol_kinds(knobs: tuple[Knob, ...]) -> dict[str, Kind]:
         knob.name: knob.choices if isinstance(knob, ChoiceKnob) else NUMBER for knob in knobs
     }
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
+
+
+def _one_of(values: Sequence[Value], rng: np.random.Generator) -> Value:
+    return values[int(rng.integers(len(values)))]
 
 
 def _counted(names: Iterator[str]) -> list[tuple[str, int]]:

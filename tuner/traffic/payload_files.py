@@ -1,6 +1,6 @@
 """Payloads from files: npz arrays and JSON lines, checked against the model's signature.
 
-In: a path, a signature, the model's name. Out: `Payloads`, one item per request. Values may be
+In: a path, a signature, the model's name. Out: `Payloads`, `client_batch` items per request. Values may be
 converted where nothing is lost but precision (float64 to FP32, small integers to wider ones);
 anything else is refused, with file, line or key, and what was expected.
 """
@@ -28,21 +28,28 @@ MOST_BYTES = 256 << 20
 """Of all bodies together; fewer requests are taken when they are large."""
 
 
-def from_file(path: pathlib.Path, signature: Signature, *, model: str) -> Payloads:
+def from_file(
+    path: pathlib.Path, signature: Signature, *, model: str, client_batch: int = 1
+) -> Payloads:
     """Payloads of a file by its ending: .npz, or .jsonl, .ndjson, .json.
 
     Raises:
         WrongUse: another ending, or what `from_npz` and `from_json_lines` raise.
     """
     if path.suffix == ".npz":
-        return from_npz(path, signature, model=model)
+        return from_npz(path, signature, model=model, client_batch=client_batch)
     if path.suffix in {".jsonl", ".ndjson", ".json"}:
-        return from_json_lines(path, signature, model=model)
+        return from_json_lines(path, signature, model=model, client_batch=client_batch)
     raise WrongUse(f"payload file {path}: expected .npz or .jsonl")
 
 
 def from_npz(
-    path: pathlib.Path, signature: Signature, *, model: str, most: int = MOST_REQUESTS
+    path: pathlib.Path,
+    signature: Signature,
+    *,
+    model: str,
+    most: int = MOST_REQUESTS,
+    client_batch: int = 1,
 ) -> Payloads:
     """One array per input by its name, the first axis counts items; `labels` beside them is kept.
 
@@ -50,7 +57,8 @@ def from_npz(
         path: the file; arrays of other names are not looked at.
         signature: inputs of the model.
         model: its name, for the path of the requests.
-        most: requests that are taken, from the start of the file.
+        most: items that are taken, from the start of the file.
+        client_batch: items in each request.
 
     Raises:
         WrongUse: no such file, not npz, an input missing, a wrong shape or datatype, unequal
@@ -86,6 +94,7 @@ def from_npz(
         path=payloads.infer_path(model),
         description=f"{path.name}: {taken} items" + (f" of {count}" if taken < count else ""),
         labels=arrays["labels"][:taken] if "labels" in arrays else None,
+        client_batch=client_batch,
     )
 
 
@@ -111,9 +120,14 @@ def _arrays(path: pathlib.Path, signature: Signature) -> dict[str, NDArray[Any]]
 
 
 def from_json_lines(
-    path: pathlib.Path, signature: Signature, *, model: str, most: int = MOST_REQUESTS
+    path: pathlib.Path,
+    signature: Signature,
+    *,
+    model: str,
+    most: int = MOST_REQUESTS,
+    client_batch: int = 1,
 ) -> Payloads:
-    """One request a line, in the form of the protocol or as {input name: nested list}.
+    """One item a line, as a request of the protocol or as {input name: nested list}.
 
     In the second form the list is one item, with or without a batch dimension of 1. Empty lines are
     skipped.
@@ -132,7 +146,10 @@ def from_json_lines(
     except (OSError, UnicodeDecodeError) as error:
         raise WrongUse(f"payload file {path} cannot be read: {error}") from error
     return payloads.of_items(
-        items, path=payloads.infer_path(model), description=f"{path.name}: {len(items)} requests"
+        items,
+        path=payloads.infer_path(model),
+        description=f"{path.name}: {len(items)} items",
+        client_batch=client_batch,
     )
 
 

@@ -1,8 +1,8 @@
 """What is sent: whole request bodies, and the line and headers that go with them.
 
 In: raw bodies, or inputs of a model by its signature. Out: `Payloads`. Bodies for models are Open
-Inference Protocol v2 requests in binary form, one item each (`oip_body`). This file reads no files
-(`payload_files` does) and knows no sockets.
+Inference Protocol v2 requests in binary form (`oip_body`), of one item each or of as many as the
+client batches (`stacking`). This file reads no files (`payload_files` does) and knows no sockets.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
-from tuner.traffic import oip_body
+from tuner.traffic import oip_body, stacking
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """HEAD is left out: its answers announce a body that does not come."""
@@ -39,7 +39,9 @@ class Payloads:
     description: str
     """For notes and reports: what it is, and how many."""
     labels: NDArray[np.generic] | None = None
-    """(n,) the right answer of each request, where the file has them."""
+    """(n, client_batch) the right answers of each request's items, where the file has them."""
+    client_batch: int = 1
+    """Items in each request."""
     answer: str = "open-inference"
     """How an answer is read: a protocol's form, the datatype of the numbers that it is made of, or
     empty: it is not."""
@@ -81,11 +83,28 @@ def of_items(
     description: str,
     is_synthetic: bool = False,
     labels: NDArray[np.generic] | None = None,
+    client_batch: int = 1,
 ) -> Payloads:
-    """Requests of the Open Inference Protocol, one for each item."""
+    """Requests of the Open Inference Protocol, one for each item or for `client_batch` of them.
+
+    Args:
+        items: one array per input, batch dimension included.
+        path: of the requests.
+        description: what they are, and how many.
+        is_synthetic: whether the inputs are random.
+        labels: (n,) the right answer of each item.
+        client_batch: items in each request.
+
+    Raises:
+        WrongUse: no item, or items that cannot share a request.
+    """
     if not items:
         raise WrongUse(f"{description}: there is no request to send")
-    bodies, header_bytes = oip_body.encode(items)
+    groups = stacking.groups(len(items), client_batch)
+    stacked = [stacking.stacked([items[place] for place in group], description) for group in groups]
+    bodies, header_bytes = oip_body.encode(stacked)
+    if client_batch > 1:
+        description = f"{description}, {client_batch} in each request"
     return Payloads(
         requests=bodies,
         headers={
@@ -95,7 +114,8 @@ def of_items(
         path=path,
         is_synthetic=is_synthetic,
         description=description,
-        labels=labels,
+        labels=None if labels is None else labels[groups],
+        client_batch=client_batch,
     )
 
 
@@ -111,15 +131,17 @@ def synthetic(
     *,
     model: str,
     free_dimension: int = 1,
+    client_batch: int = 1,
 ) -> Payloads:
     """Random inputs that fit a signature.
 
     Args:
         signature: inputs of the model; the first dimension is the batch, which is 1 where it is free.
-        n: how many different requests.
+        n: how many different items.
         rng: source of the values: floats standard normal, integers 0 to 9, BYTES eight letters.
         model: its name, for the path.
         free_dimension: length of every other free dimension.
+        client_batch: items in each request.
     """
     items = [
         [_random_input(spec, rng, free_dimension) for spec in signature.inputs] for _ in range(n)
@@ -129,6 +151,7 @@ def synthetic(
         path=infer_path(model),
         description=f"{n} random inputs of the model's signature",
         is_synthetic=True,
+        client_batch=client_batch,
     )
 
 

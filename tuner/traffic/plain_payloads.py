@@ -1,8 +1,9 @@
 """Requests for servers that do not tell what their models take: bodies from files, and from arrays.
 
 In: files. Out: `Payloads`. Arrays are a sample's: one per input, the first axis counts items, and
-`labels` beside them is kept. A body is one item: its bytes, little-endian, or TensorFlow Serving's
-JSON `{"instances": [...]}`. What the server makes of them is seen when it is asked.
+`labels` beside them is kept. A body is one item's bytes, little-endian, or TensorFlow Serving's JSON
+`{"instances": [...]}` of as many items as a client puts into a request. What the server makes of
+them is seen when it is asked.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.errors import WrongUse
+from tuner.traffic import stacking
 from tuner.traffic.payload_files import MOST_BYTES, MOST_REQUESTS
 from tuner.traffic.payloads import Payloads
 
@@ -80,13 +82,21 @@ def tensors(
         path=to,
         method=method,
         description=f"{path.name}: {len(array)} items",
-        labels=labels,
+        labels=None if labels is None else labels[:, None],
         answer=answer,
     )
 
 
-def instances(path: pathlib.Path, *, to: str, headers: Mapping[str, str]) -> Payloads:
-    """Bodies of TensorFlow Serving's predict: a value of the only input, or a mapping of all.
+def instances(
+    path: pathlib.Path, *, to: str, headers: Mapping[str, str], client_batch: int = 1
+) -> Payloads:
+    """Bodies of TensorFlow Serving's predict: of each item a value of the only input, or a mapping of all.
+
+    Args:
+        path: the file.
+        to: path of the request.
+        headers: of the request.
+        client_batch: items in each request.
 
     Raises:
         WrongUse: the file cannot be read, or holds what JSON does not.
@@ -99,13 +109,16 @@ def instances(path: pathlib.Path, *, to: str, headers: Mapping[str, str]) -> Pay
         }
         for i in range(len(next(iter(arrays.values()))))
     ]
-    bodies = [{"instances": [next(iter(row.values())) if len(row) == 1 else row]} for row in rows]
+    values = [next(iter(row.values())) if len(row) == 1 else row for row in rows]
+    places = stacking.groups(len(rows), client_batch)
+    bodies = [{"instances": [values[place] for place in group]} for group in places.tolist()]
     return Payloads(
         requests=tuple(json.dumps(body, separators=(",", ":")).encode() for body in bodies),
         headers=_with(headers, JSON_TYPE),
         path=to,
         description=f"{path.name}: {len(rows)} items",
-        labels=labels,
+        labels=None if labels is None else labels[places],
+        client_batch=client_batch,
         answer="tensorflow-serving",
     )
 

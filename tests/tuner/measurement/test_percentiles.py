@@ -73,3 +73,11 @@ def test_the_interval_covers_the_true_percentile(share):
         interval = percentiles.interval(np.sort(rng.exponential(size=600)), share)
         missed += not interval.low <= truth <= interval.high
     assert missed / 2000 <= 0.05 + 5 * (0.05 * 0.95 / 2000) ** 0.5
+
+
+def test_the_spread_holds_nine_in_ten_and_no_stall_moves_it():
+    """p95 - p5; a few values far out leave it as it was."""
+    values = np.arange(1.0, 1001.0)
+    stalled = np.concatenate([values[:-20], np.full(20, 1e6)])
+    assert percentiles.spread(values) == 900.0
+    assert percentiles.spread(stalled) == 900.0

@@ -48,6 +48,37 @@ def test_a_steady_load_gives_its_figures():
     assert found.noise == NOISE
 
 
+def test_requests_of_several_items_have_a_rate_and_a_time_per_item():
+    """800 requests of 4 items in 2 s: 400 requests/s, 1,600 items/s, 0.625 ms per item; Little's law as ever."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400) for _ in range(4)]
+    found = measure(records_of(rows), client_batch=4)
+    assert found.throughput_per_s == pytest.approx(400)
+    assert found.items_per_s == pytest.approx(1600)
+    assert found.time_per_item_ms == pytest.approx(1e3 * found.seconds / (found.requests * 4))
+    assert found.little_error == pytest.approx(0, abs=1e-9)
+
+
+def test_two_clusters_of_round_trips_show_in_the_spread():
+    """Clients of 10 ms and of 30 ms: nine in ten round trips lie within 20 ms of one another."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400)]
+    rows += [(0.03 * turn, 0.03 * (turn + 1), 200) for turn in range(133)]
+    found = measure(records_of(rows), concurrency=2)
+    assert found.spread_ms == pytest.approx(20)
+    assert found.spread_interval.low < 20.001
+    assert found.spread_interval.high > 19.999
+
+
+def test_a_measurement_of_an_older_version_is_read():
+    """Its spread is not known; all else is."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400)]
+    kept = measure(records_of(rows), concurrency=1).as_json()
+    for name in ("client_batch", "spread_ms", "spread_interval"):
+        del kept[name]
+    found = Measurement.from_json(kept)
+    assert found.spread_ms == 0
+    assert found.client_batch == 1
+
+
 def test_a_measurement_survives_its_stored_form(simulate):
     """What the store keeps is what was measured."""
     rng = np.random.default_rng(0)

@@ -192,3 +192,13 @@ def test_the_time_of_the_whole_study_is_told(read_page):
     """Not only of launches that worked."""
     text = read_page(page.render(dataclasses.replace(STUDY, used_s=222.0))).text
     assert "51 trials, 3 min 42 s in all." in text
+
+
+def test_an_objective_of_its_own_has_a_column_of_all_trials():
+    """The spread is in no study's table but in one that makes it best."""
+    column = "spread (p95 - p5) of round trips"
+    shown, plain = (
+        page.render(studies.study(trials=6, objective=name)) for name in ("consistency", "mean")
+    )
+    assert shown.count("<th") == plain.count("<th") + 1
+    assert column in shown

@@ -50,3 +50,15 @@ def test_markup_in_names_is_text():
     """Square brackets in a name are not read as styles."""
     lines = terminal.lines(studies.study(name="[red]x[/red]", trials=3), {})
     assert "[red]x[/red]" in lines[0]
+
+
+def test_a_client_batch_and_an_objective_of_its_own_are_shown():
+    """Items per second beside requests per second, and the spread as the first figure."""
+    study = dataclasses.replace(studies.study(trials=12, objective="consistency"), client_batch=4)
+    lines = terminal.lines(study, FILES)
+    assert "at concurrency 20, 4 items in each request (" in lines[0]
+    figures = [line.split(" (")[0] for line in lines if "(ms)" in line or "(requests/s)" in line]
+    assert figures == ["consistency", "mean", "p99", "throughput"]
+    assert any(line.startswith("items/s") for line in lines)
+    plain = terminal.lines(studies.study(trials=12), FILES)
+    assert not any(line.startswith(("items/s", "consistency")) for line in plain)

@@ -55,6 +55,15 @@ def test_counts_are_bounded(phrase, changes, expected):
     assert expected == values_of(dataclasses.replace(PROBE, **changes), "replica.count"), phrase
 
 
+def test_a_client_batch_counts_items_in_flight():
+    """One request of 4 items gives work to four replicas, and a batch may hold all 4 of them."""
+    probe = dataclasses.replace(PROBE, concurrency=1, client_batch=4)
+    assert values_of(probe, "replica.count") == (1, 2, 3, 4)
+    assert max(size for size in values_of(probe, "batching.max_size") if size != 8) == 4
+    assert values_of(dataclasses.replace(probe, client_batch=1), "replica.count") == (1,)
+    assert "at concurrency 1 with 4 items in each request" in text(probe)
+
+
 def test_memory_goes_from_under_the_wall_to_four_times_the_peak():
     """The lowest limit should fail, the highest cannot, and the default is generous."""
     values = values_of(PROBE, "replica.memory_mb")

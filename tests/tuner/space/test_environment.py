@@ -12,7 +12,12 @@ def test_symbols_are_what_constraints_may_name():
     symbols = environment.symbols()
 
     assert tuple(symbols) == ENVIRONMENT_SYMBOLS
-    assert symbols == {"machine.cores": 2, "machine.memory_mb": 4096, "concurrency": 20}
+    assert symbols == {
+        "machine.cores": 2,
+        "machine.memory_mb": 4096,
+        "concurrency": 20,
+        "client_batch": 1,
+    }
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,14 @@ MODEL = ModelId("echo", "1")
 SLOTS = 2
 
 
-def felt(values, *, concurrency=20, cores=2, rules=RULES):
+def felt(values, *, concurrency=20, client_batch=1, cores=2, rules=RULES):
     """What the engine can feel of these values."""
-    machine = Machine(cores=cores, memory_mb=4096)
-    return behaviour(values, Environment(concurrency=concurrency, machine=machine), rules)
+    environment = Environment(
+        concurrency=concurrency,
+        client_batch=client_batch,
+        machine=Machine(cores=cores, memory_mb=4096),
+    )
+    return behaviour(values, environment, rules)
 
 
 def batching(size, timeout_us, **more):
@@ -120,14 +124,24 @@ def test_only_what_a_rule_touches_changes(
     assert {name for name in values if found[name] != values[name]} <= touched
 
 
-def trace(size, timeout_us, *, concurrency, workers, service_us, gap_us, stagger_us=10):
+def trace(
+    size,
+    timeout_us,
+    *,
+    concurrency,
+    workers,
+    service_us,
+    gap_us,
+    stagger_us=10,
+    client_batch=1,
+):
     """Batches that the engine's scheduler forms in a closed loop, in virtual time.
 
     A client sends its next request `gap_us` after the answer. As in the gateway, requests that arrive at the
     same time are planned together. Times are whole microseconds.
 
     Returns:
-        (time, worker, ids of the clients) of the first batches.
+        (time, worker, clients with their items) of the first batches.
     """
     settings = ServingSettings().changed(
         {"batching.max_size": size, "batching.timeout_us": timeout_us}
@@ -139,7 +153,7 @@ def trace(size, timeout_us, *, concurrency, workers, service_us, gap_us, stagger
         scheduler.on(Result(action.id, action.worker, ok=True, times=None), 0.0)
     serial = itertools.count()
     events = [(stagger_us * client, next(serial), "send", client) for client in range(concurrency)]
-    client_of, free_us, formed = {}, [0] * workers, []
+    client_of, left, free_us, formed = {}, {}, [0] * workers, []
     ids = itertools.count(1)
     while len(formed) < 60:
         now_us = events[0][0]
@@ -148,18 +162,23 @@ def trace(size, timeout_us, *, concurrency, workers, service_us, gap_us, stagger
             if kind == "send":
                 request = next(ids)
                 client_of[request] = what
-                scheduler.on(Submitted(request, MODEL, 1, 1e9), now_us * 1e-6)
+                left[request] = client_batch
+                scheduler.on(Submitted(request, MODEL, client_batch, 1e9), now_us * 1e-6)
             elif kind == "done":
                 scheduler.on(Result(what.id, what.worker, ok=True, times=None), now_us * 1e-6)
-                for id_, _, _ in what.parts:
-                    event = (now_us + gap_us, next(serial), "send", client_of.pop(id_))
-                    heapq.heappush(events, event)
+                for id_, start, stop in what.parts:
+                    left[id_] -= stop - start
+                    if not left[id_]:
+                        event = (now_us + gap_us, next(serial), "send", client_of[id_])
+                        heapq.heappush(events, event)
         plan = scheduler.plan(now_us * 1e-6)
         for action in plan.actions:
             assert action.kind is Kind.INFER
-            formed.append((now_us, action.worker, [client_of[id_] for id_, _, _ in action.parts]))
+            held = [(client_of[id_], stop - start) for id_, start, stop in action.parts]
+            formed.append((now_us, action.worker, held))
             begin_us = max(now_us, free_us[action.worker])
-            free_us[action.worker] = begin_us + service_us * (4 + len(action.parts))
+            items = sum(count for _, count in held)
+            free_us[action.worker] = begin_us + service_us * (4 + items)
             heapq.heappush(events, (free_us[action.worker], next(serial), "done", action))
         if plan.wake_at_s is not None and plan.wake_at_s < 1e6:
             wake_us = max(now_us + 1, round(plan.wake_at_s * 1e6))
@@ -174,6 +193,7 @@ loads = st.fixed_dictionaries(
         "service_us": st.integers(5, 200),
         "gap_us": st.integers(0, 300),
         "stagger_us": st.integers(0, 20),
+        "client_batch": st.integers(1, 5),
     }
 )
 
@@ -182,7 +202,7 @@ loads = st.fixed_dictionaries(
 def twins(draw):
     """A load, and two different cells that the rules call equal under it."""
     load = draw(loads)
-    most = load["concurrency"]
+    most = load["concurrency"] * load["client_batch"]
     timeouts_us = st.sampled_from((0, 100, 1000))
     kind = draw(st.sampled_from(("size 1", "timeout 0", "timeout")))
     if kind == "size 1":
@@ -201,8 +221,8 @@ def test_the_scheduler_cannot_tell_equal_cells_apart(case):
     """Cells that the rules call equal form the same batches at the same times, for any load."""
     load, one, other = case
 
-    concurrency = load["concurrency"]
-    assert batching(*one, concurrency=concurrency) == batching(*other, concurrency=concurrency)
+    asked = {name: load[name] for name in ("concurrency", "client_batch")}
+    assert batching(*one, **asked) == batching(*other, **asked)
     assert trace(*one, **load) == trace(*other, **load)
 
 
@@ -222,10 +242,28 @@ def test_the_scheduler_tells_other_cells_apart(phrase, one, other):
     assert trace(*one, **load) != trace(*other, **load), phrase
 
 
+@pytest.mark.parametrize(
+    ("phrase", "one", "other"),
+    [
+        ("twice the concurrency is less than the items in flight", (6, 0), (12, 0)),
+        ("a size below a request splits it", (2, 0), (3, 0)),
+        ("all items can fill a batch", (18, 1000), (19, 1000)),
+    ],
+)
+def test_with_a_client_batch_items_are_what_counts(phrase, one, other):
+    """Six requests of three items are 18 items: sizes up to there differ."""
+    load = {"concurrency": 6, "client_batch": 3, "workers": 1, "service_us": 50, "gap_us": 20}
+
+    assert trace(*one, **load) != trace(*other, **load), phrase
+    asked = {"concurrency": 6, "client_batch": 3}
+    assert batching(*one, **asked) != batching(*other, **asked), phrase
+    assert batching(18, 0, **asked) == batching(64, 0, **asked)
+
+
 def test_batches_are_larger_than_slots_alone_would_allow():
     """Requests of one turn leave together: a slot for each does not make the size irrelevant."""
     load = {"concurrency": 4, "workers": 2, "service_us": 50, "gap_us": 20, "stagger_us": 0}
 
-    sizes = {len(clients) for _, _, clients in trace(4, 0, **load)}
+    sizes = {len(held) for _, _, held in trace(4, 0, **load)}
 
     assert max(sizes) == 4

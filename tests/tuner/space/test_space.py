@@ -1,5 +1,6 @@
 """The search space: cells, feasibility, representatives, and what is refused."""
 
+import collections
 import pickle
 
 import numpy as np
@@ -346,3 +347,28 @@ def test_more_cells_than_the_limit_are_refused():
     """A space that is too fine to be searched says so instead of filling the memory."""
     with pytest.raises(InvalidSpace, match="more than 10 cells; use fewer points or choices"):
         space_of(COUNT, SIZE, TIMEOUT).cells(environment(), limit=10)
+
+
+def test_a_drawn_configuration_is_feasible_and_uniform_over_the_grid():
+    """What a constraint rules out is never drawn; of the rest, all is, about equally often."""
+    space = space_of(COUNT, MEMORY, constraints=(FITS,)).narrowed(environment(memory_mb=1024))
+    rng = np.random.default_rng(0)
+    counts = collections.Counter(space.drawn(rng) for _ in range(4000))
+    assert all(space.is_feasible(configuration) for configuration in counts)
+    assert len(counts) == len(space.cells(environment(memory_mb=1024)))
+    expected = 4000 / len(counts)
+    assert max(counts.values()) < expected + 6 * expected**0.5
+    assert min(counts.values()) > expected - 6 * expected**0.5
+
+
+def test_a_space_in_which_next_to_nothing_is_feasible_cannot_be_drawn_from():
+    """One configuration in 64,000 is not met; the error says what to do."""
+    wide = [
+        IntKnob(name=f"replica.count{i}" if i else "replica.count", low=1, high=40, default=1)
+        for i in range(3)
+    ]
+    space = space_of(
+        *wide, constraints=("replica.count + replica.count1 + replica.count2 >= 120",)
+    ).narrowed(environment())
+    with pytest.raises(InvalidSpace, match="no configuration in 10,000 random ones"):
+        space.drawn(np.random.default_rng(0))

@@ -61,7 +61,7 @@ def test_an_npz_gives_one_request_an_item(npz):
     path = npz(scale=SCALES, image=IMAGES, labels=np.array([7, 8, 9]), notes=np.array(["a"]))
     made = payload_files.from_file(path, SIGNATURE, model="m")
     assert tensors(made) == expected_tensors()
-    assert made.labels.tolist() == [7, 8, 9]
+    assert made.labels.tolist() == [[7], [8], [9]]
     assert not made.is_synthetic
     assert made.description == "payload.npz: 3 items"
     assert made.path == "/v2/models/m/infer"
@@ -72,8 +72,38 @@ def test_a_long_file_is_taken_in_part_and_that_is_said(npz):
     path = npz(scale=SCALES, image=IMAGES, labels=np.array([7, 8, 9]))
     made = payload_files.from_npz(path, SIGNATURE, model="m", most=2)
     assert tensors(made) == expected_tensors(2)
-    assert made.labels.tolist() == [7, 8]
+    assert made.labels.tolist() == [[7], [8]]
     assert made.description == "payload.npz: 2 items of 3"
+
+
+def test_a_client_batch_puts_several_items_into_each_request(npz):
+    """In order, with their labels; the last request is filled up from the first items on."""
+    path = npz(scale=SCALES, image=IMAGES, labels=np.array([7, 8, 9]))
+    made = payload_files.from_file(path, SIGNATURE, model="m", client_batch=2)
+    pairs = ([0, 1], [2, 0])
+    assert tensors(made) == [IMAGES[rows].tobytes() + SCALES[rows].tobytes() for rows in pairs]
+    assert made.labels.tolist() == [[7, 8], [9, 7]]
+    assert made.client_batch == 2
+    assert made.description == "payload.npz: 3 items, 2 in each request"
+
+
+def test_a_client_batch_larger_than_the_file_repeats_its_items(npz):
+    """One request of all items and the first again: sizes are what was asked for."""
+    path = npz(scale=SCALES, image=IMAGES)
+    made = payload_files.from_file(path, SIGNATURE, model="m", client_batch=5)
+    rows = [0, 1, 2, 0, 1]
+    assert tensors(made) == [IMAGES[rows].tobytes() + SCALES[rows].tobytes()]
+
+
+def test_items_of_unequal_shape_share_no_request(lines):
+    """The replica pads nothing, so neither does the client: the error says what to do."""
+    signature = Signature(
+        inputs=(TensorSpec(name="x", datatype="INT64", shape=(-1, -1)),), outputs=()
+    )
+    path = lines({"x": [1, 2]}, {"x": [1, 2, 3]})
+    assert len(payload_files.from_file(path, signature, model="m").requests) == 2
+    with pytest.raises(WrongUse, match=r"--client-batch 2: .*'x' \(\[2\] and \[3\]\).*pad them"):
+        payload_files.from_file(path, signature, model="m", client_batch=2)
 
 
 def test_arrays_are_converted_where_only_precision_is_lost(npz):
@@ -156,7 +186,7 @@ def test_lines_of_both_forms_give_the_same_requests(lines):
     )
     made = payload_files.from_file(path, SIGNATURE, model="m")
     assert tensors(made) == expected_tensors(1) * 4
-    assert made.description == "payload.jsonl: 4 requests"
+    assert made.description == "payload.jsonl: 4 items"
 
 
 def test_lines_of_texts_become_bytes(lines):

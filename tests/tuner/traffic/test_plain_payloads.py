@@ -25,7 +25,7 @@ def test_a_body_is_the_bytes_of_one_item(tmp_path: pathlib.Path) -> None:
     found = plain_payloads.tensors(path, to="/x", method="POST", headers={}, answer="FP32")
     assert found.requests[1] == np.array([4, 5, 6, 7], dtype="<i2").tobytes()
     assert found.labels is not None
-    assert found.labels.tolist() == [1, 2, 3]
+    assert found.labels.tolist() == [[1], [2], [3]]
     assert found.headers == {"Content-Type": "application/octet-stream"}
 
 
@@ -36,6 +36,16 @@ def test_instances_are_values_or_mappings(tmp_path: pathlib.Path) -> None:
     words = sample(tmp_path, x=np.ones(2), word=np.array(["a", "b"]))
     both = plain_payloads.instances(words, to="/x", headers={})
     assert json.loads(both.requests[1]) == {"instances": [{"x": 1.0, "word": "b"}]}
+
+
+def test_instances_of_several_items_share_a_request(tmp_path: pathlib.Path) -> None:
+    """As many as a client puts into one; the last is filled up from the first."""
+    path = sample(tmp_path, x=np.arange(3.0), labels=np.array([7, 8, 9]))
+    found = plain_payloads.instances(path, to="/x", headers={}, client_batch=2)
+    assert [json.loads(body)["instances"] for body in found.requests] == [[0, 1], [2, 0]]
+    assert found.labels is not None
+    assert found.labels.tolist() == [[7, 8], [9, 7]]
+    assert found.client_batch == 2
 
 
 def test_a_file_is_a_body_and_a_line_is_one_of_several(tmp_path: pathlib.Path) -> None:

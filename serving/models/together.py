@@ -1,0 +1,91 @@
+"""Requests of several callers through one model in one call, for servers other than ours.
+
+In: requests as arrays by input name, the first axis the items. Out: each request's outputs, or why
+it has none. Our own replica does the same on the wire's frames (`serving.replica.execution`); this
+is for a host that has arrays, such as a backend of Triton or a deployment of Ray Serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from serving.errors import PredictionFailed
+from serving.models import Arrays, LoadedModel
+
+_Key = tuple[tuple[str, str, tuple[int, ...]], ...]
+
+
+class Together:
+    """A loaded model. One caller at a time."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        self.signature = model.signature
+        self._predict_batch: Any = model.predict_batch  # what it returns is not yet checked
+        self._preprocess: Any = getattr(model, "preprocess", None)
+        self._postprocess: Any = getattr(model, "postprocess", None)
+
+    def run(self, requests: Sequence[Arrays]) -> list[Arrays | Exception]:
+        """Run requests, equal ones in one call.
+
+        Requests whose shapes or datatypes differ are run apart, and so are all of a model whose
+        first dimension is fixed. What the model raises is the answer of all that ran together.
+
+        Args:
+            requests: {input name: (n, ...) array} each.
+
+        Returns:
+            In their order: {output name: (n, ...) array}, or the exception.
+        """
+        groups: dict[object, list[int]] = {}
+        for index, request in enumerate(requests):
+            key: object = _key(request) if self.signature.is_batched else index
+            groups.setdefault(key, []).append(index)
+        answers: list[Arrays | Exception] = [PredictionFailed("not run")] * len(requests)
+        for indexes in groups.values():
+            try:
+                outputs = self._outputs([requests[index] for index in indexes])
+            except Exception as error:  # a model may raise anything
+                outputs = [error] * len(indexes)
+            for index, answer in zip(indexes, outputs, strict=True):
+                answers[index] = answer
+        return answers
+
+    def _outputs(self, requests: list[Arrays]) -> list[Arrays | Exception]:
+        if len(requests) == 1:
+            return [self._called(requests[0])]
+        counts = [len(next(iter(request.values()))) for request in requests]
+        joined = {
+            name: np.concatenate([request[name] for request in requests]) for name in requests[0]
+        }
+        outputs = self._called(joined)
+        for name, array in outputs.items():
+            if array.ndim == 0 or len(array) != sum(counts):
+                raise PredictionFailed(
+                    f"the model returned {name!r} of shape {list(array.shape)} for {sum(counts)} items"
+                )
+        ends = np.cumsum(counts)
+        return [
+            {name: array[end - count : end] for name, array in outputs.items()}
+            for count, end in zip(counts, ends, strict=True)
+        ]
+
+    def _called(self, inputs: Any) -> Arrays:
+        """The declared outputs of one call."""
+        if self._preprocess is not None:
+            inputs = self._preprocess(inputs)
+        outputs = self._predict_batch(inputs)
+        if self._postprocess is not None:
+            outputs = self._postprocess(outputs)
+        names = [spec.name for spec in self.signature.outputs]
+        if not isinstance(outputs, Mapping) or not set(names) <= outputs.keys():
+            raise PredictionFailed(f"the model did not return its outputs {', '.join(names)}")
+        return {name: np.asarray(outputs[name]) for name in names}
+
+
+def _key(request: Arrays) -> _Key:
+    return tuple(
+        (name, array.dtype.str, array.shape[1:]) for name, array in sorted(request.items())
+    )

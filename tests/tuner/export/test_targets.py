@@ -1,0 +1,214 @@
+"""What holds for every target."""
+
+import dataclasses
+import functools
+import pathlib
+import re
+
+import pytest
+import yaml
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from serving.settings import KNOBS
+from tests.tuner.export.conftest import (
+    MODEL_TARGETS,
+    RESNET,
+    STUDY,
+    of_model,
+    own_model,
+    texts_of,
+    with_best,
+)
+from tuner.errors import WrongUse
+from tuner.export import triton
+from tuner.values import Configuration
+
+NASTY = "a\nreplica: {count: 64}\u2028} # $HOME ${X} $(id) `id` \"'\\ \x00\x1b[31m 模型"
+PLAIN = {target: texts_of(target) for target in MODEL_TARGETS}
+LEFT = re.compile(r"^# Not carried over:\n((?:#   .*\n)+)", re.MULTILINE)
+
+
+def left_out(text):
+    """Names of the knobs that a file lists as not carried over."""
+    found = LEFT.search(text)
+    return {} if found is None else dict(re.findall(r"#   ([\w.]+): (.*)\n", found[1]))
+
+
+def without_head(text):
+    return "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+
+
+def used(text):
+    """What a file holds, and the command that puts it to use."""
+    return without_head(text), re.findall(r"^# Use: .*", text, re.MULTILINE)
+
+
+def other_value(name, value):
+    """A valid value of a knob that is another one."""
+    knob = KNOBS[name]
+    if knob.choices:
+        return next(choice for choice in knob.choices if choice != value)
+    return value * 2 or 2
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"batching__max_size": 1},
+        {"batching__policy": "aimd", "batching__objective_ms": 10.0},
+        {"cache__capacity_mb": 64, "scheduling__queue_capacity": 100},
+        {"accelerator__clock_mhz": 1410, "some__thing": "new"},
+    ],
+    ids=lambda extra: ",".join(extra) or "plain",
+)
+def test_every_knob_is_carried_over_or_listed_with_a_reason(target, extra):
+    """A knob that is not listed changes the export when it changes."""
+    study = with_best(replica__count=2, replica__cpu=0.5, **extra)
+    files = texts_of(target, study)
+    listed = left_out(next(iter(files.values())))
+    for name, value in study.best.items():
+        if name in listed:
+            assert re.search(r"\(.+\)$", listed[name]), "the reason"
+            continue
+        others = Configuration({**study.best, name: other_value(name, value)})
+        changed = texts_of(target, dataclasses.replace(study, best=others))
+        heads = next(iter(changed.values()))
+        is_changed = list(map(used, files.values())) != list(map(used, changed.values()))
+        assert is_changed or name in left_out(heads), name
+
+
+def test_the_head_tells_study_load_figures_and_verdict(target):
+    """As comments, with the intervals of the figures."""
+    text = next(iter(texts_of(target).values()))
+    for part in (STUDY.name, "concurrency 20", STUDY.verdict.text, *STUDY.notes):
+        assert part in text
+    assert len(re.findall(r"mean [\d.]+ ms \[[\d.]+, [\d.]+\]", text)) >= 2
+    assert text.count("requests/s [") >= 2
+
+
+@example(name=NASTY)
+@given(name=st.text(max_size=30))
+@settings(max_examples=20, deadline=None)
+def test_no_name_leaves_the_comments_or_its_string(name):
+    """Whatever study, model and notes are called, what is deployed differs in texts alone."""
+    study = dataclasses.replace(
+        STUDY,
+        name=name,
+        notes=(name,),
+        verdict=dataclasses.replace(STUDY.verdict, text=name),
+    )
+    for target in MODEL_TARGETS:
+        plain, nasty = PLAIN[target], texts_of(target, study)
+        assert plain.keys() == nasty.keys()
+        for file, text in nasty.items():
+            if file.endswith(".yaml"):
+                assert shapes_of(text) == shapes_of(plain[file])
+            else:
+                assert without_head(text) == without_head(plain[file])
+
+
+@functools.lru_cache(maxsize=64)
+def shapes_of(text):
+    """The documents of a file."""
+    return [shape_of(document) for document in yaml.safe_load_all(text)]
+
+
+def shape_of(data):
+    """A document without what tells of the study: annotations, labels, comments in texts."""
+    if isinstance(data, dict):
+        return {
+            key: shape_of(value)
+            for key, value in data.items()
+            if not str(key).startswith(("luthier/", "luthier-export."))
+        }
+    if isinstance(data, list):
+        return [shape_of(value) for value in data]
+    return without_head(data) if isinstance(data, str) else data
+
+
+@pytest.mark.parametrize("name", [NASTY, "Ünïcode", "9", "-", "a" * 200])
+def test_any_model_name_gives_names_that_systems_take(name):
+    """DNS labels of at most 63 characters that begin with a letter."""
+    study = dataclasses.replace(STUDY, model=name)
+    (service,) = [
+        document
+        for document in yaml.safe_load_all(texts_of("kubernetes", study)["kubernetes.yaml"])
+        if document["kind"] == "Service"
+    ]
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", service["metadata"]["name"])
+
+
+def test_paths_of_models_are_taken_as_they_are(tmp_path):
+    """Nothing in a path is filled in, cut off, or read as another setting."""
+    file = tmp_path / "my $HOME models #1" / 'n"et ${x}.onnx'
+    card = own_model(file)
+    study = of_model(card, str(file))
+    compose = yaml.safe_load(texts_of("compose", study, card)["compose.yaml"])
+    service = compose["services"]["server"]
+    model = service["volumes"][1]
+    assert model["source"].replace("$$", "$") == str(file.parent)
+    assert model["target"].replace("$$", "$") == "/model/my $HOME models #1"
+    assert model["read_only"] is True
+    assert service["command"][1].replace("$$", "$") == f"/model/my $HOME models #1/{file.name}"
+    assert "$" not in str(service).replace("$$", "")
+
+
+def test_code_of_a_user_is_found_where_it_lies(tmp_path):
+    """FILE.py:NAME keeps its class, its folder is mounted, other servers get the absolute path."""
+    reference = tmp_path / "doubled.py:Doubled"
+    card = own_model(reference, kind="python")
+    study = of_model(card, "doubled.py:Doubled")
+    service = yaml.safe_load(texts_of("compose", study, card)["compose.yaml"])["services"]["server"]
+    assert service["command"][1] == f"/model/{tmp_path.name}/doubled.py:Doubled"
+    assert service["volumes"][1]["source"] == str(tmp_path)
+    ray = yaml.safe_load(texts_of("ray", study, card)["ray.yaml"])
+    assert ray["applications"][0]["args"]["model"] == str(reference)
+    config = texts_of("triton", study, card)["mine/config.pbtxt"]
+    assert f"string_value: {triton.quoted(str(reference))}" in config
+
+
+def test_a_saved_model_keeps_its_name_and_version(tmp_path):
+    """Its folder is mounted under the folders that its name and version are told from."""
+    folder = tmp_path / "scaled" / "3"
+    card = own_model(folder, kind="tensorflow")
+    service = yaml.safe_load(texts_of("compose", of_model(card, str(folder)), card)["compose.yaml"])
+    volume = service["services"]["server"]["volumes"][1]
+    assert (volume["source"], volume["target"]) == (str(folder), "/model/scaled/3")
+
+
+def test_a_module_of_this_machine_is_in_no_image():
+    """Said in one line, with what to do."""
+    card = own_model(pathlib.Path("package.module:Name"), kind="python")
+    study = of_model(card, "package.module:Name")
+    with pytest.raises(WrongUse, match=r"which no image has.* tune its file \(FILE\.py:NAME\)"):
+        texts_of("compose", study, card)
+    assert texts_of("ray", study, card), "Python of the same machine has it"
+
+
+@pytest.mark.parametrize("name", ["triton", "ray"])
+def test_a_program_is_no_model_of_others(name):
+    """The kind command speaks our wire alone."""
+    card = own_model(None, kind="command")
+    with pytest.raises(WrongUse, match="--to compose, kubernetes or kserve"):
+        texts_of(name, of_model(card, "/srv/mine"), card)
+
+
+def test_the_model_is_asked_for_where_it_is_needed(target):
+    """Without its card the error names it."""
+    with pytest.raises(WrongUse, match="the model resnet is needed"):
+        texts_of(target, card=None)
+
+
+def test_a_trial_is_exported_on_request(target):
+    """Its configuration, whatever the study advises."""
+    trial = next(t for t in STUDY.trials if t.measurement and t.configuration != STUDY.best)
+    text = "".join(texts_of(target, trial=trial.number).values())
+    assert f"Trial {trial.number}, as it was asked for." in text
+    assert texts_of(target) != texts_of(target, trial=trial.number)
+
+
+def test_the_card_of_the_tests_is_real():
+    """Of the bundled model, whose file is copied."""
+    assert RESNET.path.is_file()

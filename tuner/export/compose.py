@@ -1,0 +1,98 @@
+"""A configuration as a service of Docker Compose: one container with gateway and replicas.
+
+In: the subject. Out: `compose.yaml`, and the settings file that it mounts. Source: the Compose
+specification.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.export import container, head, yaml_text
+from tuner.export.subject import Files, Knobs, Subject
+
+FILE_NAME = "compose.yaml"
+_LABELS = "luthier-export"
+"""Not the labels of containers that a study started: nothing of ours cleans these up."""
+
+
+def files(subject: Subject) -> Files:
+    """The service and its settings."""
+    knobs = Knobs(subject.advice.configuration)
+    needed = container.needs(subject)
+    settings = subject.place.with_name(f"{subject.place.name}.yaml")
+    text = container.settings_text(subject, knobs)
+    file = subject.place.with_name(FILE_NAME)
+    told = head.lines(
+        subject,
+        "A service of Docker Compose",
+        use=f"docker compose --file {head.quoted(file)} up --detach",
+        knobs=knobs,
+        reasons={},
+        otherwise="not a setting of the server",
+        remarks=[
+            *container.remarks(subject, needed),
+            "Port 8000 is open to this machine alone; the admin port (8002) to the container alone.",
+        ],
+    )
+    body = yaml_text.dump(_project(subject, needed, settings.name))
+    return {FILE_NAME: f"{head.comments(told)}\n{body}", settings.name: text}
+
+
+def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[str, Any]:
+    service: dict[str, Any] = {
+        "image": container.image(subject),
+        "command": [_literal(word) for word in container.arguments(subject)],
+        "ports": [f"127.0.0.1:{container.PORT}:{container.PORT}"],
+        "volumes": [_bind(f"./{settings}", container.SETTINGS)],
+        "cpus": round(needed.cpu, 3),
+    }
+    mount = container.mount(subject)
+    if mount is not None:
+        service["volumes"].append(_bind(str(mount.source), mount.target))
+    if needed.memory_mb is not None:
+        # Equal: no swap beside the memory.
+        service |= {"mem_limit": f"{needed.memory_mb}m", "memswap_limit": f"{needed.memory_mb}m"}
+    service |= {
+        "user": f"{container.USER}:{container.USER}",
+        "read_only": True,
+        "tmpfs": [f"/tmp:size={container.TEMPORARY_MB}m,mode=1777"],  # noqa: S108 - the container's
+        "pids_limit": 1024,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "healthcheck": {
+            "test": ["CMD", "python3", "-c", _probe()],
+            "interval": "10s",
+            "timeout": "5s",
+            "retries": 3,
+            "start_period": f"{container.START_S}s",
+        },
+        "stop_grace_period": f"{container.DRAIN_S}s",
+        "restart": "unless-stopped",
+        "labels": {
+            f"{_LABELS}.{name}": _literal(text) for name, text in head.facts(subject).items()
+        },
+    }
+    if subject.is_for_gpu:
+        device = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
+        service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
+    return {"name": container.name_of(subject), "services": {"server": service}}
+
+
+def _bind(source: str, target: str) -> dict[str, Any]:
+    return {
+        "type": "bind",
+        "source": _literal(source),
+        "target": _literal(target),
+        "read_only": True,
+    }
+
+
+def _probe() -> str:
+    url = f"http://127.0.0.1:{container.PORT}{container.READY}"
+    return f"import urllib.request as r; r.urlopen('{url}', timeout=3)"
+
+
+def _literal(text: str) -> str:
+    """Text in which nothing is filled in from the environment."""
+    return text.replace("$", "$$")

@@ -1,0 +1,89 @@
+"""A model of Luthier as a deployment of Ray Serve, asked over the Open Inference Protocol (JSON).
+
+Needs the package `luthier` beside `ray[serve]`, with what its kind of model needs. Which model, how
+many threads and how batches are made stand in `ray.yaml`.
+
+    POST /v2/models/NAME/infer      GET /v2/models/NAME      GET /v2/health/ready
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from ray import serve
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from serving import json_tensors, models, zoo
+from serving.errors import ServingError
+from serving.models import Arrays
+from serving.models.together import Together
+from serving.replica import arrays
+from serving.replica.collation import check_inputs
+from serving.values import Tensor
+
+
+@serve.deployment
+class Model:
+    """One replica."""
+
+    def __init__(self, model: str, threads: int) -> None:
+        card = zoo.find(model)
+        self.name = card.name
+        self.model = Together(models.load(card.kind, card.path, threads=threads))
+
+    def reconfigure(self, user_config: dict[str, Any]) -> None:
+        """How batches are made; Ray calls this at the start and at every change."""
+        self.predict.set_max_batch_size(user_config["max_batch_size"])
+        self.predict.set_batch_wait_timeout_s(user_config["batch_wait_timeout_s"])
+
+    @serve.batch
+    async def predict(self, requests: list[Arrays]) -> list[Arrays | Exception]:
+        """Run a batch; the loop goes on taking requests."""
+        return await asyncio.to_thread(self.model.run, requests)
+
+    async def __call__(self, request: Request) -> JSONResponse:
+        """Answer one request."""
+        path, model = request.url.path, f"/v2/models/{self.name}"
+        if path in {"/v2/health/live", "/v2/health/ready", f"{model}/ready"}:
+            return JSONResponse({})
+        if path == model:
+            return JSONResponse({"name": self.name, **self.model.signature.as_json()})
+        if path != f"{model}/infer" or request.method != "POST":
+            return JSONResponse({"error": f"no route {path!r}; try {model}/infer"}, 404)
+        try:
+            outputs = await self.infer(await request.body())
+        except ServingError as error:
+            return JSONResponse({"error": str(error)}, error.status)
+        return JSONResponse({"model_name": self.name, "outputs": outputs})
+
+    async def infer(self, body: bytes) -> list[dict[str, Any]]:
+        """The outputs of one request, as JSON."""
+        tensors = json_tensors.decode_inputs(body)
+        check_inputs([tensor[:3] for tensor in tensors], self.model.signature)
+        answer = await self.predict({tensor.name: array_of(tensor) for tensor in tensors})
+        if isinstance(answer, Exception):
+            raise answer
+        return [
+            json_tensors.tensor_to_json(
+                Tensor(spec.name, spec.datatype, array.shape, arrays.raw_of(array))
+            )
+            for spec in self.model.signature.outputs
+            for array in [answer[spec.name]]
+        ]
+
+
+def array_of(tensor: Tensor) -> Any:
+    """The array of one input."""
+    if tensor.datatype != "BYTES":
+        return arrays.array_of(tensor.datatype, tensor.shape, [tensor.data])
+    count = 1
+    for length in tensor.shape:
+        count *= length
+    return arrays.bytes_array(tensor.shape, arrays.split_bytes(tensor.data, count))
+
+
+def app(args: dict[str, Any]) -> serve.Application:
+    """The application that `ray.yaml` names."""
+    return Model.bind(args["model"], int(args["threads"]))

@@ -1,0 +1,47 @@
+"""A model of Luthier in Triton's python backend.
+
+Needs the package `luthier` in the Python of the backend, with what its kind of model needs. Which
+model and how many threads stand in `config.pbtxt`.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+from serving import models, zoo
+from serving.models.together import Together
+
+
+class TritonPythonModel:
+    """One instance: what is a replica in Luthier."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load the model."""
+        parameters = json.loads(args["model_config"])["parameters"]
+        card = zoo.find(parameters["model"]["string_value"])
+        threads = int(parameters["threads"]["string_value"])
+        self.model = Together(models.load(card.kind, card.path, threads=threads))
+
+    def execute(self, requests: list[Any]) -> list[Any]:
+        """Run what Triton has batched in one call."""
+        signature = self.model.signature
+        inputs = [
+            {
+                spec.name: pb_utils.get_input_tensor_by_name(request, spec.name).as_numpy()
+                for spec in signature.inputs
+            }
+            for request in requests
+        ]
+        return [self._response(answer) for answer in self.model.run(inputs)]
+
+    def _response(self, answer: Any) -> Any:
+        if isinstance(answer, Exception):
+            text = f"{type(answer).__name__}: {answer}"
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError(text))
+        return pb_utils.InferenceResponse(
+            [pb_utils.Tensor(name, np.ascontiguousarray(array)) for name, array in answer.items()]
+        )

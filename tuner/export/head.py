@@ -1,0 +1,190 @@
+"""What every export says of its study, as lines of comments and as annotations.
+
+In: the subject. Out: lines of text: where the configuration comes from, why it is the one, what was
+measured with which interval, and which knobs the target could not take over. Every line is one line
+of printable characters, whatever a study, a model or a note is called: a name must not become a
+setting.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+
+from scipy import special
+
+from tuner import objective as objectives
+from tuner.advice import export_of_best, failures
+from tuner.export.subject import ACCELERATOR, Knobs, Subject
+from tuner.settings import load_in_words
+from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
+
+FIGURES = ("mean", "p99", "throughput")
+"""What is told of every launch, by objective; the study's own comes before them."""
+MOST_CHARACTERS = 1000
+"""Of one annotation."""
+
+
+def comments(lines: Iterable[str]) -> str:
+    """Lines as comments, each cut to one line of printable characters."""
+    return "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
+
+
+def one_line(text: str) -> str:
+    """Printable, on one line; leading spaces stay."""
+    indent = len(text) - len(text.lstrip(" "))
+    words = " ".join(text.split())
+    return " " * indent + "".join(c if c.isprintable() else "?" for c in words)
+
+
+def lines(
+    subject: Subject,
+    what: str,
+    *,
+    use: str,
+    knobs: Knobs,
+    reasons: Mapping[str, str],
+    otherwise: str,
+    remarks: Iterable[str] = (),
+) -> Iterator[str]:
+    """The head of an export.
+
+    Args:
+        subject: what is exported.
+        what: what the file is, to begin the first line with.
+        use: the command that puts it to use.
+        knobs: of the configuration, after the target took what it can.
+        reasons: why it does not take a knob, by name.
+        otherwise: why it does not take any other.
+        remarks: what must be known of this file.
+    """
+    record = subject.record
+    load = load_in_words(record.concurrency, record.client_batch)
+    yield f"{what} for {record.model} at {load}, by `tune`."
+    yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
+    yield f"Use: {use}"
+    yield ""
+    yield subject.advice.reason
+    other = export_of_best(record)
+    if other is not None and subject.advice.configuration == record.default:
+        yield f"The best that was found, to try all the same: {other}"
+    yield ""
+    yield from _measured(record, subject.advice.configuration)
+    yield from _section("", list(remarks), indent="")
+    left = [f"{name}: {value} ({_why(name, reasons, otherwise)})" for name, value in knobs.left()]
+    yield from _section("Not carried over:", left)
+    yield from _section("Notes:", [*failures(record), *record.notes])
+
+
+def facts(subject: Subject) -> dict[str, str]:
+    """Study, load, figures and verdict by name, as texts of one line."""
+    record = subject.record
+    told = {
+        "study": record.name,
+        "model": record.model,
+        "concurrency": str(record.concurrency),
+        "client-batch": str(record.client_batch),
+        "advice": subject.advice.reason,
+        "measured": _figures(record, measurements(subject)),
+    }
+    if record.verdict is not None:
+        told["verdict"] = record.verdict.text
+    return {name: one_line(text)[:MOST_CHARACTERS] for name, text in told.items()}
+
+
+def measurements(subject: Subject) -> tuple[Measurement, ...]:
+    """The launches that stand for the exported configuration: fresh starts where there were any."""
+    record, configuration = subject.record, subject.advice.configuration
+    if record.verdict is not None and configuration == record.best:
+        return record.verdict.best
+    if record.verdict is not None and configuration == record.default:
+        return record.verdict.default
+    return _launches(record, configuration)
+
+
+def _section(title: str, found: list[str], *, indent: str = "  ") -> Iterator[str]:
+    if found:
+        yield ""
+        if title:
+            yield title
+        for line in found:
+            yield f"{indent}{line}"
+
+
+def _why(name: str, reasons: Mapping[str, str], otherwise: str) -> str:
+    if name in reasons:
+        return reasons[name]
+    return "set it on the machine" if name.startswith(ACCELERATOR) else otherwise
+
+
+def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
+    verdict = record.verdict
+    if verdict is None or chosen not in (record.default, record.best):
+        afresh = (
+            "Too few pairs of fresh starts worked" if record.fresh_starts else "Not re-measured"
+        )
+        yield f"{afresh}; what the search saw, which flatters what it chose:"
+        sides = {"default": record.default, "best": record.best}
+        if chosen not in sides.values():
+            sides["these settings"] = chosen
+        if record.best == record.default:
+            del sides["best"]
+        for role, configuration in sides.items():
+            if configuration is not None:
+                yield f"  {role}: {_figures(record, _launches(record, configuration))}"
+        return
+    yield f"Verdict: {verdict.text}"
+    yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
+    yield f"  best: {_figures(record, verdict.best)}"
+    yield f"  default: {_figures(record, verdict.default)}"
+
+
+def _launches(record: StudyRecord, configuration: Mapping[str, Value]) -> tuple[Measurement, ...]:
+    """Those of the search."""
+    return tuple(
+        trial.measurement
+        for trial in record.trials
+        if trial.measurement is not None and trial.configuration == configuration
+    )
+
+
+def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
+    """Geometric means over launches, as in the report, each with its 95 % interval."""
+    if not launches:
+        return "not measured"
+    names = FIGURES if record.objective in FIGURES else (record.objective, *FIGURES)
+    told = [_figure(objectives.named(name), launches) for name in names]
+    count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
+    return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
+
+
+def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
+    label = "" if objective.name == "throughput" else f"{objective.name} "
+    values = [value for value in map(objective.value, launches) if value > 0]
+    if not values:
+        return f"{label}not measured"
+    logs = [math.log(value) for value in values]
+    middle = math.fsum(logs) / len(logs)
+    ends = objective.interval(launches[0])
+    if len(logs) > 1:
+        # Over launches, not requests: what differs from launch to launch is what a reader will meet.
+        spread = math.sqrt(math.fsum((log - middle) ** 2 for log in logs) / (len(logs) - 1))
+        reach = float(special.stdtrit(len(logs) - 1, 0.975)) * spread / math.sqrt(len(logs))
+        ends = Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))
+    low, high = ("?" if end is None else f"{end:.4g}" for end in (ends.low, ends.high))
+    return f"{label}{math.exp(middle):.4g} {objective.unit} [{low}, {high}]"
+
+
+def _ratio_ends(interval: Interval) -> str:
+    if interval.is_vague:
+        return "too few pairs to tell"
+    low, high = (
+        "unknown" if end is None else f"{end:.3g}" for end in (interval.low, interval.high)
+    )
+    return f"95 % interval {low} to {high}"
+
+
+def quoted(path: object) -> str:
+    """A path as a word of a shell's command."""
+    return shlex.quote(str(path))

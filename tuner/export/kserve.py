@@ -1,0 +1,82 @@
+"""A configuration as an InferenceService of KServe, with the server as its predictor.
+
+In: the subject. Out: `kserve.yaml`: the service and the settings that it mounts. A pod gets no more
+requests at a time than were measured; Knative adds pods beyond. Source: KServe's API,
+serving.kserve.io/v1beta1.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+from tuner.export import container, head, manifests
+from tuner.export.kubernetes import MOST_PODS
+from tuner.export.subject import Files, Knobs, Subject
+
+FILE_NAME = "kserve.yaml"
+CONTAINER = "kserve-container"
+"""The name by which KServe finds the predictor's own container."""
+MODELS = pathlib.PurePosixPath("/mnt/models")
+"""Where KServe puts what STORAGE_URI names."""
+
+
+def files(subject: Subject) -> Files:
+    """The one file of this target."""
+    knobs = Knobs(subject.advice.configuration)
+    needed = container.needs(subject)
+    settings = container.settings_text(subject, knobs)
+    mount = container.mount(subject, MODELS)
+    concurrency = subject.record.concurrency
+    remarks = [
+        *container.remarks(subject, needed),
+        f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
+        f"containerConcurrency: a pod gets at most the {concurrency} requests at a time that were measured, and",
+        "pods are added beyond (in KServe's serverless mode).",
+    ]
+    if mount is not None:
+        place = pathlib.PurePosixPath(mount.target).relative_to(MODELS)
+        remarks += [
+            f"STORAGE_URI must name a place, of any kind that KServe knows, that holds as {place}/",
+            f"the content of the folder {mount.source}.",
+        ]
+    told = head.lines(
+        subject,
+        "An InferenceService of KServe",
+        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
+        knobs=knobs,
+        reasons={},
+        otherwise="not a setting of the server",
+        remarks=remarks,
+    )
+    service = _service(subject, needed, settings, has_model=mount is not None)
+    body = manifests.documents(manifests.config_map(subject, settings), service)
+    return {FILE_NAME: f"{head.comments(told)}\n{body}"}
+
+
+def _service(
+    subject: Subject, needed: container.Needs, settings: str, *, has_model: bool
+) -> dict[str, Any]:
+    server = manifests.server(subject, CONTAINER, needed, container.arguments(subject, MODELS))
+    # http1: the name by which Knative knows what the port speaks.
+    server["ports"] = [{"name": "http1", "containerPort": container.PORT, "protocol": "TCP"}]
+    server["env"] = [{"name": "PROTOCOL", "value": "v2"}]
+    if has_model:
+        claim = f"pvc://{container.name_of(subject)}-model"
+        server["env"].append({"name": "STORAGE_URI", "value": claim})
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": manifests.metadata(subject, **manifests.settings_digest(settings)),
+        "spec": {
+            "predictor": {
+                "minReplicas": 1,
+                "maxReplicas": MOST_PODS,
+                "scaleMetric": "concurrency",
+                "scaleTarget": subject.record.concurrency,
+                "containerConcurrency": subject.record.concurrency,
+                "containers": [server],
+                "volumes": manifests.volumes(subject),
+            }
+        },
+    }

@@ -1,0 +1,156 @@
+"""A configuration as a Deployment of Kubernetes, with Service, autoscaler and settings.
+
+In: the subject. Out: `kubernetes.yaml`. One pod is one server with all its replicas, so a pod is
+what was measured, and the autoscaler adds pods. Source: the Kubernetes API, apps/v1 and
+autoscaling/v2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from tuner.export import container, head, manifests
+from tuner.export.subject import Files, Knobs, Subject
+from tuner.values import Measurement
+
+FILE_NAME = "kubernetes.yaml"
+MOST_PODS = 4
+"""Where a study cannot tell: the load that is to come."""
+HEADROOM = 0.8
+"""Share of the CPU time used at the study's load at which a pod is added: one takes seconds to start."""
+LEAST_TARGET, MOST_TARGET = 10, 90
+"""Per cent that a target of the autoscaler may be; near 100 it is never reached for certain."""
+
+
+def files(subject: Subject) -> Files:
+    """The one file of this target."""
+    knobs = Knobs(subject.advice.configuration)
+    needed = container.needs(subject)
+    settings = container.settings_text(subject, knobs)
+    mount = container.mount(subject)
+    target, reckoned = scaling_target(head.measurements(subject), needed.cpu)
+    told = head.lines(
+        subject,
+        "A Deployment of Kubernetes",
+        use=f"kubectl apply --filename {head.quoted(subject.place.with_name(FILE_NAME))}",
+        knobs=knobs,
+        reasons={},
+        otherwise="not a setting of the server",
+        remarks=[
+            *container.remarks(subject, needed),
+            f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
+            *reckoned,
+            *([] if mount is None else _claim(subject, mount)),
+        ],
+    )
+    body = manifests.documents(
+        manifests.config_map(subject, settings),
+        _deployment(subject, needed, settings, mount),
+        _service(subject),
+        _autoscaler(subject, target),
+    )
+    return {FILE_NAME: f"{head.comments(told)}\n{body}"}
+
+
+def scaling_target(launches: tuple[Measurement, ...], cpu: float) -> tuple[int, list[str]]:
+    """Per cent of a pod's CPU at which another pod is added, and how it was reckoned.
+
+    Args:
+        launches: of the configuration, with the CPU time of gateway and replicas.
+        cpu: cores that a pod requests.
+    """
+    used = [used for launch in launches if (used := _cores(launch)) is not None]
+    if not used:
+        target = round(100 * HEADROOM)
+        return target, [
+            f"Autoscaler: the CPU time at the study's load is not known; {target} % of the request."
+        ]
+    cores = math.fsum(used) / len(used)
+    rate = math.fsum(launch.throughput_per_s for launch in launches) / len(launches)
+    target = min(MOST_TARGET, max(LEAST_TARGET, math.floor(100 * HEADROOM * cores / cpu)))
+    return target, [
+        f"Autoscaler: at the study's load a pod answered {rate:.4g} requests/s and used {cores:.3g} cores.",
+        f"Pods are added at {100 * HEADROOM:g} % of that, which is {target} % of the {cpu:g} that it requests.",
+        f"For R requests/s that makes about R / {HEADROOM * rate:.4g} pods; maxReplicas is a guess.",
+    ]
+
+
+def _cores(launch: Measurement) -> float | None:
+    """Cores that the server used; its CPU time is read around warm-up and measured time."""
+    used_s = launch.noise.server_cpu_s
+    return None if used_s is None else used_s / (launch.warmup_s + launch.seconds)
+
+
+def _claim(subject: Subject, mount: container.Mount) -> Iterator[str]:
+    yield f"The volume claim {_claim_name(subject)} must hold the content of the folder {mount.source}."
+
+
+def _claim_name(subject: Subject) -> str:
+    return f"{container.name_of(subject)}-model"
+
+
+def _deployment(
+    subject: Subject, needed: container.Needs, settings: str, mount: container.Mount | None
+) -> dict[str, Any]:
+    name = container.name_of(subject)
+    server = manifests.server(subject, "server", needed, container.arguments(subject))
+    server["ports"] = [{"name": "http", "containerPort": container.PORT}]
+    volumes = manifests.volumes(subject)
+    if mount is not None:
+        server["volumeMounts"].append(
+            {"name": "model", "mountPath": mount.target, "readOnly": True}
+        )
+        claim = {"claimName": _claim_name(subject), "readOnly": True}
+        volumes.append({"name": "model", "persistentVolumeClaim": claim})
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": manifests.metadata(subject),
+        # Without a number of pods: that is the autoscaler's, and an apply must not undo it.
+        "spec": {
+            "selector": {"matchLabels": manifests.labels(name)},
+            "template": {
+                "metadata": {
+                    "labels": manifests.labels(name),
+                    "annotations": manifests.settings_digest(settings),
+                },
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "terminationGracePeriodSeconds": container.DRAIN_S,
+                    "containers": [server],
+                    "volumes": volumes,
+                },
+            },
+        },
+    }
+
+
+def _service(subject: Subject) -> dict[str, Any]:
+    name = container.name_of(subject)
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": manifests.labels(name)},
+        "spec": {
+            "selector": manifests.labels(name),
+            "ports": [{"name": "http", "port": container.PORT, "targetPort": "http"}],
+        },
+    }
+
+
+def _autoscaler(subject: Subject, target: int) -> dict[str, Any]:
+    name = container.name_of(subject)
+    utilization = {"type": "Utilization", "averageUtilization": target}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "labels": manifests.labels(name)},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+            "minReplicas": 1,
+            "maxReplicas": MOST_PODS,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": utilization}}],
+        },
+    }

@@ -1,0 +1,115 @@
+"""Pieces of Kubernetes manifests that a Deployment and an InferenceService share.
+
+In: the subject, what its container needs. Out: plain data, written by their targets. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from tuner.export import container, head, yaml_text
+from tuner.export.subject import Subject
+
+_PREFIX = "luthier/"
+_SETTINGS_KEY = "settings.yaml"
+READY_PERIOD_S = 5
+
+
+def metadata(subject: Subject, **more: str) -> dict[str, Any]:
+    """Name, label, and what was measured as annotations."""
+    name = container.name_of(subject)
+    told = {_PREFIX + key: text for key, text in head.facts(subject).items()}
+    return {"name": name, "labels": labels(name), "annotations": {**told, **more}}
+
+
+def labels(name: str) -> dict[str, str]:
+    """What a Service and a Deployment find their pods by."""
+    return {"app.kubernetes.io/name": name}
+
+
+def settings_digest(settings: str) -> dict[str, str]:
+    """An annotation that changes with the settings, so that pods are started anew with them."""
+    digest = hashlib.sha256(settings.encode("utf-8", "replace")).hexdigest()
+    return {f"{_PREFIX}settings-sha256": digest}
+
+
+def config_map(subject: Subject, settings: str) -> dict[str, Any]:
+    """The settings file."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {**metadata(subject), "name": f"{container.name_of(subject)}-settings"},
+        "data": {_SETTINGS_KEY: settings},
+    }
+
+
+def server(
+    subject: Subject, name: str, needed: container.Needs, arguments: list[str]
+) -> dict[str, Any]:
+    """The server's container, without what differs among targets: ports, mounts of models."""
+    resources = {"cpu": f"{round(1000 * needed.cpu)}m"}
+    if needed.memory_mb is not None:
+        resources["memory"] = f"{needed.memory_mb}Mi"
+    if subject.is_for_gpu:
+        resources[container.GPU] = "1"
+    return {
+        "name": name,
+        "image": container.image(subject),
+        "args": [literal(word) for word in arguments],
+        "resources": {"requests": dict(resources), "limits": dict(resources)},
+        "startupProbe": _probe(
+            container.READY, period_s=2, failures=container.START_S // 2, timeout_s=2
+        ),
+        "readinessProbe": _probe(container.READY, period_s=READY_PERIOD_S, failures=2, timeout_s=3),
+        "livenessProbe": _probe(container.LIVE, period_s=10, failures=6, timeout_s=5),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": container.USER,
+            "runAsGroup": container.USER,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [
+            {
+                "name": "settings",
+                "mountPath": container.SETTINGS,
+                "subPath": _SETTINGS_KEY,
+                "readOnly": True,
+            },
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's
+        ],
+    }
+
+
+def volumes(subject: Subject) -> list[dict[str, Any]]:
+    """Settings, and room for temporary files."""
+    name = f"{container.name_of(subject)}-settings"
+    return [
+        {"name": "settings", "configMap": {"name": name}},
+        {
+            "name": "tmp",
+            "emptyDir": {"medium": "Memory", "sizeLimit": f"{container.TEMPORARY_MB}Mi"},
+        },
+    ]
+
+
+def documents(*data: dict[str, Any]) -> str:
+    """Several manifests as one file."""
+    return "---\n".join(yaml_text.dump(item) for item in data)
+
+
+def literal(text: str) -> str:
+    """An argument in which nothing is filled in: Kubernetes reads `$(NAME)`, and `$$` as one dollar."""
+    return text.replace("$", "$$")
+
+
+def _probe(path: str, *, period_s: int, failures: int, timeout_s: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": container.PORT},
+        "periodSeconds": period_s,
+        "timeoutSeconds": timeout_s,
+        "failureThreshold": failures,
+    }

@@ -1,0 +1,102 @@
+"""A configuration as batching parameters of TensorFlow Serving, and the command that uses them.
+
+In: the subject. Out: `batching.pbtxt` and `serve.sh`. The script takes the folder of a SavedModel:
+that is all that TensorFlow Serving runs. Source: tensorflow/serving, session_bundle_config.proto
+(BatchingParameters) and main.cc (flags).
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator
+
+from tuner.export import container, head
+from tuner.export.subject import Files, Knobs, Subject
+
+PARAMETERS = "batching.pbtxt"
+SCRIPT = "serve.sh"
+IMAGE = "tensorflow/serving"
+REASONS = {
+    "batching.policy": "TensorFlow Serving's batches have a fixed size and timeout",
+    "batching.objective_ms": "TensorFlow Serving's batching has no objective",
+    "cache.capacity_mb": "TensorFlow Serving has no cache",
+    "routing.policy": "in TensorFlow Serving any free batch thread takes the next batch",
+}
+_FOLDER = "/batching.pbtxt"
+
+
+def files(subject: Subject) -> Files:
+    """The parameters and the script."""
+    knobs = Knobs(subject.advice.configuration)
+    parameters = "\n".join(_parameters(knobs))
+    command = " \\\n    ".join(_command(subject, knobs))
+    script = subject.place.with_name(SCRIPT)
+    told = list(
+        head.lines(
+            subject,
+            "TensorFlow Serving",
+            use=f"sh {head.quoted(script)} {_example(subject)}",
+            knobs=knobs,
+            reasons=REASONS,
+            otherwise="not a setting of TensorFlow Serving",
+            remarks=_remarks(subject),
+        )
+    )
+    return {
+        PARAMETERS: f"{head.comments(told)}\n{parameters}\n",
+        SCRIPT: f"#!/bin/sh\n{head.comments(told)}\n{_PROLOGUE}\nexec {command}\n",
+    }
+
+
+_PROLOGUE = """\
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+model=$(cd "${1:?name the folder of the SavedModel: the one with saved_model.pb}" && pwd)
+"""
+
+
+def _parameters(knobs: Knobs) -> Iterator[str]:
+    size = knobs.whole("batching.max_size")
+    knobs.take_as("batching.policy", "fixed")
+    yield f"max_batch_size {{ value: {size} }}"
+    yield f"batch_timeout_micros {{ value: {knobs.whole('batching.timeout_us')} }}"
+    yield f"num_batch_threads {{ value: {knobs.whole('replica.count')} }}"
+    # The queue is counted in batches there, in items here.
+    batches = math.ceil(knobs.whole("scheduling.queue_capacity") / size)
+    yield f"max_enqueued_batches {{ value: {batches} }}"
+
+
+def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
+    needed = container.needs(subject, has_cache=False)
+    knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # in what is needed
+    knobs.take_as("cache.capacity_mb", 0)
+    count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
+    name = subject.model.name
+    yield "docker run --rm"
+    yield f"--cpus {needed.cpu:g}"
+    if needed.memory_mb is not None:
+        yield f"--memory {needed.memory_mb}m --memory-swap {needed.memory_mb}m"
+    yield "--publish 127.0.0.1:8500:8500 --publish 127.0.0.1:8501:8501"
+    yield f'--volume "$model":{shlex.quote(f"/models/{name}/1")}:ro'
+    yield f'--volume "$here/{PARAMETERS}":{_FOLDER}:ro'
+    yield f"--env MODEL_NAME={shlex.quote(name)}"
+    yield f"--gpus all {IMAGE}:latest-gpu" if subject.is_for_gpu else IMAGE
+    yield f"--enable_batching --batching_parameters_file={_FOLDER}"
+    # One pool of threads for all batches: as many as the replicas have together.
+    yield f"--tensorflow_intra_op_parallelism={count * threads}"
+    yield f"--tensorflow_inter_op_parallelism={count}"
+
+
+def _example(subject: Subject) -> str:
+    if subject.model.kind == "tensorflow":
+        return head.quoted(subject.model.path)
+    return "FOLDER"
+
+
+def _remarks(subject: Subject) -> Iterator[str]:
+    kind = subject.model.kind
+    yield "Measured with Luthier's own server; TensorFlow Serving may differ: `tune load` measures it."
+    if kind != "tensorflow":
+        yield f"TensorFlow Serving runs SavedModels alone, and this model is of kind {kind}: convert it first, and"
+        yield "measure again, for a converted model is another one."

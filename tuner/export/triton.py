@@ -1,0 +1,159 @@
+"""A configuration as a model repository of Triton: `config.pbtxt` beside the model.
+
+In: the subject. Out: `NAME/config.pbtxt` and `NAME/1/`: a copy of an ONNX model, which Triton's own
+backend runs, or for any other kind a `model.py` for its python backend. Source: Triton's model
+configuration (model_config.proto).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from serving.values import ModelCard, Signature, TensorSpec
+from tuner.errors import WrongUse
+from tuner.export import container, head, templates
+from tuner.export.subject import Files, Knobs, Subject
+
+CONFIG = "config.pbtxt"
+_TYPES = {"BYTES": "TYPE_STRING"}
+"""Datatypes of the protocol whose name in Triton is another one than TYPE_ before them."""
+
+
+def files(subject: Subject) -> Files:
+    """The folder of one model in a repository."""
+    card = subject.model
+    if card.kind == "command":
+        raise WrongUse(
+            f"model {card.name} is a program that speaks Luthier's replica wire, which no backend of Triton "
+            "does; export it with --to compose, kubernetes or kserve"
+        )
+    if card.kind != "onnx" and subject.record.signature is None:
+        raise WrongUse(
+            f"study {subject.record.name} does not tell the inputs and outputs of {card.name}, as an earlier "
+            "version made it: tune again, or write them into a configuration of Triton by hand"
+        )
+    knobs = Knobs(subject.advice.configuration)
+    needed = container.needs(subject)
+    body = "\n".join(_config(subject, knobs))
+    cache_mb = knobs.whole("cache.capacity_mb")
+    told = head.lines(
+        subject,
+        "A model of Triton",
+        use=_use(subject, cache_mb),
+        knobs=knobs,
+        reasons=_reasons(needed, subject.record.signature),
+        otherwise="not a setting of Triton",
+        remarks=_remarks(subject),
+    )
+    version = f"{card.name}/{_version(card)}"
+    found: Files = {f"{card.name}/{CONFIG}": f"{head.comments(told)}\n{body}\n"}
+    if card.kind == "onnx":
+        assert card.path is not None
+        found[f"{version}/model.onnx"] = card.path
+    else:
+        found[f"{version}/model.py"] = templates.text("triton_model.py")
+    return found
+
+
+def quoted(text: str) -> str:
+    """A string of the protobuf text format: what is not plain ASCII is escaped byte by byte."""
+    parts = []
+    for byte in text.encode("utf-8", "surrogateescape"):
+        is_plain = 0x20 <= byte < 0x7F and byte not in b'"\\'
+        parts.append(chr(byte) if is_plain else f"\\{byte:03o}")
+    return f'"{"".join(parts)}"'
+
+
+def _config(subject: Subject, knobs: Knobs) -> Iterator[str]:
+    card, signature = subject.model, subject.record.signature
+    threads = knobs.whole("replica.threads")
+    yield f"name: {quoted(card.name)}"
+    yield 'platform: "onnxruntime_onnx"' if card.kind == "onnx" else 'backend: "python"'
+    is_batched = signature is None or signature.is_batched
+    size = knobs.whole("batching.max_size") if is_batched else 0
+    yield f"max_batch_size: {size}"
+    if signature is not None:
+        yield from _tensors(signature, is_batched=is_batched)
+    if size > 1:
+        knobs.take_as("batching.policy", "fixed")
+        delay_us = knobs.whole("batching.timeout_us")
+        yield f"dynamic_batching {{ max_queue_delay_microseconds: {delay_us} }}"
+    count = knobs.whole("replica.count")
+    device = "KIND_GPU gpus: [ 0 ]" if subject.is_for_gpu else "KIND_CPU"
+    yield f"instance_group [ {{ count: {count} kind: {device} }} ]"
+    yield f"version_policy {{ specific {{ versions: [ {_version(card)} ] }} }}"
+    if knobs.whole("cache.capacity_mb"):
+        yield "response_cache { enable: true }"
+    if card.kind == "onnx":
+        yield _parameter("intra_op_thread_count", str(threads))
+        yield _parameter("inter_op_thread_count", "1")
+    else:
+        yield _parameter("model", subject.model_elsewhere)
+        yield _parameter("threads", str(threads))
+
+
+def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:
+    for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
+        for spec in specs:
+            # Triton's dimensions are those of one item.
+            shape = spec.shape[1:] if is_batched else spec.shape
+            dims = ", ".join(map(str, shape or (1,)))
+            text = f"name: {quoted(spec.name)} data_type: {_type(spec)} dims: [ {dims} ]"
+            if not shape:
+                text += " reshape { shape: [ ] }"
+            yield f"{kind} [ {{ {text} }} ]"
+
+
+def _type(spec: TensorSpec) -> str:
+    return _TYPES.get(spec.datatype, f"TYPE_{spec.datatype}")
+
+
+def _parameter(key: str, value: str) -> str:
+    return f"parameters {{ key: {quoted(key)} value {{ string_value: {quoted(value)} }} }}"
+
+
+def _version(card: ModelCard) -> int:
+    """Triton's versions are whole numbers from 1."""
+    return max(1, int(card.version)) if card.version.isdecimal() else 1
+
+
+def _use(subject: Subject, cache_mb: int) -> str:
+    folder = head.quoted(subject.place.parent)
+    cache = f" --cache-config=local,size={cache_mb * 1024 * 1024}" if cache_mb else ""
+    return f"tritonserver --model-repository={folder}{cache}"
+
+
+def _remarks(subject: Subject) -> Iterator[str]:
+    card = subject.model
+    yield "Measured with Luthier's own server; Triton's may differ: `tune load` measures it."
+    if card.kind == "onnx":
+        yield "Data that an ONNX file keeps in files of their own must be copied beside it."
+    else:
+        yield f"The Python of Triton's python backend needs the package {subject.package}, and the model"
+        yield f"under the name or path that stands in {CONFIG}."
+    signature = subject.record.signature
+    if signature is None:
+        yield "Inputs and outputs are left to Triton, which reads them from the model's file."
+    elif signature.is_batched:
+        flat = [
+            spec.name for spec in (*signature.inputs, *signature.outputs) if len(spec.shape) < 2
+        ]
+        if flat:
+            yield f"Of shape [n, 1] instead of [n] in Triton: {', '.join(flat)}."
+
+
+def _reasons(needed: container.Needs, signature: Signature | None) -> dict[str, str]:
+    memory = "" if needed.memory_mb is None else f" and {needed.memory_mb} MiB"
+    whole = f"Triton limits no instance; the whole server may get {needed.cpu:g} cores{memory}"
+    alone = "no batches are made of single items"
+    if signature is not None and not signature.is_batched:
+        alone = "this model takes one request at a time"
+    return {
+        "replica.cpu": whole,
+        "replica.memory_mb": whole,
+        "batching.policy": f"Triton's batches have a fixed size and delay, and {alone}",
+        "batching.max_size": alone,
+        "batching.timeout_us": alone,
+        "batching.objective_ms": "Triton's batcher has no objective",
+        "routing.policy": "in Triton any free instance takes the next batch",
+    }

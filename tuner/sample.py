@@ -1,0 +1,184 @@
+"""Random configurations under random loads, each measured by one launch: a table to learn from.
+
+    inputs -> engine started once -> draws -> launch after launch -> one CSV row each
+
+A draw depends on the seed and its number alone, so that a command that was killed goes on where the
+file ends. The environment is drawn first, each of its values uniform over those that are given, then
+the configuration, each knob uniform over its grid, among those that the space's constraints allow
+there. No draw is left out for behaving like another one, and a launch that fails is a row with its
+status.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from serving.values import ModelCard
+from tuner import inputs
+from tuner.bench import Bench
+from tuner.errors import Interrupted, WrongUse
+from tuner.interruption import resumable
+from tuner.launching import machine
+from tuner.launching.engine import Served
+from tuner.preparation import started
+from tuner.progress import Progress, Terminal
+from tuner.report import wording
+from tuner.sample_file import Draw, SampleFile
+from tuner.settings import MeasurementSettings, TargetSettings, load_in_words
+from tuner.space.space import SearchSpace
+from tuner.traffic import stacking
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is sampled."""
+
+    target: TargetSettings
+    """Its concurrency and client batch are the largest of those below."""
+    measurement: MeasurementSettings
+    concurrencies: tuple[int, ...]
+    client_batches: tuple[int, ...]
+    count: int
+    """Rows of the whole file."""
+    seed: int
+    out: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """What is in the file."""
+
+    columns: tuple[str, ...]
+    statuses: collections.Counter[str]
+    """How many rows ended in which way."""
+    measured: int
+    """Rows that this command added."""
+    notes: tuple[str, ...]
+
+
+def sample(order: Order, *, terminal: Terminal) -> Sampled:
+    """Measure the rows that the file lacks.
+
+    Raises:
+        WrongUse: an input is wrong, or the file belongs to other draws; nothing was measured.
+        TunerError: it could not be done.
+        Interrupted: a signal came; the rows so far are kept.
+    """
+    card = inputs.card_of(order.target.model)
+    text = inputs.space_text_of(order.target, card)
+    if text is None:
+        raise WrongUse(
+            f"--model {order.target.model} has no search space of its own: derive one with "
+            "`tune space`, look it over, and give it with --space"
+        )
+    bench = Bench(
+        model=order.target.model,
+        concurrency=order.target.concurrency,
+        settings=order.measurement,
+    )
+    with resumable(None), bench:
+        served = started(bench)
+        stacking.check_free(served.told_signature(), max(order.client_batches), served.model)
+        sent = inputs.payloads_of(order.target, card, served, seed=order.seed)
+        bench.send(sent)
+        source = order.target.space or f"{card.name}.yaml"
+        spaces = _Spaces(order.target, text, source=source, limits=served.limits)
+        draws = [_draw(order, spaces, number) for number in range(order.count)]
+        widest = spaces.of(order.target.concurrency, order.target.client_batch)
+        notes = widest.notes
+        if sent.is_synthetic:
+            notes += (f"the payloads are synthetic ({sent.description})",)
+        file = SampleFile(order.out, model=served.model, seed=order.seed, knobs=widest.names)
+        with file:
+            file.check(draws)
+            done = len(file.statuses)
+            progress = Progress(terminal.console, default=widest.default(), objective="mean")
+            for note in notes:
+                progress.say(f"note: {note}")
+            if done:
+                progress.say(f"{order.out} has {wording.plural(done, 'row')}: going on behind them")
+            try:
+                for draw, left_s in _with_time(draws[done:]):
+                    _measure(order, bench, card, served, draw, file, progress, left_s)
+                    terminal.check()
+            except KeyboardInterrupt:
+                kept = f"{len(file.statuses)} of {order.count} rows are in {order.out}"
+                raise Interrupted(f"{kept}; the same command goes on behind them") from None
+            return Sampled(
+                columns=file.columns,
+                statuses=collections.Counter(file.statuses),
+                measured=len(file.statuses) - done,
+                notes=notes,
+            )
+
+
+class _Spaces:
+    """The space on this machine under each load that is drawn."""
+
+    def __init__(self, target: TargetSettings, text: str, *, source: str, limits: str) -> None:
+        self._target = target
+        self._text = text
+        self._source = source
+        self._limits = limits
+        self._machine = machine.read()
+        self._known: dict[tuple[int, int], SearchSpace] = {}
+
+    def of(self, concurrency: int, client_batch: int) -> SearchSpace:
+        """The space under one load."""
+        load = (concurrency, client_batch)
+        if load not in self._known:
+            target = dataclasses.replace(
+                self._target, concurrency=concurrency, client_batch=client_batch
+            )
+            environment = inputs.environment_of(target, self._machine)
+            self._known[load] = inputs.space_of(
+                self._text, environment, source=self._source, limits=self._limits
+            )
+        return self._known[load]
+
+
+def _draw(order: Order, spaces: _Spaces, number: int) -> Draw:
+    rng = np.random.default_rng([order.seed, number])
+    concurrency = order.concurrencies[int(rng.integers(len(order.concurrencies)))]
+    client_batch = order.client_batches[int(rng.integers(len(order.client_batches)))]
+    configuration = spaces.of(concurrency, client_batch).drawn(rng)
+    return Draw(number, concurrency, client_batch, configuration)
+
+
+def _with_time(draws: Sequence[Draw]) -> Iterator[tuple[Draw, float | None]]:
+    """Each draw with the seconds that are left before it; None before the first."""
+    begun_s = time.monotonic()
+    for place, draw in enumerate(draws):
+        used_s = time.monotonic() - begun_s
+        yield draw, used_s / place * (len(draws) - place) if place else None
+
+
+def _measure(
+    order: Order,
+    bench: Bench,
+    card: ModelCard,
+    served: Served,
+    draw: Draw,
+    file: SampleFile,
+    progress: Progress,
+    left_s: float | None,
+) -> None:
+    """Launch one draw and write its row."""
+    bench.concurrency = draw.concurrency
+    if bench.client_batch != draw.client_batch:
+        target = dataclasses.replace(order.target, client_batch=draw.client_batch)
+        bench.send(inputs.payloads_of(target, card, served, seed=order.seed))
+    launch = bench.launch(draw.configuration)
+    file.append(draw, launch)
+    left = "" if left_s is None else f" | {wording.duration(left_s)} left"
+    progress.say(
+        f"{draw.number + 1:4d}/{order.count} {load_in_words(draw.concurrency, draw.client_batch)}: "
+        f"{progress.result(launch.outcome, launch.measurement)} | "
+        f"{progress.differences(draw.configuration)}{left}"
+    )
