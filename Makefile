@@ -45,7 +45,7 @@ install: $(DEV)  ## make .venv with everything that development needs
 
 install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, clients of the protocols
 
-install-engines: $(ENGINES)  ## make .venv-engines: mosec and Triton, which the examples of other engines start
+install-engines: $(ENGINES)  ## make .venv-engines: mosec, Triton and Ray, which tests of other engines and of exports start
 
 tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
 	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
@@ -66,8 +66,9 @@ test: check  ## everything in `check`, then the tests; options for pytest in PYT
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
-test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton, the examples of other engines
-	$(BIN)/pytest -m engines tests/engines $(PYTEST)
+test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton and Ray on what is exported for them
+	$(BIN)/pytest -m engines tests/engines/test_examples.py $(PYTEST)
+	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
 compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
 
@@ -124,7 +125,7 @@ $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
 	@touch $@
 
 $(ENGINES): tests/engines/requirements.txt | $(BIN)/python
-	@echo "installing mosec and Triton into $(ENGINES_VENV) (once; about a minute)"
+	@echo "installing mosec, Triton and Ray into $(ENGINES_VENV) (once; two minutes)"
 	@$(BIN)/python -m venv $(ENGINES_VENV)
 	$(call install_into,$(ENGINES_VENV)) $(NOT_COMPILED) --requirement $<
 	@touch $@

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, cast
@@ -171,6 +172,8 @@ class Wanted(NamedTuple):
     """Items of the largest batch that it is warmed up with."""
     warmup_s: float = 0.0
     """Time for that; 0: it is not warmed up."""
+    weights: pathlib.Path | None = None
+    """Of the variant that it is to load; None: the card's."""
 
 
 class Loaded(NamedTuple):
@@ -429,6 +432,7 @@ class Dispatcher:
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = self._card
+        weights = wanted.weights or card.path
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
@@ -436,7 +440,7 @@ class Dispatcher:
             name=card.name,
             version=card.version,
             kind=card.kind,
-            path=str(card.path) if card.path is not None else None,
+            path=str(weights) if weights is not None else None,
             threads=wanted.threads,
             samples=str(card.sample) if card.sample is not None else None,
             max_items=wanted.max_items,

@@ -122,12 +122,17 @@ class Member:
         "ready",
         "replica",
         "state",
+        "variant",
         "worker",
     )
 
-    def __init__(self, worker: int, limits: ReplicaSettings, max_items: int) -> None:
+    def __init__(
+        self, worker: int, limits: ReplicaSettings, variant: str | None, max_items: int
+    ) -> None:
         self.worker = worker
         self.limits = limits
+        self.variant = variant
+        """Of the model, that it loads; None: the default one."""
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
         self.replica: Replica | None = None
@@ -285,7 +290,12 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        kept = [] if fresh else [m for m in alive if _can_become(m.limits, wanted)][: wanted.count]
+        able = [
+            member
+            for member in alive
+            if _can_become(member.limits, wanted) and member.variant == settings.model.variant
+        ]
+        kept = [] if fresh else able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
         self.deaths.clear()
@@ -353,7 +363,9 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(next(self._workers), settings.replica, max_items)
+            member = Member(
+                next(self._workers), settings.replica, settings.model.variant, max_items
+            )
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -429,7 +441,8 @@ class Pool:
                 replica.kill(asked=fault is not None)
 
         limits = member.limits
-        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s)
+        weights = self._card.weights(member.variant)
+        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s, weights)
         self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
     async def _follow(self, member: Member, replica: Replica) -> None:

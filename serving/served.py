@@ -191,6 +191,7 @@ class Served:
             ServingError: it cannot be served under its settings; nothing is left running.
         """
         try:
+            self.card.weights(self.settings.model.variant)
             await self.pool.open()
         except BaseException:
             await self.close()
@@ -202,6 +203,9 @@ class Served:
         Raises:
             ServingError: with the reason; the old settings still serve.
         """
+        self.card.weights(settings.model.variant)  # it may have no such variant
+        if settings.model.variant != self.settings.model.variant:
+            keep_learnt = False  # other weights: other answers, and another time for each
         await self.pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20

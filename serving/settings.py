@@ -104,6 +104,17 @@ class ReplicaSettings:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """What is served of a model that has several forms."""
+
+    variant: str | None = _knob(None)
+    """Name of one of the variants in the model's `model.yaml` (docs/models.md); a change loads it in new replicas.
+
+    Default none: the variant that the card's `file` names.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class BatchingSettings:
     """When waiting requests become a batch. The item is the unit; a request may carry several."""
 
@@ -274,6 +285,7 @@ class ServingSettings:
     """All settings of one server."""
 
     replica: ReplicaSettings = dataclasses.field(default_factory=ReplicaSettings)
+    model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     batching: BatchingSettings = dataclasses.field(default_factory=BatchingSettings)
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)

@@ -13,6 +13,8 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from serving.errors import InvalidSettings, nearest
+
 ITEM_BYTES: dict[str, int] = {
     "BOOL": 1,
     "UINT8": 1,
@@ -112,6 +114,20 @@ class Program(NamedTuple):
     folder: pathlib.Path
 
 
+class Variant(NamedTuple):
+    """One form of a model: other weights for the same inputs and outputs, for example fewer layers."""
+
+    path: pathlib.Path
+    """Weights, absolute."""
+    quality: Mapping[str, Any]
+    """Measured quality, as of a card."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        return _accuracy(self.quality)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """What is needed to load a model, and what is known about it before it is loaded.
@@ -132,6 +148,35 @@ class ModelCard:
     """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Measured quality, for example dataset, metric, value, n."""
+    variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
+    """Forms of the model by name, from which `model.variant` chooses; one of them has the weights of `path`."""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The measured accuracy, from 0 to 1; None where something else or nothing was measured."""
+        return _accuracy(self.quality)
+
+    @property
+    def default_variant(self) -> str | None:
+        """The variant that is served where none is named; None: there are no variants."""
+        return next((name for name, one in self.variants.items() if one.path == self.path), None)
+
+    def weights(self, variant: str | None) -> pathlib.Path | None:
+        """The weights of a variant; None: the default one's.
+
+        Raises:
+            InvalidSettings: the model has no variant of that name.
+        """
+        if variant is None:
+            return self.path
+        if variant not in self.variants:
+            names = ", ".join(self.variants)
+            known = f"its variants are {names}" if names else "it has no variants"
+            raise InvalidSettings(
+                f"model.variant = {variant!r}: {self.name} has none of that name"
+                f"{nearest(variant, self.variants)}; {known}"
+            )
+        return self.variants[variant].path
 
     @property
     def id(self) -> ModelId:
@@ -143,16 +188,18 @@ class ModelCard:
         """Files and folders, absolute, that a replica reads: all that a container of it needs to see.
 
         Of a program and of Python code their folder, for they may use what lies beside them; of another model
-        its file or folder, with what has its name and more (weights beside an ONNX file).
+        its file or folder, with what has its name and more (weights beside an ONNX file). Of all its variants.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:
             found.append(self.program.folder)
         elif self.path is not None and self.path.is_absolute():
-            if self.kind == "python":
-                found.append(self.path.parent)
-            else:
-                found += sorted(self.path.parent.glob(f"{glob.escape(self.path.name)}*"))
+            paths = dict.fromkeys([self.path, *(one.path for one in self.variants.values())])
+            for path in paths:
+                of_it = [path.parent]
+                if self.kind != "python":
+                    of_it = sorted(path.parent.glob(f"{glob.escape(path.name)}*"))
+                found += [one for one in of_it if one not in found]
         if self.sample is not None and not any(self.sample.is_relative_to(path) for path in found):
             found.append(self.sample)
         return tuple(found)
@@ -161,6 +208,13 @@ class ModelCard:
     def label(self) -> str:
         """For people: the name, and where its weights are."""
         return self.name if self.path is None else f"{self.name} ({self.path})"
+
+
+def _accuracy(quality: Mapping[str, Any]) -> float | None:
+    value = quality.get("value")
+    if quality.get("metric") != "accuracy" or not isinstance(value, int | float):
+        return None
+    return float(value)
 
 
 class Tensor(NamedTuple):

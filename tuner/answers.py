@@ -1,7 +1,7 @@
 """Whether a server's answers are right, by a few items whose label is known.
 
 In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
-where there are no labels or the model is no classifier. It runs outside of any measurement: a
+where there are no labels or the model names neither a class nor a text. It runs outside of any measurement: a
 configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
 Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow Serving's JSON, and
 bare numbers of a known datatype.
@@ -45,7 +45,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            found = predicted(payloads.answer, answer, header_bytes, items=batch)
+            found = read(payloads.answer, answer, header_bytes, items=batch)
             if found is None:
                 return None
             right += int(np.sum(found == labels))
@@ -57,12 +57,10 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
-def predicted(
-    form: str, answer: bytes, header_bytes: int, *, items: int = 1
-) -> NDArray[np.integer[Any]] | None:
-    """(items,) the class that an answer names for each item, by the form of `Payloads.answer`."""
+def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """(items,) what an answer gives for each item, by the form of `Payloads.answer`; None: nothing."""
     if form == "open-inference":
-        return predicted_classes(answer, header_bytes, items=items)
+        return answered(answer, header_bytes, items=items)
     if form != "tensorflow-serving":
         return _classes(np.frombuffer(answer, DTYPES[form]), items)
     rows = json.loads(answer)["predictions"]
@@ -72,13 +70,20 @@ def predicted(
     return next((classes for classes in found if classes is not None), None)
 
 
-def predicted_classes(
-    answer: bytes, header_bytes: int, *, items: int = 1
-) -> NDArray[np.integer[Any]] | None:
-    """(items,) the class that an answer in binary form names for each item; None where it names none."""
+def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """(items,) the class or the text that an answer gives for each item; None where it gives neither.
+
+    Of the Open Inference Protocol.
+    """
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
         size = output.get("parameters", {}).get("binary_data_size")
+        if output["datatype"] == "BYTES":
+            texts = output["data"] if size is None else _texts(answer[start : start + size])
+            start += size or 0
+            if len(texts) == items:
+                return np.array(texts, dtype=str)
+            continue
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
         if values is not None and (found := _classes(values, items)) is not None:
@@ -86,16 +91,26 @@ def predicted_classes(
     return None
 
 
-def _classes(values: NDArray[Any], items: int) -> NDArray[np.integer[Any]] | None:
+def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
     """A whole number is the class itself; of several numbers the largest is the class's score."""
     if len(values) % items:
         return None
     if len(values) == items and values.dtype.kind in "iu":
         return values
     if len(values) > items and values.dtype.kind == "f":
-        classes: NDArray[np.integer[Any]] = values.reshape(items, -1).argmax(axis=1)
-        return classes
+        return np.asarray(values.reshape(items, -1).argmax(axis=1))
     return None
+
+
+def _texts(data: bytes) -> list[str]:
+    """Texts in binary form: four bytes of length before each."""
+    texts = []
+    start = 0
+    while start < len(data):
+        stop = start + 4 + int.from_bytes(data[start : start + 4], "little")
+        texts.append(data[start + 4 : stop].decode())
+        start = stop
+    return texts
 
 
 def _values(output: dict[str, Any], data: bytes) -> NDArray[Any] | None:

@@ -23,8 +23,8 @@ from tuner.launching.machine import MachineFacts
 from tuner.sampling.candidates import Candidates
 from tuner.settings import TargetSettings
 from tuner.space import distributions, files, vocabulary
-from tuner.space.environment import Environment, Machine
-from tuner.space.knobs import FloatKnob, IntKnob, Knob
+from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
+from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK
 from tuner.space.space import SearchSpace
 from tuner.space.vocabulary import Vocabulary
@@ -87,6 +87,7 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
     Raises:
         InvalidSpace: the file is wrong.
     """
+    _check_variants(target, card)
     if target.space is not None:
         files.load(target.space)
         return pathlib.Path(target.space).read_text(encoding="utf-8")
@@ -94,12 +95,47 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
     return None if bundled is None else files.dump(bundled)
 
 
-def environment_of(target: TargetSettings, machine: MachineFacts) -> Environment:
-    """Machine and load, in the space's terms. No clocks are offered: this version does not set any."""
+def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source: str) -> str:
+    """The space's file with the model's forms as a knob and the accuracy that is asked for as a constraint.
+
+    As it is where no accuracy is asked for.
+
+    Raises:
+        InvalidSpace: the file is wrong.
+    """
+    if target.min_accuracy is None:
+        return text
+    space = files.parse(text, file=source)
+    knobs = space.knobs
+    if VARIANT not in space.names:
+        assert card.default_variant is not None, "checked by `space_text_of`"
+        choices = tuple(card.variants)
+        knobs = (*knobs, ChoiceKnob(name=VARIANT, default=card.default_variant, choices=choices))
+    constraint = f"{ACCURACY} >= {target.min_accuracy:g}"
+    if knobs == space.knobs and constraint in space.constraints:  # a study that goes on
+        return text
+    constraints = (*space.constraints, constraint)
+    return files.dump(dataclasses.replace(space, knobs=knobs, constraints=constraints))
+
+
+def _check_variants(target: TargetSettings, card: ModelCard) -> None:
+    if target.min_accuracy is not None and not card.variants:
+        raise WrongUse(
+            f"--min-accuracy {target.min_accuracy:g}: {card.name} has no variants to choose from; "
+            "give a model whose model.yaml lists some, as resnet's does (docs/models.md)"
+        )
+
+
+def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
+    """Machine, load and the model's forms, in the space's terms.
+
+    No clocks are offered: this version does not set any.
+    """
     return Environment(
         concurrency=target.concurrency,
         client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
+        variants=tuple((name, variant.accuracy) for name, variant in card.variants.items()),
     )
 
 

@@ -25,7 +25,7 @@ from tuner.report import lines
 from tuner.sampling.gp import GpSampler
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
-from tuner.space.environment import Environment
+from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 
@@ -79,13 +79,16 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     known = other_engines.vocabulary_of(engine)
     text = other_engines.space_text_of(engine, target, card)
     source = target.space or f"{card.name}.yaml"
     first: Configuration | None = None
     if text is not None:  # what is wrong is said before anything starts
-        expected = inputs.arena_of(text, environment, source=source, limits="enforced", known=known)
+        wanted = inputs.with_variants(text, target, card, source=source)
+        expected = inputs.arena_of(
+            wanted, environment, source=source, limits="enforced", known=known
+        )
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
@@ -95,6 +98,7 @@ def prepared(
         bench.send(payloads)
     if text is None:
         text = _derived(bench, environment, served, terminal)
+    text = inputs.with_variants(text, target, card, source=source)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
     sampler_of(settings.search, arena)
     return arena, payloads, served
@@ -119,6 +123,12 @@ def started(bench: Bench, first: Configuration | None = None) -> Served:
 def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
     """What readers must know of the space, the payloads and the limits."""
     yield from arena.notes
+    if VARIANT in arena.space.names:
+        measured = (
+            f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
+            for name, accuracy in arena.environment.variants
+        )
+        yield f"accuracy of the model's variants: {', '.join(measured)}"
     is_ours = served.engine == OUR_ENGINE
     batching = [knob.name for knob in arena.knobs if is_ours and knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:

@@ -88,7 +88,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         sent = inputs.payloads_of(order.target, card, served, seed=order.seed)
         bench.send(sent)
         source = order.target.space or f"{card.name}.yaml"
-        spaces = _Spaces(order.target, text, source=source, limits=served.limits)
+        spaces = _Spaces(order.target, card, text, source=source, limits=served.limits)
         draws = [_draw(order, spaces, number) for number in range(order.count)]
         widest = spaces.of(order.target.concurrency, order.target.client_batch)
         notes = widest.notes
@@ -121,8 +121,11 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
 class _Spaces:
     """The space on this machine under each load that is drawn."""
 
-    def __init__(self, target: TargetSettings, text: str, *, source: str, limits: str) -> None:
+    def __init__(
+        self, target: TargetSettings, card: ModelCard, text: str, *, source: str, limits: str
+    ) -> None:
         self._target = target
+        self._card = card
         self._text = text
         self._source = source
         self._limits = limits
@@ -136,7 +139,7 @@ class _Spaces:
             target = dataclasses.replace(
                 self._target, concurrency=concurrency, client_batch=client_batch
             )
-            environment = inputs.environment_of(target, self._machine)
+            environment = inputs.environment_of(target, self._machine, self._card)
             self._known[load] = inputs.space_of(
                 self._text, environment, source=self._source, limits=self._limits
             )

@@ -133,6 +133,14 @@ class TargetSettings:
         "longest time of one run of --hook; default 60s",
         parse=duration_s,
     )
+    min_accuracy: float | None = _option(
+        None,
+        "--min-accuracy",
+        "SHARE",
+        "search the model's variants as well (`model.variant`), those whose measured accuracy is at least "
+        "this, from 0 to 1; default: the model's default variant alone",
+        parse=float,
+    )
 
     @property
     def is_of_other_engine(self) -> bool:
@@ -142,6 +150,8 @@ class TargetSettings:
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
         _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        share = self.min_accuracy
+        _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
             1 <= self.client_batch <= MOST_CLIENT_BATCH,
             "--client-batch",
@@ -157,6 +167,11 @@ class TargetSettings:
                 f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
                 if takes_hook
                 else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
+            )
+        if self.is_of_other_engine and self.min_accuracy is not None:
+            raise WrongUse(
+                f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
+                "alone; give another engine a knob of its own for them"
             )
         _require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
 

@@ -54,7 +54,7 @@ def default_of(model: str) -> Configuration:
     text = inputs.space_text_of(target, card)
     if text is None:
         raise TunerError(f"{model} has no bundled search space")
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     return inputs.space_of(text, environment, source=card.name, limits="enforced").default()
 
 

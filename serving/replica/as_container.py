@@ -31,6 +31,7 @@ from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.replica import container_engine, greeting, limits, owner, wire
 from serving.replica.container import ContainerReplica
 from serving.replica.container_engine import (
+    FILES_FOLDER,
     SOCKET_FOLDER,
     ContainerEngine,
     ContainerGone,
@@ -210,7 +211,7 @@ class ContainerHome:
             owner=self._name,
             worker=worker,
             image=self._image,
-            command=(f"{SOCKET_FOLDER}/{_SOCKET}", kind, *words),
+            command=(f"{SOCKET_FOLDER}/{_SOCKET}", FILES_FOLDER, kind, *words),
             socket_folder=folder,
             files=card.files,
             memory_mb=memory_mb,

@@ -67,8 +67,13 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     return serve(order["socket"])
 
 
-def serve(path: str) -> int:
-    """Be a host on the gateway's socket; returns the exit code."""
+def serve(path: str, *, root: pathlib.Path | None = None) -> int:
+    """Be a host on the gateway's socket; returns the exit code.
+
+    Args:
+        path: of the socket.
+        root: where the gateway's files lie; see `host.serve`.
+    """
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
@@ -77,7 +82,7 @@ def serve(path: str) -> int:
         except OSError as error:
             log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
             return EXIT_NO_GATEWAY
-        return host.serve(sock)
+        return host.serve(sock, root=root)
 
 
 def become_program(order: Mapping[str, Any]) -> int:

@@ -28,6 +28,9 @@ OWNER_LABEL = "luthier.owner"
 WORKER_LABEL = "luthier.worker"
 SOCKET_FOLDER = "/run/luthier"
 """Where the folder of the gateway's socket is mounted."""
+FILES_FOLDER = "/files"
+"""Below it files of the host are mounted, by their paths: an image may keep others out of a folder of the same name,
+as most do with /root."""
 REQUEST_TIMEOUT_S = 60
 """A busy engine starts a container slowly; one that says nothing for so long hangs."""
 WAIT_POLL_S = 10
@@ -62,7 +65,7 @@ class ContainerSpec:
     socket_folder: pathlib.Path
     """Mounted, read-only, at `SOCKET_FOLDER`."""
     files: tuple[pathlib.Path, ...]
-    """Mounted, read-only, where they are."""
+    """Absolute; mounted, read-only, below `FILES_FOLDER`."""
     memory_mb: int | None
     environment: dict[str, str]
     gpus: bool = False
@@ -136,7 +139,10 @@ class ContainerEngine:
         mounts = [
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
-        mounts += [docker.types.Mount(str(f), str(f), "bind", read_only=True) for f in spec.files]
+        mounts += [
+            docker.types.Mount(f"{FILES_FOLDER}{f}", str(f), "bind", read_only=True)
+            for f in spec.files
+        ]
         gpus = [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])] if spec.gpus else None
         memory = None if spec.memory_mb is None else spec.memory_mb * MIB
         with self._asked(f"a container of {spec.image} cannot be made") as api:

@@ -54,18 +54,24 @@ _PAUSE_MS = 2
 _NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
 
 
-def serve(sock: socket.socket, *, max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES) -> int:
+def serve(
+    sock: socket.socket,
+    *,
+    max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES,
+    root: pathlib.Path | None = None,
+) -> int:
     """Be a replica on a connected, blocking socket until the other side closes it.
 
     Args:
         sock: stays the caller's to close.
         max_message_bytes: a larger message ends the replica.
+        root: where the gateway's files lie, by their absolute paths below it; None: where they are.
 
     Returns:
         The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
     """
     try:
-        Host(sock, max_message_bytes=max_message_bytes).run()
+        Host(sock, max_message_bytes=max_message_bytes, root=root).run()
     except wire.WireError as error:
         log.error("garbage from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
@@ -74,11 +80,22 @@ def serve(sock: socket.socket, *, max_message_bytes: int = wire.DEFAULT_MAX_MESS
     return EXIT_CLOSED
 
 
+def placed(path: str, root: pathlib.Path | None) -> pathlib.Path:
+    """A path of the gateway where its files lie below a root."""
+    found = pathlib.Path(path)
+    if root is None or not found.is_absolute():
+        return found
+    return root / found.relative_to(found.anchor)
+
+
 class Host:
     """One replica's loop."""
 
-    def __init__(self, sock: socket.socket, *, max_message_bytes: int) -> None:
+    def __init__(
+        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
+    ) -> None:
         self._sock = sock
+        self._root = root
         self._max_message_bytes = max_message_bytes
         self._executions: dict[int, Execution] = {}
         """Loaded models by the number that the gateway gave them."""
@@ -169,6 +186,12 @@ class Host:
         sizes = [(block.frame_bytes, 0)] * len(block.rows)
         return [wire.result_head(message.action_id, 0, times, sizes), block.rows.reshape(-1).data]
 
+    def _place(self, path: str | None) -> pathlib.Path | None:
+        """Where a file of the gateway is for this process; a module's name is no path and stays."""
+        if path is None:
+            return None
+        return placed(path, self._root)
+
     def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
         outcomes = [failed(Failure(status, text))] * len(message.entries)
         return _result(message.action_id, _NO_TIMES, outcomes, status)
@@ -180,10 +203,12 @@ class Host:
             return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
         detail: dict[str, object]
         try:
-            path = None if message.path is None else pathlib.Path(message.path)
+            path = self._place(message.path)
             model = models.load(message.kind, path, threads=message.threads)
             execution = Execution(model)
-            warmed = warmup.warm_up(model, execution, _wanted(message))
+            samples = self._place(message.samples)
+            wanted = warmup.Wanted(samples, message.max_items, message.warmup_s)
+            warmed = warmup.warm_up(model, execution, wanted)
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
@@ -231,12 +256,6 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         pieces.append(b"".join(small))
     return pieces
-
-
-def _wanted(message: wire.LoadMessage) -> warmup.Wanted:
-    """What LOAD asks of the warm-up."""
-    samples = None if message.samples is None else pathlib.Path(message.samples)
-    return warmup.Wanted(samples, message.max_items, message.warmup_s)
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -14,6 +14,10 @@ A bundled model is a folder beside this file with a `model.yaml`:
                               # without it a file samples.npz of the folder
     description: one line     # optional
     quality: {...}            # optional: what was measured, for example dataset, metric, value, n
+    variants:                 # optional: other weights for the same inputs and outputs, from which the setting
+      small: {file: small.onnx, quality: {...}}   # model.variant chooses; one of them has the card's `file`
+    built: true               # of a bundled model only: its weights are not here, `build.py` of the folder makes
+                              # them on first use, in the user's cache
 
 A user's own folder of that form can be named by its path, too. The samples of a single file `net.onnx` are
 `net.samples.npz` beside it.
@@ -22,7 +26,9 @@ A user's own folder of that form can be named by its path, too. The samples of a
 from __future__ import annotations
 
 import datetime as dt
+import importlib
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -33,7 +39,7 @@ import yaml
 
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS
-from serving.values import ModelCard, Program
+from serving.values import ModelCard, Program, Variant
 from serving.yaml_problem import yaml_problem
 
 FOLDER = pathlib.Path(__file__).resolve().parent
@@ -77,6 +83,8 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "sample": (str, type(None)),
     "description": (str,),
     "quality": (dict, type(None)),
+    "variants": (dict,),
+    "built": (bool,),
 }
 _REQUIRED = ("name", "version", "kind")
 
@@ -84,6 +92,34 @@ _REQUIRED = ("name", "version", "kind")
 def names() -> tuple[str, ...]:
     """Names of the bundled models, sorted."""
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
+
+
+def built_folder(name: str) -> pathlib.Path:
+    """Where the weights of a bundled model are that is built where it is served.
+
+    With what the user's other programs can make again (XDG Base Directory Specification).
+    """
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    folder = pathlib.Path(given) if given else pathlib.Path.home() / ".cache"
+    return folder / "luthier" / "zoo" / name
+
+
+def built(name: str) -> pathlib.Path:
+    """The weights that a bundled model's own script makes where they are not there yet.
+
+    Raises:
+        ModelLoadFailed: they cannot be made.
+    """
+    build = importlib.import_module(f"{__name__}.{name}.build")
+    try:
+        path: pathlib.Path = build.weights()
+    except OSError as error:
+        raise ModelLoadFailed(
+            name,
+            f"its weights cannot be kept in {built_folder(name)}: {error}; "
+            "XDG_CACHE_HOME names another folder",
+        ) from error
+    return path
 
 
 def find(name_or_path: str, *, name: str | None = None, kind: str | None = None) -> ModelCard:
@@ -247,17 +283,67 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ModelLoadFailed(str(file), f"not valid YAML: {yaml_problem(error)}") from error
     card = _checked(data, file)
+    path = _checked_built(file) if card.get("built") else _beside(file, "file", card.get("file"))
     return ModelCard(
         name=name or card["name"],
         version=str(card["version"]),
         kind=card["kind"],
-        path=_beside(file, "file", card.get("file")),
+        path=path,
         program=_program(card["command"], folder, file) if "command" in card else None,
         description=card.get("description", ""),
         sample=_beside(file, "sample", card.get("sample"))
         or _if_there(file.parent.absolute() / SAMPLES_FILE),
         quality=_plain(card.get("quality") or {}, file),
+        variants=_variants(card.get("variants", {}), path, file),
     )
+
+
+def _checked_built(file: pathlib.Path) -> pathlib.Path:
+    """The weights of a card that says `built`.
+
+    Raises:
+        ModelLoadFailed: the folder is a user's, whose code is not run here, or they cannot be made.
+    """
+    if file.parent.parent != FOLDER:
+        raise ModelLoadFailed(
+            str(file), "built: for bundled models only; build it, and give `file`"
+        )
+    return built(file.parent.name)
+
+
+def _variants(
+    given: Mapping[Any, Any], path: pathlib.Path | None, file: pathlib.Path
+) -> dict[str, Variant]:
+    """The variants of a card, with their files found.
+
+    Raises:
+        ModelLoadFailed: one is not a mapping of `file` and `quality`, or none is the default one.
+    """
+    variants = {}
+    for name, fields in given.items():
+        where = f"variants.{name}"
+        if not isinstance(name, str) or not _SAFE_NAME.fullmatch(name):
+            raise ModelLoadFailed(
+                str(file), f"{where}: expected a name of letters, digits, _ and -; quote numbers"
+            )
+        if not isinstance(fields, dict) or not {"file"} <= fields.keys() <= {"file", "quality"}:
+            raise ModelLoadFailed(
+                str(file),
+                f"{where}: expected {{file: FILE, quality: {{...}}}}, given {fields!r:.100}",
+            )
+        text, quality = fields["file"], fields.get("quality") or {}
+        if not isinstance(text, str) or not isinstance(quality, dict):
+            raise ModelLoadFailed(
+                str(file), f"{where}: expected a text as file and a mapping as quality"
+            )
+        weights = _beside(file, f"{where}.file", text)
+        assert weights is not None
+        variants[name] = Variant(weights, _plain(quality, file))
+    if variants and all(variant.path != path for variant in variants.values()):
+        raise ModelLoadFailed(
+            str(file), "variants: none of them has the card's `file`, which is the default one"
+        )
+    return variants
 
 
 def _plain(quality: Mapping[str, Any], file: pathlib.Path) -> dict[str, Any]:
@@ -305,7 +391,7 @@ def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:
             raise ModelLoadFailed(
                 str(file), f"unknown key {key!r}{hint} (known: {', '.join(_KEYS)})"
             )
-        if not isinstance(value, _KEYS[key]) or isinstance(value, bool):
+        if not isinstance(value, _KEYS[key]) or (isinstance(value, bool) and key != "built"):
             expected = " or ".join(kind.__name__ for kind in _KEYS[key] if kind is not type(None))
             raise ModelLoadFailed(str(file), f"{key}: expected {expected}, given {value!r}")
     missing = [key for key in _REQUIRED if key not in data]

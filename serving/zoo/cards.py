@@ -1,7 +1,8 @@
 """Cards of models as plain data, to find the same files again after a restart.
 
 In: a card; out: its JSON form, and back. Files of bundled models are written relative to the zoo, so that
-they are found where Luthier is installed by then; all others with their absolute path.
+they are found where Luthier is installed by then, or by the model's name where they are built on first use; all
+others with their absolute path.
 """
 
 from __future__ import annotations
@@ -11,14 +12,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.values import ModelCard, Program
-from serving.zoo import FOLDER
+from serving.values import ModelCard, Program, Variant
+from serving.zoo import FOLDER, built, built_folder
 
 _BUNDLED = "zoo:"
+_BUILT = "built:"
 
 
 def as_json(card: ModelCard) -> dict[str, Any]:
     """The JSON form."""
+    variants = {
+        name: {"path": _written(variant.path), "quality": dict(variant.quality)}
+        for name, variant in card.variants.items()
+    }
     return {
         "name": card.name,
         "version": card.version,
@@ -30,6 +36,8 @@ def as_json(card: ModelCard) -> dict[str, Any]:
         "description": card.description,
         "sample": _written(card.sample),
         "quality": dict(card.quality),
+        # Without any the form is that of older records, with which it is compared at a start.
+        **({"variants": variants} if variants else {}),
     }
 
 
@@ -52,6 +60,10 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
             description=data["description"],
             sample=None if data["sample"] is None else _place(data["sample"]),
             quality=data["quality"],
+            variants={
+                name: Variant(_place(variant["path"]), variant["quality"])
+                for name, variant in data.get("variants", {}).items()
+            },
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
@@ -60,10 +72,14 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
 def _written(path: pathlib.Path | None) -> str | None:
     if path is not None and path.is_relative_to(FOLDER):
         return _BUNDLED + path.relative_to(FOLDER).as_posix()
+    if path is not None and path.is_relative_to(built_folder("")):
+        return _BUILT + path.parent.name
     return None if path is None else str(path)
 
 
 def _place(text: str) -> pathlib.Path:
     if text.startswith(_BUNDLED):
         return FOLDER / text.removeprefix(_BUNDLED)
+    if text.startswith(_BUILT):
+        return built(text.removeprefix(_BUILT))
     return pathlib.Path(text)

@@ -45,7 +45,8 @@ async def test_it_has_no_rights_that_it_does_not_need(client, replica):
     assert facts["Config"]["User"] == "65532:65532"
     assert all(not mount["RW"] for mount in facts["Mounts"])
     inside = {mount["Destination"] for mount in facts["Mounts"]}
-    assert inside == {"/run/luthier", *map(str, zoo.find("resnet").files)}
+    files = {f"/files{file}" for file in zoo.find("resnet").files}
+    assert inside == {"/run/luthier", *files}
 
 
 async def test_its_limits_are_the_engine_s(client, replica):

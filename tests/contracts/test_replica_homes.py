@@ -194,7 +194,7 @@ async def test_a_start_that_takes_too_long_is_given_up(home, card):
 async def test_a_cancelled_start_leaves_nothing(home, card):
     """Whoever cancels a start gets no replica, and the home has none."""
     start = asyncio.create_task(_start(home, card))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.001)
     start.cancel()
     with pytest.raises(asyncio.CancelledError):
         await start

@@ -131,6 +131,25 @@ def test_real_images_are_classified():
         np.testing.assert_allclose(single["outputs"][0]["data"], scores[0], rtol=1e-4, atol=1e-6)
 
 
+def test_another_variant_answers_after_a_patch():
+    """The shallow resnet gives other scores, and nearly as often the right class."""
+    sample = np.load(CARD.sample)
+    body, headers = image_body(sample["image"][:64])
+
+    def scores(running):
+        status, answer = running.request("POST", "/v2/models/resnet/infer", body, headers)
+        assert status == 200
+        return np.array(json.loads(answer)["outputs"][0]["data"]).reshape(64, 10)
+
+    with server("--model", "resnet", "--set", "model.variant=resnet20") as running:
+        deep = scores(running)
+        settings = {"settings": {"model.variant": "resnet8"}}
+        assert running.json("PATCH", "/admin/settings", settings, admin=True)[0] == 200
+        shallow = scores(running)
+        assert np.abs(deep - shallow).max() > 0.01
+        assert (shallow.argmax(1) == sample["labels"][:64]).mean() > 0.8
+
+
 def test_large_json_is_decoded_in_the_replica():
     """A JSON body over 64 KiB gives the same answer as its binary form."""
     sample = np.load(CARD.sample)["image"][:16]

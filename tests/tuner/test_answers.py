@@ -1,4 +1,4 @@
-"""The class that an answer names, read from binary tensors."""
+"""The class or text that an answer names, read from binary tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.answers import predicted, predicted_classes
+from tuner.answers import answered, read
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -45,14 +45,14 @@ def test_the_class_of_an_answer(
     outputs: list[tuple[str, str, np.ndarray]], expected: int | None
 ) -> None:
     """A whole number is the class, of several scores the largest."""
-    found = predicted_classes(*answer(*outputs))
+    found = answered(*answer(*outputs))
     assert (None if found is None else found.tolist()) == (None if expected is None else [expected])
 
 
 def test_json_data_is_read_too() -> None:
     """A server that ignores the wish for binary outputs is understood."""
     text = json.dumps({"outputs": [{"name": "s", "datatype": "FP32", "data": [0.9, 0.1]}]}).encode()
-    found = predicted_classes(text, len(text))
+    found = answered(text, len(text))
     assert found is not None
     assert found.tolist() == [0]
 
@@ -71,8 +71,27 @@ def test_the_classes_of_several_items(
     outputs: list[tuple[str, str, np.ndarray]], expected: list[int] | None
 ) -> None:
     """An answer to a request of two items names a class for each."""
-    found = predicted_classes(*answer(*outputs), items=2)
+    found = answered(*answer(*outputs), items=2)
     assert (None if found is None else found.tolist()) == expected
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("texts", [["zweiundvierzig"], ["", "eins", "zwölf"]])
+def test_texts_are_the_answers_themselves(texts: list[str], is_binary: bool) -> None:
+    """In binary form, and where the server answers in JSON."""
+    output: dict[str, object] = {"name": "translation", "datatype": "BYTES", "shape": [len(texts)]}
+    data = b""
+    if is_binary:
+        encoded = [text.encode() for text in texts]
+        data = b"".join(len(text).to_bytes(4, "little") + text for text in encoded)
+        output["parameters"] = {"binary_data_size": len(data)}
+    else:
+        output["data"] = texts
+    header = json.dumps({"outputs": [output]}).encode()
+    found = answered(header + data, len(header), items=len(texts))
+    assert found is not None
+    assert found.tolist() == texts
+    assert answered(header + data, len(header), items=7) is None
 
 
 @pytest.mark.parametrize(
@@ -90,5 +109,5 @@ def test_other_forms_of_answers(
     form: str, data: bytes, items: int, expected: list[int] | None
 ) -> None:
     """TensorFlow Serving's JSON, and numbers without anything around them."""
-    found = predicted(form, data, len(data), items=items)
+    found = read(form, data, len(data), items=items)
     assert (None if found is None else found.tolist()) == expected

@@ -9,6 +9,7 @@ import pytest
 from tests.fakes import benches
 from tuner import inputs
 from tuner.errors import InvalidSpace, WrongUse
+from tuner.launching.machine import MachineFacts
 from tuner.settings import TargetSettings
 from tuner.space.environment import Environment, Machine
 from tuner.values import Configuration
@@ -89,3 +90,31 @@ def test_a_wrong_space_is_named_by_its_file() -> None:
     broken = benches.SPACE + "constraints: [replica.count > 9]\n"
     with pytest.raises(InvalidSpace, match=r"toy\.yaml, constraints"):
         arena(broken)
+
+
+def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:
+    """With a constraint; once more, as a study that goes on does, it changes nothing."""
+    card = inputs.card_of("resnet")
+    target = TargetSettings(model="resnet", concurrency=4, min_accuracy=0.92)
+    plain = inputs.space_text_of(target, card)
+    assert plain is not None
+    text = inputs.with_variants(plain, target, card, source="resnet.yaml")
+    assert inputs.with_variants(text, target, card, source="resnet.yaml") == text
+    facts = MachineFacts(cores=2, memory_mb=8192)
+    environment = inputs.environment_of(target, facts, card)
+    found = inputs.arena_of(text, environment, source="resnet.yaml", limits="enforced")
+    assert found.default["model.variant"] == "resnet20"
+    accurate = {name for name, variant in card.variants.items() if variant.accuracy >= 0.92}
+    assert {cell["model.variant"] for cell in found.space.cells(environment)} == accurate
+
+    unasked = TargetSettings(model="resnet", concurrency=4)
+    assert inputs.with_variants(plain, unasked, card, source="resnet.yaml") == plain
+
+
+def test_an_accuracy_needs_variants() -> None:
+    """A model without them is refused with a line that says what they are."""
+    target = TargetSettings(model="echo", concurrency=4, min_accuracy=0.5)
+    with pytest.raises(WrongUse, match=r"--min-accuracy 0.5: echo has no variants"):
+        inputs.space_text_of(target, inputs.card_of("echo"))
+    with pytest.raises(WrongUse, match="--min-accuracy 90"):
+        TargetSettings(model="resnet", concurrency=4, min_accuracy=90)

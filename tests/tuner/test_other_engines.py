@@ -70,6 +70,7 @@ def test_any_name_names_a_model_of_another_engine() -> None:
         ("command:", {}, "expected luthier, command:FILE or url:URL"),
         ("luthier", {"hook": "x"}, "only a running server"),
         ("url:http://h:1", {"hook": None}, "needs --hook COMMAND"),
+        ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: the variants of a model"),
         ("url:http://h:1", {"hook_timeout_s": 0.0, "hook": "x"}, "--hook-timeout 0"),
     ],
 )

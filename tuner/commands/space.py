@@ -50,7 +50,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     if not os.access(out.parent, os.W_OK | os.X_OK):
         missing = "" if out.parent.is_dir() else f": there is no folder {out.parent}"
         raise WrongUse(f"--out {out} cannot be written{missing}")
-    environment = inputs.environment_of(target, machine.read())
+    environment = inputs.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
     bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
     with resumable(None), bench:

@@ -76,7 +76,8 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
     if subject.is_for_gpu:
         device = {"driver": "nvidia", "count": 1, "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    return {"name": container.name_of(subject), "services": {"server": service}}
+    # No name of the project: releases of Compose before 2 refuse the key.
+    return {"services": {"server": service}}
 
 
 def _bind(source: str, target: str) -> dict[str, Any]:

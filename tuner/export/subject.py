@@ -41,6 +41,17 @@ class Subject:
         return self.card
 
     @property
+    def variant(self) -> str | None:
+        """The form of the model that the configuration chooses; None: the default one."""
+        chosen = self.advice.configuration.get("model.variant")
+        return None if chosen is None else str(chosen)
+
+    @property
+    def weights(self) -> pathlib.Path | None:
+        """The file of that form, for a target that copies it."""
+        return self.model.weights(self.variant)
+
+    @property
     def is_for_gpu(self) -> bool:
         """Whether the configuration sets something of a GPU."""
         return any(

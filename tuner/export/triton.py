@@ -36,6 +36,9 @@ def files(subject: Subject) -> Files:
     needed = container.needs(subject)
     body = "\n".join(_config(subject, knobs))
     cache_mb = knobs.whole("cache.capacity_mb")
+    weights = subject.weights if card.kind == "onnx" else None
+    if weights is not None and subject.variant is not None:
+        knobs.take_as("model.variant", subject.variant)  # it is this file
     told = head.lines(
         subject,
         "A model of Triton",
@@ -47,9 +50,8 @@ def files(subject: Subject) -> Files:
     )
     version = f"{card.name}/{_version(card)}"
     found: Files = {f"{card.name}/{CONFIG}": f"{head.comments(told)}\n{body}\n"}
-    if card.kind == "onnx":
-        assert card.path is not None
-        found[f"{version}/model.onnx"] = card.path
+    if weights is not None:
+        found[f"{version}/model.onnx"] = weights
     else:
         found[f"{version}/model.py"] = templates.text("triton_model.py")
     return found

@@ -264,6 +264,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         if knob.name in KNOBS
         and not study.is_of_other_engine
         and KNOBS[knob.name].default is None
+        and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
         and (value := study.default.get(knob.name)) is not None
     ]
     if not limits:

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 
-ENVIRONMENT_SYMBOLS = ("machine.cores", "machine.memory_mb", "concurrency", "client_batch")
+MACHINE_SYMBOLS = ("machine.cores", "machine.memory_mb")
+ENVIRONMENT_SYMBOLS = (*MACHINE_SYMBOLS, "concurrency", "client_batch")
 """Names that a constraint may use beside the knobs."""
+VARIANT = "model.variant"
+"""The knob that chooses one of a model's forms."""
+ACCURACY = "model.accuracy"
+"""What a constraint may name where that knob is searched: the measured accuracy of the form."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +44,8 @@ class Environment:
     concurrency: int
     """Requests in flight at any time (closed loop)."""
     machine: Machine
+    variants: tuple[tuple[str, float | None], ...] = ()
+    """Forms of the model, each with its measured accuracy from 0 to 1, None where none was measured."""
     client_batch: int = 1
     """Items in each request."""
 

@@ -32,8 +32,16 @@ MAX_CONSTANT = 1e15
 NUMBER = "number"
 TRUTH = "truth"
 
-Kind = str | tuple[Value, ...]
-"""`NUMBER`, `TRUTH`, or the choices of a symbol that has no order."""
+
+class ByChoice(NamedTuple):
+    """A symbol that is a number for each choice of a knob: an expression that names it names the knob."""
+
+    knob: str
+    numbers: tuple[tuple[Value, float], ...]
+
+
+Kind = str | tuple[Value, ...] | ByChoice
+"""`NUMBER`, `TRUTH`, the choices of a symbol that has no order, or numbers by another's choices."""
 Evaluate = Callable[[Mapping[str, Value]], Any]
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -79,10 +87,10 @@ class Expression:
     def __init__(self, text: str, symbols: Mapping[str, Kind]) -> None:
         compiler = _Compiler(text, symbols)
         self._holds = compiler.truth()
-        self._symbols = {name: symbols[name] for name in sorted(compiler.names)}
+        self._symbols = {name: symbols[name] for name in sorted(compiler.written)}
         self.text = text
         self.names = frozenset(compiler.names)
-        """The symbols that it names."""
+        """The symbols whose values it needs: of a `ByChoice` the knob."""
 
     def holds(self, values: Mapping[str, Value]) -> bool:
         """Whether it is true for these values.
@@ -116,6 +124,8 @@ class _Compiler:
         self._indent = len(self._text) - len(self._text.lstrip())
         self._symbols = symbols
         self.names: set[str] = set()
+        self.written: set[str] = set()
+        """The symbols as they stand in the text."""
 
     def truth(self) -> Evaluate:
         root = self._parsed()
@@ -185,8 +195,17 @@ class _Compiler:
             raise self._error(
                 node, f"{name!r} is not known{nearest(name, self._symbols)} (known: {known})"
             )
+        self.written.add(name)
+        kind = self._symbols[name]
+        if isinstance(kind, ByChoice):
+            return self._by_choice(kind)
         self.names.add(name)
-        return _Part(self._symbols[name], operator.itemgetter(name))
+        return _Part(kind, operator.itemgetter(name))
+
+    def _by_choice(self, kind: ByChoice) -> _Part:
+        self.names.add(kind.knob)
+        numbers = dict(kind.numbers)
+        return _Part(NUMBER, lambda values: numbers[values[kind.knob]])
 
     def _dotted(self, node: ast.expr) -> str:
         if isinstance(node, ast.Name):
@@ -260,7 +279,7 @@ class _Compiler:
 
 
 def _noun(kind: Kind) -> str:
-    if kind == NUMBER:
+    if kind == NUMBER or isinstance(kind, ByChoice):
         return "a number"
     if kind == TRUTH:
         return "a comparison"

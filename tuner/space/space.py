@@ -23,8 +23,14 @@ from numpy.typing import NDArray
 from serving.errors import nearest
 from tuner.errors import InvalidSpace
 from tuner.space import enumeration, equivalence, narrowing
-from tuner.space.environment import ENVIRONMENT_SYMBOLS, Environment
-from tuner.space.expression import NUMBER, Expression, ExpressionError, Kind
+from tuner.space.environment import (
+    ACCURACY,
+    ENVIRONMENT_SYMBOLS,
+    MACHINE_SYMBOLS,
+    VARIANT,
+    Environment,
+)
+from tuner.space.expression import NUMBER, ByChoice, Expression, ExpressionError, Kind
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, SearchedKnob
 from tuner.values import Configuration, Value
 
@@ -44,7 +50,7 @@ class SearchSpace:
     name: str
     knobs: tuple[Knob, ...]
     constraints: tuple[str, ...] = ()
-    """Expressions over knobs and `ENVIRONMENT_SYMBOLS`, all of which must hold."""
+    """Expressions over knobs, `ENVIRONMENT_SYMBOLS` and `ACCURACY`, all of which must hold."""
     equivalence: tuple[str, ...] = equivalence.RULES
     """Rules of `tuner.space.equivalence` that hold for this model; empty: all cells differ."""
     notes: tuple[str, ...] = ()
@@ -178,6 +184,7 @@ class SearchSpace:
         """
         if self.environment == environment:
             return self
+        self._check_variants(environment)
         kept: list[Knob] = []
         notes = list(self.notes)
         for knob in self.knobs:
@@ -202,10 +209,34 @@ class SearchSpace:
             notes=tuple(notes),
             environment=environment,
         )
+        space = dataclasses.replace(space, notes=(*space.notes, *space._ruled_out()))  # noqa: SLF001
         if not space.is_feasible(space.default()):
             note = "the default configuration breaks a constraint here; it is never proposed"
             space = dataclasses.replace(space, notes=(*space.notes, note))
         return space
+
+    def _ruled_out(self) -> Iterator[str]:
+        """What constraints that name the machine leave out here: values, and values together."""
+        assert self.environment is not None
+        symbols = self.environment.symbols()
+        for text, constraint in self._constraints.items():
+            machine = [name for name in symbols if name in constraint.names & set(MACHINE_SYMBOLS)]
+            involved = [knob for knob in self.searched if knob.name in constraint.names]
+            if not machine or not involved:
+                continue
+            found = list(enumeration.assignments(involved, {}, [constraint], symbols))
+            size = math.prod(len(knob.values()) for knob in involved)
+            if len(found) == size:
+                continue
+            here = ", ".join(f"{name} = {symbols[name]}" for name in machine)
+            for knob in involved:
+                possible = {values[knob.name] for values in found}
+                lost = [f"{value}" for value in knob.values() if value not in possible]
+                if lost:
+                    unit = f" {knob.unit}" if knob.unit else ""
+                    yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
+            names = " and ".join(knob.name for knob in involved)
+            yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 
     def encode(self, configuration: Mapping[str, Value]) -> NDArray[np.float64]:
         """Place of a configuration in the unit cube: (d,), in [0, 1], in the order of `names`."""
@@ -221,7 +252,7 @@ class SearchSpace:
 
     @functools.cached_property
     def _constraints(self) -> dict[str, Expression]:
-        kinds = symbol_kinds(self.knobs)
+        kinds = symbol_kinds(self.knobs, self.environment)
         return {
             text: self._compiled(f"constraints[{i}]", text, kinds)
             for i, text in enumerate(self.constraints)
@@ -252,6 +283,28 @@ class SearchSpace:
                     f"and that every machine has ({', '.join(sorted(fixed))})",
                 )
 
+    def _check_variants(self, environment: Environment) -> None:
+        """Refuse forms that the model does not have, and constraints on an accuracy that nobody measured."""
+        for knob in self.searched:
+            if knob.name != VARIANT:
+                continue
+            known = dict(environment.variants)
+            asked = any(ACCURACY in constraint.names for constraint in self._constraints.values())
+            for choice in map(str, knob.values()):
+                if choice not in known:
+                    listed = ", ".join(known)
+                    has = f"its variants are {listed}" if known else "it has no variants"
+                    raise self._error(
+                        f"knobs.{VARIANT}.choices",
+                        f"the model has no {choice!r}{nearest(choice, known)}; {has}",
+                    )
+                if asked and known[choice] is None:
+                    raise self._error(
+                        "constraints",
+                        f"no accuracy was measured for the variant {choice!r}: its `quality` in the "
+                        f"model's card has none",
+                    )
+
     def _check_feasible(self) -> None:
         decidable = [c for c in self._constraints.values() if self._is_decidable(c)]
         symbols = self.environment.symbols() if self.environment else {}
@@ -272,26 +325,26 @@ class SearchSpace:
     def _is_decidable(self, constraint: Expression) -> bool:
         undecided = {knob.name for knob in self.knobs} - set(self.names)
         if self.environment is None:
-            undecided |= set(ENVIRONMENT_SYMBOLS)
+            undecided |= {*ENVIRONMENT_SYMBOLS, ACCURACY}
         return not constraint.names & undecided
 
     def _symbols(self, environment: Environment | None) -> dict[str, int]:
         known = environment or self.environment
-        if known is not None:
-            return known.symbols()
         for text, constraint in self._constraints.items():
-            if constraint.names & set(ENVIRONMENT_SYMBOLS):
+            if ACCURACY in constraint.names:  # narrowed, it would name the knob
+                raise ValueError(f"{text!r} needs the model: narrow the space first")
+            if known is None and constraint.names & set(ENVIRONMENT_SYMBOLS):
                 raise ValueError(
                     f"{text!r} needs the machine: narrow the space first, or give the environment"
                 )
-        return {}
+        return {} if known is None else known.symbols()
 
     def _assignments(
         self, environment: Environment, fixed: Mapping[str, Value] | None = None
     ) -> Iterator[dict[str, Value]]:
         constraints = [c for c in self._constraints.values() if not c.names & self._undefined]
         found = enumeration.assignments(
-            self.searched, self._conditions, constraints, environment.symbols(), fixed=fixed
+            self.searched, self._conditions, constraints, self._symbols(environment), fixed=fixed
         )
         while (values := self._guarded(lambda: next(found, None))) is not None:
             yield values
@@ -332,11 +385,17 @@ class SearchSpace:
         return InvalidSpace(self.source or self.name, key, text)
 
 
-def symbol_kinds(knobs: tuple[Knob, ...]) -> dict[str, Kind]:
-    """What an expression may name, and what it may do with it."""
+def symbol_kinds(
+    knobs: tuple[Knob, ...], environment: Environment | None = None
+) -> dict[str, Kind]:
+    """What an expression may name, and what it may do with it; `ACCURACY` has values in an environment only."""
     kinds: dict[str, Kind] = {
         knob.name: knob.choices if isinstance(knob, ChoiceKnob) else NUMBER for knob in knobs
     }
+    if VARIANT in kinds:
+        measured = environment.variants if environment is not None else ()
+        numbers = tuple((name, accuracy) for name, accuracy in measured if accuracy is not None)
+        kinds[ACCURACY] = NUMBER if environment is None else ByChoice(VARIANT, numbers)
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
 
 

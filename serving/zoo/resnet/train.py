@@ -3,6 +3,8 @@
 ResNet-20 as for CIFAR-10 (He et al. 2015, arXiv:1512.03385, section 4.2: n = 3, 16/32/64 channels,
 identity shortcuts with zero padding, "option A"), 0.27 million parameters, 41 million multiply-adds
 per image. Data: Fashion-MNIST, 28x28 zero-padded to 32x32 and repeated to three channels.
+`--depth 8 --epochs 6` and `--depth 14 --epochs 5` (n = 1 and 2) trained the shallower variants,
+`model-8.onnx` and `model-14.onnx`, with `training-8.json` and `training-14.json`.
 
 One-cycle SGD (Smith and Topin 2017, arXiv:1708.07120), random shifts of up to two pixels,
 horizontal flips, label smoothing. The test set is only looked at, never selected on: the shipped
@@ -16,9 +18,9 @@ included; the normalisation is inside, batch norms are folded into the convoluti
     pip install torch onnx onnxruntime numpy pyyaml
     python -m serving.zoo.resnet.train
 
-About 40 minutes on one core of a 2.5 GHz Cascade Lake. The seed fixes the order and the
-augmentation; the last digits of the weights also depend on the number of threads and on the
-versions, which `training.json` records.
+About 40 minutes on one core of a 2.5 GHz Cascade Lake, 10 to 15 for a shallower one. The seed fixes the
+order and the augmentation; the last digits of the weights also depend on the number of threads and on the
+versions, which the record keeps.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ SHIFT = MEAN / STD
 """A byte times SCALE minus SHIFT has mean 0 and deviation 1."""
 CLASSES = 10
 SHIFT_PIXELS = 2
+DEPTHS = (8, 14, 20)
 OPSET = 17
 IR_VERSION = 8
 """Read by ONNX Runtime 1.11 (2022) and later."""
@@ -78,10 +81,10 @@ class Block(nn.Module):
         return functional.relu(inner + x)
 
 
-class ResNet20(nn.Module):
-    """Normalisation, the residual network, logits."""
+class ResNet(nn.Module):
+    """Normalisation, the residual network of 6n + 2 layers, logits."""
 
-    def __init__(self) -> None:
+    def __init__(self, depth: int) -> None:
         super().__init__()
         layers: list[nn.Module] = [
             nn.Conv2d(3, 16, 3, 1, 1, bias=False),
@@ -90,7 +93,7 @@ class ResNet20(nn.Module):
         ]
         channels = 16
         for width in (16, 32, 64):
-            for _ in range(3):
+            for _ in range((depth - 2) // 6):
                 layers.append(Block(channels, width, stride=2 if width > channels else 1))
                 channels = width
         self.features = nn.Sequential(*layers)
@@ -178,7 +181,7 @@ class Graph:
         )
 
 
-def as_onnx(network: ResNet20) -> onnx.ModelProto:
+def as_onnx(network: ResNet, *, name: str) -> onnx.ModelProto:
     """The network with its softmax as an ONNX model, node by node: no exporter in between, so nothing unexpected."""
     graph = Graph()
     x = graph.add("Cast", "image", to=onnx.TensorProto.FLOAT)
@@ -207,16 +210,16 @@ def as_onnx(network: ResNet20) -> onnx.ModelProto:
         "scores", onnx.TensorProto.FLOAT, ["batch", CLASSES]
     )
     return onnx.helper.make_model(
-        onnx.helper.make_graph(graph.nodes, "resnet20", [image], [scores], graph.weights),
+        onnx.helper.make_graph(graph.nodes, name, [image], [scores], graph.weights),
         producer_name="luthier",
         opset_imports=[onnx.helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
     )
 
 
-def export(network: ResNet20, path: pathlib.Path) -> None:
+def export(network: ResNet, path: pathlib.Path, *, name: str) -> None:
     """Write the network as one ONNX file, by way of a temporary one: readers never see half a model."""
-    model = as_onnx(network)
+    model = as_onnx(network, name=name)
     onnx.checker.check_model(model, full_check=True)
     unfinished = path.with_suffix(".partial")
     unfinished.write_bytes(model.SerializeToString())
@@ -239,7 +242,7 @@ def accuracy(
     return right / len(labels)
 
 
-def difference(network: ResNet20, path: pathlib.Path, images: NDArray[np.uint8]) -> float:
+def difference(network: ResNet, path: pathlib.Path, images: NDArray[np.uint8]) -> float:
     """Largest difference between the file's scores and torch's, over batches of 1 and of 7."""
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     network.eval()
@@ -256,6 +259,7 @@ def difference(network: ResNet20, path: pathlib.Path, images: NDArray[np.uint8])
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Train the bundled resnet.")
+    parser.add_argument("--depth", type=int, default=20, choices=DEPTHS, help="layers")
     parser.add_argument("--epochs", type=int, default=9)
     parser.add_argument("--batch", type=int, default=256, help="images per step")
     parser.add_argument("--rate", type=float, default=0.3, help="highest learning rate")
@@ -282,7 +286,8 @@ def main() -> None:
     )
     test_images, test_labels = fashion_mnist.load("test", folder=options.data)
 
-    network = ResNet20().to(memory_format=torch.channels_last)
+    suffix = "" if options.depth == max(DEPTHS) else f"-{options.depth}"
+    network = ResNet(options.depth).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(
         network.parameters(),
         lr=options.rate,
@@ -333,8 +338,8 @@ def main() -> None:
                     f"epoch {epoch} step {step + 1} loss {total / (step + 1):.4f} {rate_per_s:.0f} img/s",
                     flush=True,
                 )
-        weights = options.out / "model.onnx"
-        export(network, weights)
+        weights = options.out / f"model{suffix}.onnx"
+        export(network, weights, name=f"resnet{options.depth}")
         measured = accuracy(weights, test_images, test_labels, threads=options.threads)
         history.append(
             {
@@ -354,14 +359,23 @@ def main() -> None:
             "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
             "settings": {
                 name: getattr(options, name)
-                for name in ("epochs", "batch", "rate", "decay", "smoothing", "seed", "threads")
+                for name in (
+                    "depth",
+                    "epochs",
+                    "batch",
+                    "rate",
+                    "decay",
+                    "smoothing",
+                    "seed",
+                    "threads",
+                )
             },
             "versions": {
                 module.__name__: module.__version__ for module in (torch, onnx, onnxruntime, np)
             },
             "epochs": history,
         }
-        (options.out / "training.json").write_text(json.dumps(record, indent=2) + "\n")
+        (options.out / f"training{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
         if options.checkpoint:
             saved = {
                 "network": network.state_dict(),

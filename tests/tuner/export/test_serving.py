@@ -24,22 +24,20 @@ def text_of(study):
 
 
 def settings_values():
-    """Strategy: a valid value for every numeric or chosen knob of the groups that a study tunes."""
+    """Strategy: a valid value for every knob of the groups that a study tunes."""
 
     def value(knob):
         if knob.choices:
             return st.sampled_from(knob.choices)
+        if str in knob.kinds:
+            return st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
         low, high = knob.limits.low, knob.limits.high
         if int in knob.kinds:
             return st.integers(int(low), int(high))
         return st.floats(low, high)
 
-    groups = {"replica", "batching", "cache"}
-    tuned = {
-        name: knob
-        for name, knob in KNOBS.items()
-        if name.split(".")[0] in groups and (knob.choices or knob.limits.high is not None)
-    }
+    groups = {"replica", "model", "batching", "cache"}
+    tuned = {name: knob for name, knob in KNOBS.items() if name.split(".")[0] in groups}
     return st.fixed_dictionaries({}, optional={name: value(knob) for name, knob in tuned.items()})
 
 

@@ -57,6 +57,14 @@ def test_the_model_is_copied_into_its_version():
     assert files["resnet/1/model.onnx"] == RESNET.path
 
 
+def test_the_variant_that_was_chosen_is_the_one_that_is_copied():
+    """So it is carried over, and not among what is left out."""
+    study = with_best(model__variant="resnet8")
+    files = export.export(study, "triton", card=RESNET)
+    assert files["resnet/1/model.onnx"] == RESNET.variants["resnet8"].path
+    assert "model.variant" not in files["resnet/config.pbtxt"]
+
+
 def test_single_items_are_not_batched():
     """There is no batcher, and it is said that its delay is left out."""
     study = with_best(batching__max_size=1)

@@ -221,7 +221,7 @@ def test_what_is_derived_can_be_written_read_and_searched(probe):
 
     here = space.narrowed(Environment(concurrency=probe.concurrency, machine=probe.machine))
 
-    assert here.notes == ()
+    assert not any("the machine has" in note for note in here.notes)
     assert here.is_feasible(here.default())
 
 

@@ -349,6 +349,20 @@ def test_more_cells_than_the_limit_are_refused():
         space_of(COUNT, SIZE, TIMEOUT).cells(environment(), limit=10)
 
 
+def test_what_a_constraint_on_the_machine_leaves_out_is_noted():
+    """Values that no configuration can have, and how many values together; nothing where all fit."""
+    space = space_of(COUNT, MEMORY, constraints=(FITS,))
+    assert space.narrowed(environment(memory_mb=2048)).notes == ()
+    assert space.narrowed(environment(memory_mb=1024)).notes == (
+        f"{FITS}: leaves 10 of 12 combinations of replica.count and replica.memory_mb (machine.memory_mb = 1024)",
+    )
+    small = space.narrowed(environment(memory_mb=150))
+    assert small.notes[:2] == (
+        "replica.memory_mb: 512 left out: the machine has 150 MiB",
+        f"replica.count: 3, 4 left out: {FITS} (machine.memory_mb = 150)",
+    )
+
+
 def test_a_drawn_configuration_is_feasible_and_uniform_over_the_grid():
     """What a constraint rules out is never drawn; of the rest, all is, about equally often."""
     space = space_of(COUNT, MEMORY, constraints=(FITS,)).narrowed(environment(memory_mb=1024))

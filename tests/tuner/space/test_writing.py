@@ -95,6 +95,8 @@ def test_the_text_of_a_space():
         text
         == """\
 # replica.cpu: 4.0 cores left out: the machine has 2 cores
+# replica.count * replica.cpu <= 2 * machine.cores: leaves 10 of 12 combinations of replica.count
+# and replica.cpu (machine.cores = 2)
 name: toy
 
 knobs:

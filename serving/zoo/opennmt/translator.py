@@ -1,0 +1,102 @@
+"""The bundled `opennmt`: English number words into German ones, letter by letter, as an encoder and a decoder.
+
+The encoder reads a batch of texts at once. The decoder is run once for each letter, of all texts of the batch
+together, until the last of them has ended: so the time depends on the longest text, and a text that ends early
+waits for the others, as in OpenNMT's translation of a padded batch (Klein et al. 2017, arXiv:1701.02810).
+
+In: `text` BYTES [n]. Out: `translation` BYTES [n]. What is no number in words comes out as nonsense of at most
+`MAX_LETTERS` letters.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.models import Arrays, onnx
+
+PAD, UNKNOWN = 0, 1
+"""Source words that fill up, and that are not in the vocabulary."""
+START, END = 0, 1
+"""Target letters before the first, and after the last."""
+MAX_LETTERS = 96
+"""The longest German number below a million has 65."""
+MAX_WORDS = 64
+"""Of a source text; what comes after them is not read. The longest number below a million has 12."""
+MASKED = -1e9
+"""Added to the attention's score of a word that only fills up."""
+
+_WORD = re.compile(r"[a-z]+")
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in small letters; marks between them are left out."""
+    return _WORD.findall(text.lower())
+
+
+class Batch(NamedTuple):
+    """Texts as numbers, filled up to the longest."""
+
+    words: NDArray[np.int64]
+    """(longest, n)"""
+    lengths: NDArray[np.int32]
+    """(n,)"""
+
+
+class Translator:
+    """Two sessions, and the loop between them."""
+
+    def __init__(self, path: pathlib.Path, threads: int) -> None:
+        self.encoder = onnx.Model(path.with_name("encoder.onnx"), threads=threads)
+        self._decoder = onnx.Model(path.with_name("decoder.onnx"), threads=threads)
+        vocabulary = json.loads(path.with_name("vocabulary.json").read_text(encoding="utf-8"))
+        self._numbers = {word: number for number, word in enumerate(vocabulary["source"])}
+        self._letters: list[str] = vocabulary["target"]
+        self.inputs = [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
+        self.outputs = [{"name": "translation", "datatype": "BYTES", "shape": [-1]}]
+
+    def preprocess(self, inputs: Arrays) -> Batch:
+        """Texts to numbers of words; marks between words are not looked at."""
+        rows = [self._read(text) for text in inputs["text"]]
+        lengths = np.array([len(row) for row in rows], np.int32)
+        words = np.full((int(lengths.max()), len(rows)), PAD, np.int64)
+        for place, row in enumerate(rows):
+            words[: len(row), place] = row
+        return Batch(words, lengths)
+
+    def predict_batch(self, batch: Batch) -> NDArray[np.int64]:
+        """Numbers of letters (n, longest translation); what comes after a text's END means nothing."""
+        encoded = self.encoder.predict_batch({"words": batch.words, "lengths": batch.lengths})
+        filled = np.arange(len(batch.words)) >= batch.lengths[:, np.newaxis]
+        mask = np.where(filled, np.float32(MASKED), np.float32(0))
+        letter: NDArray[Any] = np.full(len(batch.lengths), START, np.int64)
+        state = encoded["state"]
+        ended = np.zeros(len(letter), bool)
+        letters: list[NDArray[Any]] = []
+        while len(letters) < MAX_LETTERS and not ended.all():
+            step = self._decoder.predict_batch(
+                {"letter": letter, "state": state, "memory": encoded["memory"], "mask": mask}
+            )
+            letter, state = step["next"], step["next_state"]
+            letters.append(letter)
+            ended |= letter == END
+        return np.stack(letters, axis=1)
+
+    def postprocess(self, letters: NDArray[np.int64]) -> Arrays:
+        """Letters to texts."""
+        texts = np.empty(len(letters), object)
+        for place, row in enumerate(letters.tolist()):
+            end = row.index(END) if END in row else len(row)
+            texts[place] = "".join(self._letters[letter] for letter in row[:end]).encode()
+        return {"translation": texts}
+
+    def _read(self, text: bytes | str) -> list[int]:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "replace")
+        words = words_of(text)[:MAX_WORDS]
+        return [self._numbers.get(word, UNKNOWN) for word in words] or [UNKNOWN]

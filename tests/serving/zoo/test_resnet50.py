@@ -1,0 +1,79 @@
+"""The model that is built where it is served."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from serving import models, zoo
+from serving.errors import ModelLoadFailed
+from serving.zoo import cards
+from serving.zoo.resnet50 import build
+
+
+@pytest.fixture(scope="module", name="cache")
+def _cache(tmp_path_factory):
+    """A user's cache of its own: a hundred megabytes have no place in the real one."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        yield folder
+    for file in folder.rglob("*.onnx"):
+        file.unlink()
+
+
+@pytest.fixture(scope="module", name="card")
+def _card(cache):
+    return zoo.find("resnet50")
+
+
+def test_the_file_is_the_same_on_every_machine_and_kept(card, cache):
+    assert card.path == cache / "luthier" / "zoo" / "resnet50" / build.FILE_NAME
+    data = card.path.read_bytes()
+    assert len(data) == build.BYTES
+    assert hashlib.sha256(data).hexdigest() == build.SHA256
+    written_ns = card.path.stat().st_mtime_ns
+    assert zoo.find("resnet50").path.stat().st_mtime_ns == written_ns
+    assert [file.name for file in card.path.parent.iterdir()] == [build.FILE_NAME]
+
+
+def test_half_a_file_is_built_again(card):
+    with card.path.open("r+b") as file:
+        file.truncate(1000)
+    assert zoo.find("resnet50").path.stat().st_size == build.BYTES
+
+
+def test_it_is_kept_in_records_by_its_name(card):
+    """The cache of the next start may be another one."""
+    data = json.loads(json.dumps(cards.as_json(card)))
+    assert data["path"] == "built:resnet50"
+    assert cards.from_json(data) == card
+
+
+def test_it_answers_images_of_imagenets_size(card):
+    """Its answers mean nothing, but they are numbers and not all the same."""
+    model = models.load(card.kind, card.path, threads=1)
+    assert model.signature.inputs[0].shape == (-1, 3, 224, 224)
+    images = np.random.default_rng(0).integers(0, 256, (2, 3, 224, 224), dtype=np.uint8)
+    scores = model.predict_batch({"image": images})["scores"]
+    np.testing.assert_allclose(scores.sum(axis=1), 1.0, atol=1e-4)
+    assert scores.max() < 0.5
+    assert np.abs(scores[0] - scores[1]).max() > 1e-6
+
+
+def test_a_cache_that_cannot_be_written_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "luthier").write_text("a file where the folder should be")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with pytest.raises(ModelLoadFailed, match="XDG_CACHE_HOME names another folder") as caught:
+        zoo.find("resnet50")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_weights_than_promised_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for name in ("BLOCKS", "WIDTHS"):
+        monkeypatch.setattr(build, name, ())
+    with pytest.raises(ModelLoadFailed, match=r"came out as .*expected ba6d07dc6f2f"):
+        zoo.find("resnet50")
+    assert not list(tmp_path.rglob("*.onnx"))
