@@ -172,6 +172,8 @@ class Wanted(NamedTuple):
     """Items of the largest batch that it is warmed up with."""
     warmup_s: float = 0.0
     """Time for that; 0: it is not warmed up."""
+    device: str = "auto"
+    """Where it shall run: `accelerator.device`."""
     weights: pathlib.Path | None = None
     """Of the variant that it is to load; None: the card's."""
 
@@ -184,6 +186,8 @@ class Loaded(NamedTuple):
     """Seconds that loading took, the warm-up included; None: it does not say."""
     warmup: Mapping[str, Any]
     """What was run before the first request, as docs/replica-wire.md has it; empty: it does not say."""
+    device: str | None
+    """Where it runs, `cpu` or `cuda`; None: it does not say."""
 
 
 class Connection(asyncio.Protocol):
@@ -445,6 +449,7 @@ class Dispatcher:
             samples=str(card.sample) if card.sample is not None else None,
             max_items=wanted.max_items,
             warmup_s=wanted.warmup_s,
+            device=wanted.device,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )
@@ -599,11 +604,12 @@ def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
         signature = Signature.from_json(detail["signature"])
     except (KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
-    load_s, warmup = detail.get("load_s"), detail.get("warmup")
+    load_s, warmup, device = detail.get("load_s"), detail.get("warmup"), detail.get("device")
     return Loaded(
         signature,
         load_s if isinstance(load_s, float) else None,
         warmup if isinstance(warmup, dict) else {},
+        device if isinstance(device, str) else None,
     )
 
 

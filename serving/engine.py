@@ -23,6 +23,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from serving.accelerator.clocks import ClockLock
 from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
 from serving.homes import Homes
@@ -147,6 +148,7 @@ class Engine:
         cards: Sequence[ModelCard],
         settings: ServingSettings,
         homes: Homes,
+        clock: ClockLock | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -154,11 +156,13 @@ class Engine:
             cards: the first models.
             settings: for all models, and what differs for some.
             homes: where replicas live.
+            clock: holds the GPU's clock, from `open` to `close`.
         """
         self.settings = settings
         self.generation = 1
         self._cards = tuple(cards)
         self._homes = homes
+        self._clock = clock or ClockLock()
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
@@ -472,6 +476,7 @@ class Engine:
             self._check_serving()
             changed: list[Served] = []
             try:
+                await self._hold_clock(settings)  # first: what starts now is measured under it
                 for served in self._catalogue.all():
                     wanted = settings.of(served.id.name)
                     await served.apply(wanted, fresh=fresh, keep_learnt=keep_learnt)
@@ -488,8 +493,17 @@ class Engine:
             )
             return Applied(generation=self.generation, settings=settings, seconds=seconds)
 
+    async def _hold_clock(self, settings: ServingSettings) -> None:
+        clock_mhz = settings.accelerator.clock_mhz
+        if clock_mhz is not None or self._clock.clock_mhz is not None:
+            await asyncio.to_thread(self._clock.hold, clock_mhz)
+
     async def _put_back(self, changed: Sequence[Served]) -> None:
-        """The settings in force, for models that had got others already."""
+        """The settings in force, for models that had got others already, and for the GPU."""
+        try:
+            await self._hold_clock(self.settings)
+        except ServingError as error:
+            log.error("the GPU's clock cannot be put back", extra={"error": str(error)})
         for served in changed:
             settings = self.settings.of(served.id.name)
             try:
@@ -513,6 +527,7 @@ class Engine:
             ServingError: one cannot be served under these settings; nothing is left running.
         """
         try:
+            await self._hold_clock(self.settings)
             for card in self._cards:
                 await self.deploy(card)
         except BaseException:
@@ -538,8 +553,11 @@ class Engine:
         await asyncio.gather(*endings, return_exceptions=True)
         # One that was cancelled before it began has ended nothing.
         served = [*self._catalogue.all(), *endings.values()]
-        await asyncio.gather(*(one.close() for one in served))
-        await self._homes.close()
+        try:
+            await asyncio.gather(*(one.close() for one in served))
+            await self._homes.close()
+        finally:
+            await asyncio.to_thread(self._clock.close)
 
     # Facts
 

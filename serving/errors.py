@@ -15,7 +15,8 @@
     ├── ModelLoadFailed (500)         missing or broken file, missing runtime
     │   └── ModelMissing (500)        the file or module is there, but the class or function is not
     ├── ReplicaStartFailed (500)      no ready replicas; `reason`: oom, crash, timeout, load
-    └── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
+    ├── LimitsUnavailable (500)       CPU or memory limits cannot be set on this machine
+    └── AcceleratorUnavailable (500)  the GPU is not there, or does not let this be set or read
 
 Every error keeps its facts as attributes and hands all of them to `super().__init__`, so it
 pickles. Texts say what was given, what was expected and what to try.
@@ -208,6 +209,13 @@ class ReplicaStartFailed(ServingError):
 
 class LimitsUnavailable(ServingError):
     """CPU or memory limits cannot be enforced here."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+
+
+class AcceleratorUnavailable(ServingError):
+    """There is no GPU, or it does not let this user set or read what is wanted."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)

@@ -28,7 +28,7 @@ from serving.errors import (
 )
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
 from serving.values import ModelCard, Signature
 
 log = logging.getLogger(__name__)
@@ -100,6 +100,7 @@ class Home(Protocol):
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
+        accelerator: AcceleratorSettings,
         card: ModelCard,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted."""
@@ -114,6 +115,7 @@ class Member:
     """One replica in the pool."""
 
     __slots__ = (
+        "accelerator",
         "connection",
         "failure",
         "leaving",
@@ -127,10 +129,16 @@ class Member:
     )
 
     def __init__(
-        self, worker: int, limits: ReplicaSettings, variant: str | None, max_items: int
+        self,
+        worker: int,
+        limits: ReplicaSettings,
+        accelerator: AcceleratorSettings,
+        variant: str | None,
+        max_items: int,
     ) -> None:
         self.worker = worker
         self.limits = limits
+        self.accelerator = accelerator
         self.variant = variant
         """Of the model, that it loads; None: the default one."""
         self.max_items = max_items
@@ -290,12 +298,8 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        able = [
-            member
-            for member in alive
-            if _can_become(member.limits, wanted) and member.variant == settings.model.variant
-        ]
-        kept = [] if fresh else able[: wanted.count]
+        able = [m for m in alive if not fresh and _can_become(m, settings)]
+        kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
         self.deaths.clear()
@@ -364,7 +368,11 @@ class Pool:
         members = []
         for _ in range(count):
             member = Member(
-                next(self._workers), settings.replica, settings.model.variant, max_items
+                next(self._workers),
+                settings.replica,
+                settings.accelerator,
+                settings.model.variant,
+                max_items,
             )
             self._members[member.worker] = member
             members.append(member)
@@ -392,6 +400,7 @@ class Pool:
                     cpu=member.limits.cpu,
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
+                    accelerator=member.accelerator,
                     card=self._card,
                 )
                 member.replica = replica
@@ -441,8 +450,13 @@ class Pool:
                 replica.kill(asked=fault is not None)
 
         limits = member.limits
-        weights = self._card.weights(member.variant)
-        wanted = Wanted(limits.threads, member.max_items, limits.warmup_s, weights)
+        wanted = Wanted(
+            limits.threads,
+            member.max_items,
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self._card.weights(member.variant),
+        )
         self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
 
     async def _follow(self, member: Member, replica: Replica) -> None:
@@ -552,8 +566,18 @@ class Pool:
         task.add_done_callback(self._tasks.discard)
 
 
-def _can_become(now: ReplicaSettings, wanted: ReplicaSettings) -> bool:
-    """Whether a living replica can take the wanted limits: what memory it used, it does not give back."""
+def _can_become(member: Member, settings: ServingSettings) -> bool:
+    """Whether a living replica can take the wanted settings.
+
+    What memory it used it does not give back, its model is loaded, and what it sees of the GPU is settled when
+    its runtime begins.
+    """
+    now, wanted = member.limits, settings.replica
+    seen, shall_see = member.accelerator, settings.accelerator
+    if (seen.device, seen.share) != (shall_see.device, shall_see.share):
+        return False
+    if member.variant != settings.model.variant:
+        return False
     if now.threads != wanted.threads or now.home != wanted.home:
         return False
     if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:

@@ -95,11 +95,13 @@ class Served:
 
     @property
     def load_facts(self) -> dict[str, Any]:
-        """How the last replica loaded it, as plain data: load_s, warmup; what is not known is left out."""
+        """How the last replica loaded it, as plain data: load_s, device, warmup; what is not known is left out."""
         loaded = self.pool.loaded
         if loaded is None:
             return {}
         facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
+        if loaded.device is not None:
+            facts["device"] = loaded.device
         return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
 
     @property

@@ -27,6 +27,7 @@ from typing import Protocol
 from aiohttp import web
 
 from serving import credentials, form, homes, open_files, zoo
+from serving.accelerator import clocks
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
 from serving.engine import Engine
@@ -198,6 +199,8 @@ class Server:
                 store_password=os.environ.get(credentials.STORE_VARIABLE),
             )
             owns.enter_context(contextlib.closing(core))
+            for what in (await asyncio.to_thread(clocks.restore_stale)).done:
+                log.info("restored what a killed process left", extra={"what": what})
             if not await self._opened(core):
                 return
             try:

@@ -28,6 +28,8 @@ ENVIRONMENT_PREFIX = "LUTHIER_"
 """`LUTHIER_BATCHING__MAX_SIZE=8` sets `batching.max_size`."""
 
 Value = int | float | str | bool | None
+_SERVER_WIDE = ("server.", "accelerator.clock_mhz")
+"""What no single model can have of its own: listeners, and the clock of the one GPU."""
 _MODELS = "models"
 """The group in which single models are named: `models.NAME.batching.max_size`."""
 
@@ -138,6 +140,31 @@ class BatchingSettings:
     """Longest time that the oldest waiting item waits for company while a worker is free.
 
     Default 0: not at all.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AcceleratorSettings:
+    """The GPU: which models run on it, how they share it, and its clock (docs/accelerator.md)."""
+
+    device: Literal["auto", "cpu", "cuda"] = _knob("auto")
+    """Where the kinds `onnx` and `torch` run a model: the first GPU that CUDA shows the server, or the CPU.
+
+    `cuda`: the GPU, or the model is not loaded. `cpu`: GPUs are hidden from the replicas, whatever they run.
+    Default auto: the GPU where the installed runtime can use one and there is one, for whoever installs that
+    runtime means it; else the CPU. A change starts new replicas.
+    """
+    share: int | None = _knob(None, "%", 1, 100)
+    """Part of the GPU's threads that each replica may use at most, through CUDA MPS.
+
+    Does nothing, and says so once, where no MPS control daemon runs: then replicas take turns on the whole GPU.
+    Default none: all of them. A change starts new replicas.
+    """
+    clock_mhz: int | None = _knob(None, "MHz", 1, 20_000)
+    """Graphics clock that the GPU is locked to while the server runs: one of those that it supports.
+
+    Needs the right to set it (root); refused where that cannot be done. For all models, as there is one clock.
+    Default none: the driver decides.
     """
 
 
@@ -287,6 +314,7 @@ class ServingSettings:
     replica: ReplicaSettings = dataclasses.field(default_factory=ReplicaSettings)
     model: ModelSettings = dataclasses.field(default_factory=ModelSettings)
     batching: BatchingSettings = dataclasses.field(default_factory=BatchingSettings)
+    accelerator: AcceleratorSettings = dataclasses.field(default_factory=AcceleratorSettings)
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)
     scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
@@ -359,7 +387,7 @@ class ServingSettings:
         models = {model: dict(own) for model, own in self.models.items()}
         for name, value in _flattened(values, source).items():
             model, knob = _of_model(name)
-            if knob not in KNOBS or (model and knob.startswith("server.")):
+            if knob not in KNOBS or (model and knob.startswith(_SERVER_WIDE)):
                 raise InvalidSettings(
                     f"{source}: unknown setting {name!r}{nearest(knob, KNOBS)}; "
                     f"the settings are listed in docs/settings.md"

@@ -1,5 +1,9 @@
 """For all tests."""
 
+import pytest
+
+from tests.fakes import gpu as fake_gpu
+
 try:
     import hypothesis
 except ImportError:  # tests/frameworks run in an environment of their own, without it
@@ -8,3 +12,15 @@ else:
     # On a shared machine an example may take any time: what bounds a test is pytest's timeout.
     hypothesis.settings.register_profile("shared machine", deadline=None)
     hypothesis.settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="session")
+def gpu_libraries(tmp_path_factory):
+    """A folder with the libraries of a fake GPU's driver."""
+    return fake_gpu.built_in(tmp_path_factory.mktemp("gpu"))
+
+
+@pytest.fixture
+def gpu(gpu_libraries, tmp_path, monkeypatch):
+    """A machine with one GPU, which is a fake behind the real binding."""
+    return fake_gpu.plugged_in(gpu_libraries, tmp_path, monkeypatch)

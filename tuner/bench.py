@@ -11,6 +11,7 @@ manager, from one thread.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import time
@@ -21,13 +22,14 @@ from tuner.errors import ClientLost, LaunchFailed, LoadFailed
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.measurement import host
+from tuner.measurement import energy, host, meters
+from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import measure_outcome
 from tuner.settings import MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup
-from tuner.values import Configuration, Measurement, Outcome, RequestRecords
+from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
 _log = logging.getLogger(__name__)
@@ -88,6 +90,9 @@ class Bench:
         self._first: Configuration | None = None
         self.start_s: float | None = None
         """Seconds of the first start; None before it."""
+        self._owned = contextlib.ExitStack()
+        self._counters: tuple[meters.Counter, ...] | None = None
+        """What counts energy; None before it is known where the model runs."""
 
     def __enter__(self) -> Self:
         return self
@@ -110,12 +115,21 @@ class Bench:
         before_s = time.monotonic()
         self._engine = self._launcher.start(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
-        return self._engine.served()
+        served = self._engine.served()
+        if self._counters is None:
+            opened = meters.opened(gpu=served.device != "cpu")
+            self._counters = self._owned.enter_context(opened).counters
+        return served
 
     def send(self, payloads: Payloads) -> None:
         """What the following launches send."""
         self._generator.set_payloads(payloads)
         self.client_batch = payloads.client_batch
+
+    @property
+    def counted(self) -> tuple[str, ...]:
+        """What counts energy, for people."""
+        return tuple(counter.text for counter in self._counters or ())
 
     @property
     def address(self) -> tuple[str, int] | None:
@@ -170,13 +184,15 @@ class Bench:
 
     def close(self) -> None:
         """End both processes, and what outlives engines."""
-        try:
-            self._generator.close()
-        finally:
+        self._counters = None
+        with self._owned:
             try:
-                self.stop_engine()
+                self._generator.close()
             finally:
-                self._launcher.close()
+                try:
+                    self.stop_engine()
+                finally:
+                    self._launcher.close()
 
     def _launched(self, configuration: Configuration) -> Engine:
         """The engine with a configuration: the living one, or another where that has ended."""
@@ -234,9 +250,30 @@ class Bench:
     def _loaded(self, engine: Engine) -> tuple[LoadResult, Outcome, Measurement | None]:
         """Drive the load, and judge it."""
         before = _Readings.of(engine)
-        load = self._generator.run(self._plan(engine))
+        meter = Meter(self._counters) if self._counters else None
+        with meter or contextlib.nullcontext():
+            load = self._generator.run(self._plan(engine))
         after = _Readings.of(engine)
-        return load, *self._judged(load, before, after)
+        outcome, measurement = self._judged(load, before, after)
+        if meter is not None and measurement is not None:
+            outcome, measurement = self._with_energy(load, measurement, meter)
+        return load, outcome, measurement
+
+    def _with_energy(
+        self, load: LoadResult, measurement: Measurement, meter: Meter
+    ) -> tuple[Outcome, Measurement | None]:
+        """The measurement with what it cost; without that it is none where energy is the objective."""
+        found = energy.energy_of(
+            meter.trace(),
+            measurement.blocks,
+            origin_s=load.origin_s,
+            start_s=load.warmup_end_s,
+            seconds=load.measured_s,
+            requests=measurement.requests,
+        )
+        if found is None and self.settings.objective == "energy":
+            return outcomes.no_energy(meter.failure), None
+        return OK, dataclasses.replace(measurement, energy=found)
 
     def _plan(self, engine: Engine) -> LoadPlan:
         settings = self.settings

@@ -105,7 +105,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.objective)),
-            notes=(*notes_of(arena, payloads, served), *failures),
+            notes=(*notes_of(arena, payloads, served, bench.counted), *failures),
             environment=environment,
             settings=asked,
         )

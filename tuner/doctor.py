@@ -11,20 +11,21 @@ import contextlib
 import dataclasses
 import importlib.util
 import math
+import os
 import shutil
 import socket
 import sys
 import time
 from typing import Literal
 
-from serving.accelerator import clocks
+from serving.accelerator import clocks, mps
 from serving.replica import as_container, container_engine, limits
 from serving.replica.container_engine import ContainerEngine, EngineError
 from tuner import inputs
 from tuner.bench import Bench
 from tuner.errors import TunerError
 from tuner.launching import machine
-from tuner.measurement import noise, power
+from tuner.measurement import meters, noise, power
 from tuner.measurement.noise import NoiseComponents
 from tuner.preparation import started
 from tuner.settings import MeasurementSettings, TargetSettings
@@ -70,15 +71,31 @@ class NoiseFound:
 
 def findings() -> tuple[Finding, ...]:
     """Look at everything that costs nothing to look at."""
-    return (_python(), _machine(), _limits(), _docker(), *_ports(), _gpu(), *_packages(), _wrk())
+    return (
+        _python(),
+        _machine(),
+        _limits(),
+        _docker(),
+        *_ports(),
+        *_gpu_findings(),
+        *_packages(),
+        _wrk(),
+    )
 
 
 def cleaned() -> tuple[str, ...]:
-    """Remove what servers that are gone have left: groups with their processes, directories, containers."""
+    """Remove what servers that are gone have left: groups with their processes, directories, containers, a GPU's lock.
+
+    Raises:
+        TunerError: a GPU cannot be restored; the rest is done.
+    """
     removed = [str(path) for path in limits.cleanup_stale()]
     with contextlib.suppress(EngineError):  # without an engine there are no containers
         removed += [f"container {name}" for name in container_engine.cleanup_stale()]
-    return tuple(removed)
+    done, failed = clocks.restore_stale()
+    if failed:
+        raise TunerError(f"not restored: {'; '.join(failed)}")
+    return (*removed, *done)
 
 
 def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
@@ -183,12 +200,32 @@ def _ports() -> list[Finding]:
     return found
 
 
+def _gpu_findings() -> tuple[Finding, ...]:
+    return (_gpu(), _sharing(), _energy())
+
+
 def _gpu() -> Finding:
     found = clocks.supported_clocks_mhz()
     if isinstance(found, str):
         return Finding(name="gpu clocks", state="note", text=f"not a knob here: {found}")
-    text = f"{len(found)} clocks offered; this version does not set any"
-    return Finding(name="gpu clocks", state="note", text=text)
+    text = f"{len(found)} clocks offered, {found[0]} to {found[-1]} MHz; a study tries whether one can be locked"
+    return Finding(name="gpu clocks", state="ok", text=text)
+
+
+def _sharing() -> Finding:
+    lacking = mps.lacking(os.environ)
+    text = "CUDA MPS runs" if lacking is None else f"not a knob here: {lacking}"
+    return Finding(name="gpu sharing", state="note" if lacking else "ok", text=text)
+
+
+def _energy() -> Finding:
+    with meters.opened() as found:
+        if found.counters:
+            text = " and ".join(counter.text for counter in found.counters)
+            return Finding(name="energy", state="ok", text=text)
+        return Finding(
+            name="energy", state="note", text=f"not counted here: {'; '.join(found.lacking)}"
+        )
 
 
 def _packages() -> list[Finding]:

@@ -9,12 +9,13 @@ option or the file. Reads files, starts nothing.
 from __future__ import annotations
 
 import dataclasses
+import os
 import pathlib
 
 import numpy as np
 
 from serving import zoo
-from serving.accelerator import clocks
+from serving.accelerator import clocks, mps
 from serving.errors import ServingError
 from serving.values import ModelCard
 from tuner.errors import TunerError, WrongUse
@@ -25,7 +26,7 @@ from tuner.settings import TargetSettings
 from tuner.space import distributions, files, vocabulary
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
-from tuner.space.narrowing import CLOCK
+from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.space.vocabulary import Vocabulary
 from tuner.store.study_store import Distributions
@@ -127,16 +128,46 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
-    """Machine, load and the model's forms, in the space's terms.
-
-    No clocks are offered: this version does not set any.
-    """
+    """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
     return Environment(
         concurrency=target.concurrency,
         client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
         variants=tuple((name, variant.accuracy) for name, variant in card.variants.items()),
     )
+
+
+def with_gpu(
+    environment: Environment,
+    text: str | None,
+    *,
+    device: str | None = None,
+    is_tried: bool = True,
+) -> Environment:
+    """The environment with what the GPU offers to a space.
+
+    Args:
+        environment: machine and load.
+        text: the space's file; None: one that will be derived, to which all is offered.
+        device: where the model runs, `cpu` or `cuda`; None: not known. On the CPU a GPU has nothing to offer.
+        is_tried: whether the clock is locked for a moment, to know that it can be.
+    """
+    if device == "cpu":
+        why = "the model runs on the CPU"
+        machine = dataclasses.replace(
+            environment.machine, gpu_clocks_mhz=(), no_clocks=why, no_sharing=why
+        )
+        return dataclasses.replace(environment, machine=machine)
+    machine = environment.machine
+    if text is None or CLOCK in text:
+        found = clocks.lockable_clocks_mhz() if is_tried else clocks.supported_clocks_mhz()
+        if isinstance(found, str):
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=(), no_clocks=found)
+        else:
+            machine = dataclasses.replace(machine, gpu_clocks_mhz=found)
+    if text is None or SHARE in text:
+        machine = dataclasses.replace(machine, no_sharing=mps.lacking(os.environ) or "")
+    return dataclasses.replace(environment, machine=machine)
 
 
 def arena_of(
@@ -193,7 +224,7 @@ def space_of(
     narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
     if limits != "enforced":
         narrowed = _without_limits(narrowed, limits)
-    return dataclasses.replace(narrowed, notes=tuple(map(_clock_note, narrowed.notes)))
+    return narrowed
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
@@ -237,15 +268,3 @@ def _at_default(knob: Knob) -> Knob:
     if not isinstance(knob, IntKnob | FloatKnob):
         return knob
     return knob.only(lambda value: value == knob.default) or knob
-
-
-def _clock_note(note: str) -> str:
-    """The space's note on the GPU's clock, with the reason that holds here."""
-    if not note.startswith(CLOCK):
-        return note
-    found = clocks.supported_clocks_mhz()
-    if isinstance(found, str):
-        return f"{CLOCK} left out: {found}"
-    return (
-        f"{CLOCK} left out: the GPU offers {len(found)} clocks, but this version does not set any"
-    )

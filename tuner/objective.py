@@ -38,7 +38,7 @@ class Objective:
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, in ms and positive, so that its logarithm can be taken.
+        """The value that a sampler minimises, in ms (energy: in J) and positive, so that its logarithm can be taken.
 
         For throughput it is the mean time between two answers.
         """
@@ -58,7 +58,7 @@ class Objective:
         if self.name == "time-per-item":
             share = measurement.time_per_item_ms / measurement.mean_ms
             return Interval(low=low and share * low, high=high and share * high)
-        ends: Interval = getattr(measurement, self.field.replace("_ms", "_interval"))
+        ends: Interval = getattr(measurement, f"{self.field.rpartition('_')[0]}_interval")
         return ends
 
     def of(self, trial: Trial) -> float | None:
@@ -111,6 +111,13 @@ OBJECTIVES = {
         unit="ms",
         is_minimised=True,
         field="spread_ms",
+    ),
+    "energy": Objective(
+        name="energy",
+        label="energy per request",
+        unit="J/request",
+        is_minimised=True,
+        field="energy_j",
     ),
 }
 NAMES = tuple(OBJECTIVES)

@@ -51,6 +51,12 @@ def lost_load(text: str) -> Outcome:
     return Outcome(status="failed", cause="errors", reason=text)
 
 
+def no_energy(text: str) -> Outcome:
+    """The energy of the load is not known."""
+    reason = f"its energy could not be counted: {text or 'the counters did not move'}"
+    return Outcome(status="failed", cause="errors", reason=reason)
+
+
 def tallied(starts: Iterable[FreshStart]) -> dict[str, Tally]:
     """Fresh starts by role: how many, and how many failed."""
     found: dict[str, Tally] = {}

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import inputs, other_engines, probe
 from tuner.bench import Bench
 from tuner.budget import Budget
 from tuner.engines.description import OtherEngine
-from tuner.errors import LaunchFailed
+from tuner.errors import LaunchFailed, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.launching.engine import Served
+from tuner.measurement import meters
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling.gp import GpSampler
@@ -79,6 +81,9 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
+    _check_energy(settings, device=None)
+    for what in clocks.restore_stale().done:
+        lines.say(terminal.console, f"restored the {what}")
     environment = inputs.environment_of(target, machine.read(), card)
     known = other_engines.vocabulary_of(engine)
     text = other_engines.space_text_of(engine, target, card)
@@ -86,9 +91,8 @@ def prepared(
     first: Configuration | None = None
     if text is not None:  # what is wrong is said before anything starts
         wanted = inputs.with_variants(text, target, card, source=source)
-        expected = inputs.arena_of(
-            wanted, environment, source=source, limits="enforced", known=known
-        )
+        offered = inputs.with_gpu(environment, text, is_tried=False)
+        expected = inputs.arena_of(wanted, offered, source=source, limits="enforced", known=known)
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
@@ -96,12 +100,29 @@ def prepared(
         served = started(bench, first)
         payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
         bench.send(payloads)
+    _check_energy(settings, device=served.device)
+    environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
     text = inputs.with_variants(text, target, card, source=source)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
     sampler_of(settings.search, arena)
     return arena, payloads, served
+
+
+def _check_energy(settings: StudySettings, *, device: str | None) -> None:
+    """Refuse a study of energy where none can be counted.
+
+    Raises:
+        WrongUse: with the reason of each device.
+    """
+    if settings.measurement.objective != "energy":
+        return
+    with meters.opened(gpu=device != "cpu") as found:
+        if not found.counters:
+            raise WrongUse(
+                f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
+            )
 
 
 def started(bench: Bench, first: Configuration | None = None) -> Served:
@@ -120,8 +141,10 @@ def started(bench: Bench, first: Configuration | None = None) -> Served:
         raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
 
 
-def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
-    """What readers must know of the space, the payloads and the limits."""
+def notes_of(
+    arena: Arena, payloads: Payloads, served: Served, counted: Sequence[str] = ()
+) -> Iterator[str]:
+    """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes
     if VARIANT in arena.space.names:
         measured = (
@@ -140,6 +163,8 @@ def notes_of(arena: Arena, payloads: Payloads, served: Served) -> Iterator[str]:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
+    if counted:
+        yield f"energy counts {' and '.join(counted)}, each as a whole"
 
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:

@@ -88,7 +88,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         sent = inputs.payloads_of(order.target, card, served, seed=order.seed)
         bench.send(sent)
         source = order.target.space or f"{card.name}.yaml"
-        spaces = _Spaces(order.target, card, text, source=source, limits=served.limits)
+        spaces = _Spaces(order.target, card, text, source=source, served=served)
         draws = [_draw(order, spaces, number) for number in range(order.count)]
         widest = spaces.of(order.target.concurrency, order.target.client_batch)
         notes = widest.notes
@@ -122,14 +122,16 @@ class _Spaces:
     """The space on this machine under each load that is drawn."""
 
     def __init__(
-        self, target: TargetSettings, card: ModelCard, text: str, *, source: str, limits: str
+        self, target: TargetSettings, card: ModelCard, text: str, *, source: str, served: Served
     ) -> None:
         self._target = target
         self._card = card
         self._text = text
         self._source = source
-        self._limits = limits
-        self._machine = machine.read()
+        self._limits = served.limits
+        self._facts = machine.read()
+        environment = inputs.environment_of(target, self._facts, card)
+        self._machine = inputs.with_gpu(environment, text, device=served.device).machine
         self._known: dict[tuple[int, int], SearchSpace] = {}
 
     def of(self, concurrency: int, client_batch: int) -> SearchSpace:
@@ -139,7 +141,9 @@ class _Spaces:
             target = dataclasses.replace(
                 self._target, concurrency=concurrency, client_batch=client_batch
             )
-            environment = inputs.environment_of(target, self._machine, self._card)
+            environment = dataclasses.replace(
+                inputs.environment_of(target, self._facts, self._card), machine=self._machine
+            )
             self._known[load] = inputs.space_of(
                 self._text, environment, source=self._source, limits=self._limits
             )

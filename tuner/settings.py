@@ -262,7 +262,8 @@ class MeasurementSettings:
         "--objective",
         "NAME",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "time-per-item (ms), or consistency (p95 - p5 of the round trip, ms); default mean",
+        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), or energy (J/request, where it "
+        "can be counted); default mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(

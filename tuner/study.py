@@ -100,7 +100,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
             store = created(folder, settings, arena, served, fresh=fresh, engine=engine)
             with folder.locked():
                 terminal.log.write_to(folder.log)
-                for note in notes_of(arena, payloads, served):
+                for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
                 return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 

@@ -128,6 +128,27 @@ class HostNoise:
     """Largest memory of any one replica, in MiB."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Energy:
+    """What the devices that were counted used in the measured part."""
+
+    per_request_j: float
+    """All sources together, over the answered requests."""
+    interval: Interval
+    """Of `per_request_j`."""
+    sources: Mapping[str, float]
+    """J per request by source: `gpu`, the whole board; `cpu`, the CPU packages."""
+    power_w: float
+    """Mean, all sources together."""
+    clock_mhz: float | None
+    """Mean graphics clock of the GPU; None where it was not counted."""
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Energy:
+        """Inverse of `dataclasses.asdict`."""
+        return cls(**{**data, "interval": Interval(**data["interval"])})
+
+
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
 LEAST_FOR_P99 = 459
@@ -155,6 +176,8 @@ class Measurement:
     warmup_s: float
     blocks: tuple[Block, ...]
     noise: HostNoise
+    energy: Energy | None = None
+    """None where no energy could be counted."""
     client_batch: int = 1
     """Items in each request."""
     spread_ms: float = 0.0
@@ -171,6 +194,16 @@ class Measurement:
     def time_per_item_ms(self) -> float:
         """Measured time over items: ms between two answered items, however many run at once."""
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
+
+    @property
+    def energy_j(self) -> float:
+        """J per request; NaN where it was not counted."""
+        return math.nan if self.energy is None else self.energy.per_request_j
+
+    @property
+    def energy_interval(self) -> Interval:
+        """Of `energy_j`."""
+        return UNKNOWN if self.energy is None else self.energy.interval
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
@@ -191,6 +224,8 @@ class Measurement:
                 fields[name] = Interval(**fields[name])
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         fields["noise"] = HostNoise(**fields["noise"])
+        energy = fields.get("energy")
+        fields["energy"] = None if energy is None else Energy.from_json(energy)
         return cls(**fields)
 
 

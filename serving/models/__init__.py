@@ -14,6 +14,9 @@ contains it. Optional:
     postprocess(self, outputs)     # from what `predict_batch` returned; its time counts as output
     sample_inputs(self)            # {name: (n, ...) array} with which it is warmed up, or None
     is_pure = True                 # it does nothing but compute: made-up inputs may warm it up
+    device                         # "cpu" or "cuda": where it runs, for those who ask
+
+The kinds of `ON_DEVICE` are told where to run: `__init__(self, path, *, threads, device)`.
 
 The kind `command` is the exception: a program in any language that is a replica itself
 (docs/models.md).
@@ -59,12 +62,26 @@ EXTRAS = {"sklearn": "sklearn", "torch": "torch", "tensorflow": "tensorflow"}
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
 
-def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
+ON_DEVICE = ("onnx", "torch")
+"""Kinds that run where `accelerator.device` says."""
+OF_THEIR_OWN = ("python", "command")
+"""Kinds whose code decides for itself; the GPUs that it sees are all that is decided for it."""
+
+
+def load(
+    kind: str, path: pathlib.Path | None, *, threads: int, device: str = "auto"
+) -> LoadedModel:
     """Load a model of a kind.
 
+    Args:
+        kind: one of `KINDS`.
+        path: its file or folder.
+        threads: what it may use inside one operator.
+        device: `auto`, `cpu` or `cuda`.
+
     Raises:
-        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed, or the
-        file is broken.
+        serving.errors.ModelLoadFailed: the kind is unknown, its runtime is not installed or cannot run on
+        the device, or the file is broken.
     """
     if kind not in KINDS:
         raise ModelLoadFailed(str(path), f"kind {kind!r} is not one of {', '.join(KINDS)}")
@@ -80,5 +97,14 @@ def load(kind: str, path: pathlib.Path | None, *, threads: int) -> LoadedModel:
         raise ModelLoadFailed(
             str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"
         ) from error
+    if kind in ON_DEVICE:
+        placed: LoadedModel = module.Model(path, threads=threads, device=device)
+        return placed
+    if device == "cuda" and kind not in OF_THEIR_OWN:
+        raise ModelLoadFailed(
+            str(path),
+            f"accelerator.device is cuda, but the kind {kind} runs on the CPU; kinds for GPUs are "
+            f"{', '.join(ON_DEVICE + OF_THEIR_OWN)}",
+        )
     model: LoadedModel = module.Model(path, threads=threads)
     return model

@@ -1,4 +1,4 @@
-"""Kind onnx: an ONNX file on the CPU through ONNX Runtime.
+"""Kind onnx: an ONNX file through ONNX Runtime, on the CPU or, where it is built for CUDA, on a GPU.
 
 In: {input name: (n, ...) array}; strings as object arrays of bytes or str. Out: every output of the
 graph, strings as object arrays of str. The signature is read from the file; a dimension without a
@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import onnxruntime
 from onnxruntime.capi import onnxruntime_pybind11_state as states
 
 from serving.errors import InvalidRequest, ModelLoadFailed
-from serving.models import Arrays
+from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
 
 PLATFORM = "onnxruntime_onnx"
@@ -43,6 +45,15 @@ DATATYPES: dict[str, str] = {
 _ERRORS_ONLY = 3
 """Severity from which the runtime writes: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
 
+CPU_PROVIDER = "CPUExecutionProvider"
+CUDA_PROVIDER = "CUDAExecutionProvider"
+CUDA_OPTIONS: Mapping[str, Any] = {
+    "device_id": 0,
+    # Exhaustive, the default, tries all algorithms anew for every batch size that comes up, while
+    # a request waits.
+    "cudnn_conv_algo_search": "HEURISTIC",
+}
+
 _SOURCE_PLACE = re.compile(r"^/\S+\.(cc|h):\d+ .*\) ")
 """Where in its own C++ the runtime raised; some versions begin the reason with it."""
 
@@ -56,14 +67,15 @@ class Model:
     signature: Signature
     is_pure = True
 
-    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+    def __init__(self, path: pathlib.Path | None, *, threads: int, device: str = "auto") -> None:
         if path is None or not path.is_file():
             raise ModelLoadFailed(str(path), "no such file; the kind onnx needs an .onnx file")
         onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
         onnxruntime.disable_telemetry_events()
+        self.device = _device(device, path)
         try:
             self._session = onnxruntime.InferenceSession(
-                str(path), session_options(threads=threads), providers=["CPUExecutionProvider"]
+                str(path), session_options(threads=threads), providers=providers(self.device)
             )
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = _reason(error)
@@ -74,6 +86,15 @@ class Model:
                 f"{reason} (ONNX Runtime {onnxruntime.__version__}); "
                 "expected an ONNX file that onnx.checker.check_model accepts",
             ) from error
+        if self.device == cuda.CUDA and CUDA_PROVIDER not in self._session.get_providers():
+            # The runtime writes what its CUDA libraries lack, and goes on without them.
+            if device == cuda.CUDA:
+                raise ModelLoadFailed(
+                    str(path),
+                    "accelerator.device is cuda, but ONNX Runtime's CUDA provider does not start; the "
+                    "line above this one says what it lacks, mostly CUDA or cuDNN of its version",
+                )
+            self.device = cuda.CPU
         self.signature = Signature(
             inputs=tuple(_spec(item, path) for item in self._session.get_inputs()),
             outputs=tuple(_spec(item, path) for item in self._session.get_outputs()),
@@ -97,6 +118,25 @@ class Model:
         except (states.InvalidArgument, ValueError) as error:
             raise InvalidRequest(_reason(error, lines=2)) from error
         return dict(zip(self._outputs, results, strict=True))
+
+
+def _device(wanted: str, path: pathlib.Path) -> str:
+    """Where the model is to run; no driver is asked where the runtime cannot use one."""
+    offers_cuda = CUDA_PROVIDER in onnxruntime.get_available_providers()
+    return cuda.chosen(
+        wanted,
+        model=str(path),
+        runtime=f"the installed ONNX Runtime {onnxruntime.__version__}",
+        offers_cuda=offers_cuda,
+        gpus=cuda.gpu_count() if offers_cuda and wanted != cuda.CPU else 0,
+    )
+
+
+def providers(device: str) -> list[str | tuple[str, dict[str, Any]]]:
+    """What a session of a device runs on, best first: what CUDA lacks of a graph runs on the CPU."""
+    if device == cuda.CPU:
+        return [CPU_PROVIDER]
+    return [(CUDA_PROVIDER, dict(CUDA_OPTIONS)), CPU_PROVIDER]
 
 
 def session_options(*, threads: int) -> onnxruntime.SessionOptions:

@@ -1,4 +1,4 @@
-"""Kind torch: a TorchScript archive or an exported program (`.pt2`) on the CPU through PyTorch.
+"""Kind torch: a TorchScript archive or an exported program (`.pt2`) through PyTorch, on the CPU or on a GPU.
 
 In: {input name: (n, ...) array} in the order in which the module takes them. Out: the module's tensors:
 one, a tuple in the order of the signature, or a dictionary by name. No texts: PyTorch has none.
@@ -30,13 +30,14 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+import torch.export.passes
 import torch.export.pt2_archive  # what loading a program takes seconds to import: the template does it once
 import yaml
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
 from serving.errors import ModelLoadFailed, PredictionFailed
-from serving.models import Arrays
+from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
 
 PLATFORMS = {"script": "pytorch_torchscript", "program": "pytorch_export"}
@@ -78,7 +79,7 @@ class Model:
     signature: Signature
     is_pure = True
 
-    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+    def __init__(self, path: pathlib.Path | None, *, threads: int, device: str = "auto") -> None:
         if path is None or not path.is_file():
             raise ModelLoadFailed(
                 str(path),
@@ -88,9 +89,17 @@ class Model:
         torch.set_num_threads(threads)
         with contextlib.suppress(RuntimeError):  # may be set once in the life of a process
             torch.set_num_interop_threads(1)
+        self.device = cuda.chosen(
+            device,
+            model=str(path),
+            runtime=f"the installed PyTorch {torch.__version__}",
+            offers_cuda=torch.version.cuda is not None,
+            gpus=_gpu_count() if device != cuda.CPU else 0,
+        )
+        self._device = torch.device(self.device)
         with _as_load_failure(path):
             load = _load_script if form == "script" else _load_program
-            self._run, (inputs, outputs) = load(path, has_example=has_example)
+            self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
         self._inputs = [spec.name for spec in inputs]
         self._outputs = [spec.name for spec in outputs]
@@ -103,10 +112,12 @@ class Model:
             MemoryError: it found no memory.
             RuntimeError: it raised inside TorchScript, in one line.
         """
-        tensors = [torch.from_numpy(inputs[name]) for name in self._inputs]
         try:
             with torch.inference_mode():
+                tensors = [torch.from_numpy(inputs[name]).to(self._device) for name in self._inputs]
                 answer = self._run(*tensors)
+        except torch.OutOfMemoryError as error:  # of a GPU
+            raise MemoryError from error
         except (RuntimeError, torch.jit.Error) as error:
             text = str(error).strip()
             if _NO_MEMORY in text:
@@ -116,6 +127,11 @@ class Model:
             raise
         found = _named(answer, self._outputs)
         return {name: _array(name, value) for name, value in found.items()}
+
+
+def _gpu_count() -> int:
+    """GPUs that PyTorch can use; it asks the driver."""
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
 # What a file is
@@ -166,12 +182,12 @@ def _is_doubtful(part: str) -> bool:
 
 
 def _load_script(
-    path: pathlib.Path, *, has_example: bool
+    path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
     """A TorchScript module, and its inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     module = torch.jit.load(
-        str(path), map_location="cpu", _extra_files=extra, _restore_shapes=has_example
+        str(path), map_location=device, _extra_files=extra, _restore_shapes=has_example
     )
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is the module itself
@@ -191,11 +207,11 @@ def _load_script(
             f"as _extra_files={{{SIGNATURE_FILE!r}: ...}} or write {_beside(path).name} "
             "(docs/models.md)"
         )
-    return module, _traced(module, [item.name for item in arguments])
+    return module, _traced(module, device, [item.name for item in arguments])
 
 
 def _traced(
-    module: Any, names: Sequence[str]
+    module: Any, device: torch.device, names: Sequence[str]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs as the example of the trace had them; outputs as one item of zeros has them."""
     kinds = [value.type() for value in list(module.graph.inputs())[1:]]
@@ -203,7 +219,9 @@ def _traced(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
         for name, kind in zip(names, kinds, strict=True)
     )
-    zeros = [torch.zeros((1, *kind.sizes()[1:]), dtype=kind.dtype()) for kind in kinds]
+    zeros = [
+        torch.zeros((1, *kind.sizes()[1:]), dtype=kind.dtype(), device=device) for kind in kinds
+    ]
     with torch.inference_mode():
         answer = module(*zeros)
     if isinstance(answer, Mapping):
@@ -219,13 +237,14 @@ def _traced(
 
 
 def _load_program(
-    path: pathlib.Path, *, has_example: bool
+    path: pathlib.Path, device: torch.device, *, has_example: bool
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
     """An exported program, and its inputs and outputs."""
     del has_example
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
     with _only_tensors_unpickled():
         program = torch.export.load(path, extra_files=extra)
+    program = torch.export.passes.move_to_device_pass(program, device)
     own = _of_program(program)
     specs = _declared(path, extra[SIGNATURE_FILE]) or own
     for what, given, there in zip(("inputs", "outputs"), specs, own, strict=True):

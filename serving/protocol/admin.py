@@ -24,6 +24,7 @@ from aiohttp import web
 
 from serving.engine import Engine
 from serving.errors import (
+    AcceleratorUnavailable,
     InvalidRequest,
     InvalidSettings,
     LimitsUnavailable,
@@ -168,6 +169,7 @@ class AdminRoutes:
                         "version": served.id.version,
                         "kind": served.card.kind,
                         "signature": served.signature.as_json(),
+                        "device": served.load_facts.get("device"),
                     }
                     for served in engine.served()
                 ],
@@ -238,7 +240,7 @@ async def _errors_as_json(request: web.Request, handler: Any) -> web.StreamRespo
         response: web.StreamResponse = await handler(request)
     except ReplicaStartFailed as error:
         return web.json_response({"error": str(error), "reason": error.reason}, status=409)
-    except LimitsUnavailable as error:
+    except (AcceleratorUnavailable, LimitsUnavailable) as error:
         return web.json_response({"error": str(error), "reason": "limits"}, status=409)
     except ServingError as error:
         if error.status == 500:

@@ -19,6 +19,7 @@ import concurrent.futures
 import contextlib
 import functools
 import logging
+import os
 import pathlib
 import shutil
 import socket
@@ -26,9 +27,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar
 
-from serving import __version__
-from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.replica import container_engine, greeting, limits, owner, wire
+from serving import __version__, owner
+from serving.accelerator import devices, nvml
+from serving.errors import AcceleratorUnavailable, LimitsUnavailable, NotReady, ReplicaStartFailed
+from serving.replica import container_engine, greeting, limits, wire
 from serving.replica.container import ContainerReplica
 from serving.replica.container_engine import (
     FILES_FOLDER,
@@ -41,6 +43,7 @@ from serving.replica.container_engine import (
 from serving.replica.container_keeper import Keeper
 from serving.replica.ended import Ended
 from serving.replica.forker import environment
+from serving.settings import AcceleratorSettings
 from serving.values import ModelCard
 
 log = logging.getLogger(__name__)
@@ -67,15 +70,14 @@ def image_of(kind: str) -> str:
 class ContainerHome:
     """All replicas of one gateway and kind. All methods belong to the event loop's thread."""
 
-    def __init__(self, image: str | None = None, *, gpus: bool = False) -> None:
+    def __init__(self, image: str | None = None) -> None:
         """Nothing is asked of the engine yet.
 
         Args:
             image: of all replicas; None: the project's own, by the kind of model.
-            gpus: whether they see the machine's GPUs.
         """
         self._image = image
-        self._gpus = gpus
+        self._said_no_sharing = False
         self._kind: str | None = None
         self._engine: ContainerEngine | None = None
         self._keeper: Keeper | None = None
@@ -127,6 +129,7 @@ class ContainerHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard,
+        accelerator: AcceleratorSettings | None = None,
     ) -> ContainerReplica:
         """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
 
@@ -136,6 +139,7 @@ class ContainerHome:
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load; its files are mounted, read-only.
+            accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.
@@ -143,6 +147,8 @@ class ContainerHome:
         """
         if self._kind is None or self._engine is None or self._directory is None:
             raise NotReady("the home of the replicas is not open")
+        accelerator = accelerator or AcceleratorSettings()
+        gpu = await self._gpu(accelerator, self._engine)
         folder = self._directory / str(worker)
         folder.mkdir()
         folder.chmod(
@@ -151,7 +157,7 @@ class ContainerHome:
         replica = ContainerReplica(worker, self._engine, self._kill)
         try:
             with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
-                spec = self._spec(worker, folder, memory_mb, card, self._kind)
+                spec = self._spec(worker, folder, memory_mb, card, self._kind, accelerator, gpu)
                 self._replicas[worker] = replica
                 life = asyncio.create_task(
                     self._live(replica, spec, self._engine), name=f"container {worker}"
@@ -202,6 +208,8 @@ class ContainerHome:
         memory_mb: int | None,
         card: ModelCard,
         kind: str,
+        accelerator: AcceleratorSettings,
+        gpu: str | None,
     ) -> ContainerSpec:
         assert self._image is not None
         program = card.program
@@ -215,9 +223,21 @@ class ContainerHome:
             socket_folder=folder,
             files=card.files,
             memory_mb=memory_mb,
-            environment=environment({}),
-            gpus=self._gpus,
+            environment=environment(devices.replica_environment(accelerator, shares=False)),
+            gpu=gpu,
         )
+
+    async def _gpu(self, accelerator: AcceleratorSettings, engine: ContainerEngine) -> str | None:
+        """The GPU that a replica is given."""
+        if accelerator.share is not None and not self._said_no_sharing:
+            self._said_no_sharing = True
+            reason = "a container has no way to the CUDA MPS daemon of its machine"
+            log.warning("accelerator.share does nothing", extra={"reason": reason})
+        has_gpu = engine.offers_gpus and await self._asked(nvml.is_there)
+        try:
+            return devices.container_gpu(accelerator, os.environ, has_gpu=has_gpu)
+        except AcceleratorUnavailable as error:
+            raise ReplicaStartFailed("load", f"accelerator.device is cuda: {error}") from error
 
     async def _asked(self, request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The answer to a blocking request."""

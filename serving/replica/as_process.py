@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import os
 import pathlib
 import shutil
 import socket
@@ -20,13 +21,16 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from serving import owner
+from serving.accelerator import devices, mps
 from serving.errors import NotReady, ReplicaStartFailed
-from serving.replica import greeting, owner, wire
+from serving.replica import greeting, wire
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
 from serving.replica.forker import Forker
 from serving.replica.limits import Limits, LimitSupport, cleanup_stale
 from serving.replica.process import Replica
+from serving.settings import AcceleratorSettings
 from serving.values import ModelCard, Program
 
 __all__ = ["Ended", "ProcessHome", "Replica", "Usage"]
@@ -60,6 +64,7 @@ class ProcessHome:
         self._support = LimitSupport(kind=None, reason="the home of the replicas is not open")
         self._replicas: dict[int, Replica] = {}
         self._finishing: set[asyncio.Task[None]] = set()
+        self._said_no_sharing = False
 
     @property
     def limits_text(self) -> str:
@@ -90,6 +95,7 @@ class ProcessHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard,
+        accelerator: AcceleratorSettings | None = None,
     ) -> Replica:
         """Start a replica: alive, in its groups, connected and greeted. If cancelled, it is ended.
 
@@ -99,12 +105,14 @@ class ProcessHome:
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load; of the kind command the program that it becomes.
+            accelerator: what it sees of the GPU; None: all that this process sees.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.
             LimitsUnavailable: the kernel refuses these limits.
         """
         nest = await self._living_nest()
+        environment = self._environment(accelerator or AcceleratorSettings())
         group = nest.limits.group(worker)
         replica = Replica(worker, nest.forker, group)
         try:
@@ -116,7 +124,7 @@ class ProcessHome:
         self._replicas[worker] = replica
         try:
             async with asyncio.timeout(ready_timeout_s):
-                await self._connect(replica, nest, card.program)
+                await self._connect(replica, nest, environment, card.program)
         except TimeoutError:
             replica.abandon()
             raise ReplicaStartFailed(
@@ -188,11 +196,27 @@ class ProcessHome:
 
     # A start
 
-    async def _connect(self, replica: Replica, nest: _Nest, program: Program | None) -> None:
+    def _environment(self, accelerator: AcceleratorSettings) -> dict[str, str]:
+        """What the replica's environment has beside this process's own."""
+        lacking = None if accelerator.share is None else mps.lacking(os.environ)
+        if lacking is not None and not self._said_no_sharing:
+            self._said_no_sharing = True
+            log.warning("accelerator.share does nothing", extra={"reason": lacking})
+        return devices.replica_environment(accelerator, shares=lacking is None)
+
+    async def _connect(
+        self,
+        replica: Replica,
+        nest: _Nest,
+        environment: Mapping[str, str],
+        program: Program | None,
+    ) -> None:
         path = nest.directory / f"{replica.worker}.sock"
         with greeting.listening(path) as listener:
             procs = replica.group.procs_files if replica.group is not None else ()
-            nest.forker.start(replica.worker, path=path, procs=procs, program=program)
+            nest.forker.start(
+                replica.worker, path=path, procs=procs, environment=environment, program=program
+            )
             replica.ordered = True
             await greeting.while_alive(replica.ended, _greet(replica, listener))
 

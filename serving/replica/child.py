@@ -1,6 +1,6 @@
 """A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
 
-In: an order {"worker", "socket", "procs"} and the pid of the template. A forked child calls `become`;
+In: an order {"worker", "socket", "procs", "environment"} and the pid of the template. A forked child calls `become`;
 where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
 with {"program", "folder"} makes it that program, which is a replica itself, instead of a `host`.
 
@@ -50,7 +50,8 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     """Become the replica of an order; returns its exit code.
 
     Args:
-        order: worker, socket (a path) and procs (files of its control groups); program (words) and
+        order: worker, socket (a path), procs (files of its control groups) and environment (variables
+            that differ from the template's, such as CUDA reads when it begins); program (words) and
             folder where it is to become a program that is a replica itself.
         parent: pid of the template, with which the replica ends.
     """
@@ -60,6 +61,7 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
         except OSError as error:
             log.error("a replica cannot join its control group", extra={"error": str(error)})
             return EXIT_NOT_LIMITED
+    os.environ.update(order["environment"])
     _end_with_parent(parent)
     ignore_requests_to_end()
     if "program" in order:

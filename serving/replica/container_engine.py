@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import pathlib
 import threading
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from serving import owner
 from serving.errors import ServingError
-from serving.replica import owner
 
 if TYPE_CHECKING:
     import docker
@@ -68,8 +69,8 @@ class ContainerSpec:
     """Absolute; mounted, read-only, below `FILES_FOLDER`."""
     memory_mb: int | None
     environment: dict[str, str]
-    gpus: bool = False
-    """Whether it sees the machine's GPUs."""
+    gpu: str | None = None
+    """The GPU that it sees, by index or UUID; None: none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,8 @@ class ContainerEngine:
         self.address = address
         self._connections = threading.local()
         self.limits_text = "enforced"
+        self.offers_gpus = False
+        """Whether it is set up to give GPUs to containers, by NVIDIA's toolkit."""
 
     @classmethod
     def connect(cls) -> ContainerEngine:
@@ -107,6 +110,7 @@ class ContainerEngine:
         engine = cls(address)
         with engine._asked("replica.home docker") as api:
             facts: dict[str, Any] = api.info()
+        engine.offers_gpus = "nvidia" in (facts.get("Runtimes") or {})
         lacking = [name for name in _NEEDED if not facts.get(name)]
         if lacking:
             engine.limits_text = f"not enforced: the Docker engine lacks {', '.join(lacking)}"
@@ -143,7 +147,9 @@ class ContainerEngine:
             docker.types.Mount(f"{FILES_FOLDER}{f}", str(f), "bind", read_only=True)
             for f in spec.files
         ]
-        gpus = [docker.types.DeviceRequest(count=-1, capabilities=[["gpu"]])] if spec.gpus else None
+        gpus = None
+        if spec.gpu is not None:
+            gpus = [docker.types.DeviceRequest(device_ids=[spec.gpu], capabilities=[["gpu"]])]
         memory = None if spec.memory_mb is None else spec.memory_mb * MIB
         with self._asked(f"a container of {spec.image} cannot be made") as api:
             host = api.create_host_config(
@@ -286,6 +292,9 @@ class ContainerEngine:
         if api is None:
             import docker  # noqa: PLC0415
 
+            path = pathlib.Path(self.address.removeprefix("unix://"))
+            if not path.is_socket():  # the SDK leaves open what it cannot connect
+                raise FileNotFoundError(errno.ENOENT, "no socket", str(path))
             api = docker.APIClient(base_url=self.address, version="auto", timeout=REQUEST_TIMEOUT_S)
             self._connections.api = api
         return api

@@ -35,8 +35,13 @@ _THREAD_VARIABLES = (
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """What a template needs: no pools of threads before it forks, and no telemetry."""
-    return {**base, **dict.fromkeys(_THREAD_VARIABLES, "1"), "ORT_DISABLE_TELEMETRY": "1"}
+    """What a template needs: no pools of threads before it forks, no telemetry, and GPUs in NVML's order."""
+    return {
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        **base,
+        **dict.fromkeys(_THREAD_VARIABLES, "1"),
+        "ORT_DISABLE_TELEMETRY": "1",
+    }
 
 
 class Forker:
@@ -129,17 +134,20 @@ class Forker:
         *,
         path: pathlib.Path,
         procs: Sequence[pathlib.Path],
+        environment: Mapping[str, str],
         program: Program | None = None,
     ) -> None:
         """Order a replica that joins groups by their procs files and connects to a socket's path.
 
-        With a program, that is the replica; else it is a host for models of this template's kind.
+        `environment` is what differs from the template's, there before a runtime looks at it. With a
+        program, that is the replica; else it is a host for models of this template's kind.
         """
         order: dict[str, object] = {
             "do": "start",
             "worker": worker,
             "socket": str(path),
             "procs": list(map(str, procs)),
+            "environment": dict(environment),
         }
         if program is not None:
             order |= {"program": program.words, "folder": str(program.folder)}

@@ -204,7 +204,7 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            model = models.load(message.kind, path, threads=message.threads)
+            model = models.load(message.kind, path, threads=message.threads, device=message.device)
             execution = Execution(model)
             samples = self._place(message.samples)
             wanted = warmup.Wanted(samples, message.max_items, message.warmup_s)
@@ -225,6 +225,7 @@ class Host:
             "signature": execution.signature.as_json(),
             "load_s": load_s,
             "warmup": warmed.as_json(),
+            "device": getattr(model, "device", None),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 

@@ -21,8 +21,8 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
+from serving import owner
 from serving.errors import LimitsUnavailable
-from serving.replica import owner
 from serving.replica.cgroup_v1 import GroupV1
 from serving.replica.cgroup_v2 import GroupV2, hand_down
 from serving.replica.cgroups import CgroupFiles, Group, Hierarchy, hierarchies, mount_points

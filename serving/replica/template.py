@@ -2,7 +2,7 @@
 
     python -m serving.replica.template CONTROL_FD KIND RUNTIME_DIRECTORY [GROUP_DIRECTORY...]
 
-In, on the control socket, JSON lines: {"do": "start", "worker", "socket", "procs": [..]} and
+In, on the control socket, JSON lines: {"do": "start", "worker", "socket", "procs": [..], "environment": {..}} and
 {"do": "kill", "worker"}. Out: {"event": "warm", "forks", "warm_s"}, {"event": "started", "worker",
 "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}. What a forked process does is in
 `child`.

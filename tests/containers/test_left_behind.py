@@ -14,7 +14,8 @@ import docker
 import docker.errors
 import pytest
 
-from serving.replica import container_engine, owner
+from serving import owner
+from serving.replica import container_engine
 from serving.replica.as_container import image_of
 from serving.replica.container_engine import OWNER_LABEL
 from tests.fakes.docker_engine import needs_docker

@@ -7,7 +7,10 @@ import pytest
 import pytest_asyncio
 
 from serving import zoo
+from serving.errors import ReplicaStartFailed
 from serving.replica.as_container import ContainerHome
+from serving.replica.container_engine import ContainerEngine
+from serving.settings import AcceleratorSettings
 from tests.fakes.docker_engine import needs_docker
 
 pytestmark = [needs_docker, pytest.mark.asyncio(loop_scope="module")]
@@ -82,3 +85,22 @@ print(found)
         lambda: client.containers.get(replica.container).exec_run(["python3", "-c", script])
     )
     assert (code, said.decode().strip()) == (0, "[]")
+
+
+async def test_it_is_given_the_gpu_that_is_asked_for_or_says_why_not(client):
+    """`cpu` hides GPUs from it; `cuda` is asked of the engine, whose refusal is one line."""
+    home = ContainerHome()
+    await home.open("onnx")
+    wanted = {"cpu": None, "memory_mb": None, "ready_timeout_s": 30, "card": zoo.find("resnet")}
+    try:
+        replica = await home.start(1, **wanted, accelerator=AcceleratorSettings(device="cpu"))
+        facts = await asyncio.to_thread(lambda: client.containers.get(replica.container).attrs)
+        assert "CUDA_VISIBLE_DEVICES=-1" in facts["Config"]["Env"]
+        assert not facts["HostConfig"]["DeviceRequests"]
+        replica.sock.close()
+        if not (await asyncio.to_thread(ContainerEngine.connect)).offers_gpus:
+            with pytest.raises(ReplicaStartFailed, match="gpu") as caught:
+                await home.start(2, **wanted, accelerator=AcceleratorSettings(device="cuda"))
+            assert "\n" not in str(caught.value)
+    finally:
+        await home.close()

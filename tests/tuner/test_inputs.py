@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 
 import pytest
 
 from tests.fakes import benches
+from tests.fakes.gpu import CLOCKS_MHZ, NO_PERMISSION
 from tuner import inputs
 from tuner.errors import InvalidSpace, WrongUse
 from tuner.launching.machine import MachineFacts
@@ -90,6 +92,52 @@ def test_a_wrong_space_is_named_by_its_file() -> None:
     broken = benches.SPACE + "constraints: [replica.count > 9]\n"
     with pytest.raises(InvalidSpace, match=r"toy\.yaml, constraints"):
         arena(broken)
+
+
+SHARED = (
+    benches.SPACE
+    + "  accelerator.share: {type: int, choices: [25, 100], default: 100, unit: '%'}\n"
+)
+
+
+def offered(text: str | None, **given) -> inputs.Arena:
+    environment = inputs.with_gpu(SMALL, text, **given)
+    return inputs.arena_of(text, environment, source="toy.yaml", limits="enforced")
+
+
+def test_a_gpu_that_can_be_locked_offers_its_clocks(gpu) -> None:
+    """By locking it for a moment, where the space asks for a clock; before a start by looking alone."""
+    found = offered(WITH_CLOCK, is_tried=False)
+    assert found.default["accelerator.clock_mhz"] == 1980
+    assert gpu.changes == []
+    found = offered(WITH_CLOCK)
+    clock = next(knob for knob in found.knobs if knob.name == "accelerator.clock_mhz")
+    assert clock.values == CLOCKS_MHZ
+    assert gpu.changes == ["lock 1980", "unlock 0"]
+    offered(benches.SPACE)
+    assert len(gpu.changes) == 2
+
+
+def test_the_clock_leaves_the_space_with_the_reason_that_it_has(gpu) -> None:
+    """No rights, or a model that runs on the CPU: one note."""
+    gpu.refuse(nvmlDeviceSetGpuLockedClocks=NO_PERMISSION)
+    note = offered(WITH_CLOCK).notes[-1]
+    assert note.startswith(
+        "accelerator.clock_mhz left out: the GPU: its clock cannot be locked: Ins"
+    )
+    note = offered(WITH_CLOCK, device="cpu").notes[-1]
+    assert note == "accelerator.clock_mhz left out: the model runs on the CPU"
+
+
+def test_a_share_is_searched_where_mps_runs(tmp_path, monkeypatch) -> None:
+    """Else it leaves the space with the reason."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    note = offered(SHARED).notes[-1]
+    assert note.startswith("accelerator.share left out: no CUDA MPS control daemon answers at")
+    with socket.socket(socket.AF_UNIX) as daemon:
+        daemon.bind(str(tmp_path / "control"))
+        daemon.listen()
+        assert offered(SHARED).default["accelerator.share"] == 100
 
 
 def test_an_accuracy_that_is_asked_for_makes_the_variant_a_knob() -> None:

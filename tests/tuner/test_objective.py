@@ -1,6 +1,8 @@
 """Objectives: one value for people, one for samplers, and the same words everywhere."""
 
 import dataclasses
+import json
+import math
 
 import numpy as np
 import pytest
@@ -8,12 +10,22 @@ import pytest
 from tests.fakes import studies
 from tuner.errors import WrongUse
 from tuner.objective import NAMES, named
+from tuner.values import Energy, Interval, Measurement
+
+ENERGY = Energy(
+    per_request_j=0.2,
+    interval=Interval(low=0.19, high=0.21),
+    sources={"gpu": 0.15, "cpu": 0.05},
+    power_w=400.0,
+    clock_mhz=900.0,
+)
 
 
 @pytest.fixture
 def measured():
     """One launch of the toy server."""
-    return studies.measurement(10.0, np.random.default_rng(0))
+    launch = studies.measurement(10.0, np.random.default_rng(0))
+    return dataclasses.replace(launch, energy=ENERGY)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -32,6 +44,8 @@ def test_people_see_each_objective_in_its_own_unit(measured):
     assert named("throughput").value(measured) == measured.throughput_per_s
     assert named("p99").value(measured) == measured.p99_ms
     assert named("throughput").axis == "throughput (requests/s)"
+    assert (named("energy").value(measured), named("energy").unit) == (0.2, "J/request")
+    assert named("energy").interval(measured) == ENERGY.interval
 
 
 def test_the_better_of_two_values_follows_the_direction():
@@ -69,3 +83,15 @@ def test_an_unknown_objective_names_the_nearest():
     """And all that there are."""
     with pytest.raises(WrongUse, match=r"'p98' is not known, did you mean 'p9[59]'\?.*mean, p50"):
         named("p98")
+
+
+def test_energy_that_was_not_counted_is_no_number(measured):
+    """Neither a value nor an interval, and it comes back from the store as it was."""
+    without = dataclasses.replace(measured, energy=None)
+    assert math.isnan(named("energy").value(without))
+    assert named("energy").interval(without) == Interval(low=None, high=None)
+    for launch in (measured, without):
+        assert Measurement.from_json(json.loads(json.dumps(launch.as_json()))) == launch
+    older = without.as_json()
+    del older["energy"]
+    assert Measurement.from_json(older) == without

@@ -47,8 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--clean",
         action="store_true",
-        help="remove control groups, processes, directories and containers that dead servers left, and measure "
-        "nothing; default: only look",
+        help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
+        "and measure nothing; default: only look",
     )
     options.add_json(parser)
 

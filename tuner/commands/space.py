@@ -56,6 +56,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     with resumable(None), bench:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
+        environment = inputs.with_gpu(environment, None, device=served.device)
         text = f"probing {served.model} at a few batch sizes, some ten seconds"
         lines.say(terminal.console, text)
         text = probe.text(bench, environment, served)

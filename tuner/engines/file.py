@@ -23,7 +23,7 @@ from tuner.errors import InvalidEngine
 
 OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
 SPACE_KEYS = ("name", "knobs", "constraints", "equivalence")
-LIMITED = ("engine.cpu", "engine.memory_mb", "accelerator.clock_mhz")
+LIMITED = ("engine.cpu", "engine.memory_mb")
 """Knobs that work without a template: the tuner imposes them."""
 SIGNALS = {
     "TERM": signal.SIGTERM,

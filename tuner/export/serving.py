@@ -1,8 +1,7 @@
 """A configuration of a study as settings of the serving core, for `python -m serving --settings`.
 
 In: the subject. Out: YAML text with a comment head that says where it comes from and what was
-measured. Knobs of the study that are not settings of the server (the GPU's clock) stand in the head
-only.
+measured. Knobs of the study that are not settings of the server stand in the head only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configuration -> settings of the serving core: the only place where knobs meet settings.
 
-Today they are the same names, by design; what is decided here is which knobs are the engine's, and
-which fields of the settings a configuration leaves at their defaults. Pure.
+They are the same names, by design; what is decided here is which fields of the settings a configuration
+leaves at their defaults. Pure.
 """
 
 from __future__ import annotations
@@ -11,9 +11,6 @@ from collections.abc import Mapping
 from serving.settings import KNOBS
 from tuner.errors import WrongUse
 from tuner.values import Value
-
-OUTSIDE_ENGINE = frozenset({"accelerator.clock_mhz"})
-"""Knobs of the machine: the engine's settings do not know them."""
 
 Setting = int | float | str | bool | None
 
@@ -30,8 +27,6 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     """
     settings: dict[str, Setting] = {}
     for name, value in configuration.items():
-        if name in OUTSIDE_ENGINE:
-            continue
         if name not in KNOBS:
             raise WrongUse(f"knob {name!r} is not a setting of the serving core")
         settings[name] = KNOBS[name].checked(value, "configuration")

@@ -22,8 +22,9 @@ import sys
 import tempfile
 import time
 
+from serving import owner
 from serving.errors import LimitsUnavailable
-from serving.replica import limits, owner
+from serving.replica import limits
 from serving.replica.cgroups import Group, Usage
 from serving.replica.limits import Limits
 from serving.values import Signature

@@ -25,6 +25,8 @@ class Served:
     signature: Signature | None
     """None where the engine does not tell."""
     limits: str
+    device: str | None = None
+    """Where the model runs, `cpu` or `cuda`; None: it decides for itself, or does not say."""
     engine: str = OUR_ENGINE
     """What reports call the engine."""
 

@@ -25,6 +25,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Self
 
+from serving.accelerator import clocks
 from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
@@ -171,6 +172,7 @@ class EngineProcess:
             kind=str(model["kind"]),
             signature=Signature.from_json(model["signature"]),
             limits=str(answer["limits"]),
+            device=model.get("device"),
         )
 
     def replica_facts(self) -> ReplicaFacts:
@@ -197,6 +199,7 @@ class EngineProcess:
     def stop(self, *, grace_s: float = STOP_GRACE_S) -> None:
         """End the server: SIGTERM, then SIGKILL after `grace_s`; harmless when it has ended."""
         _end(self._process, grace_s=grace_s)
+        clocks.restore_stale()  # one that had to be killed leaves the GPU as it was
         self._errors.join()
         if self._process.stdout is not None:
             self._process.stdout.close()

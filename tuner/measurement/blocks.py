@@ -89,24 +89,34 @@ def cut(
 
 
 def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
-    """95 % interval of the launch's mean, around the mean of the whole phase; ends None under 4 blocks.
+    """95 % interval of the launch's mean, around the mean of the whole phase; ends None under 4 blocks."""
+    counts = np.array([block.requests for block in blocks], dtype=float)
+    return ratio_interval(counts, counts * np.array([block.mean_ms for block in blocks]), mean_ms)
 
-    The blocks' requests differ in number, so this is the interval of a ratio, sum of times over
-    number of requests (Cochran, Sampling Techniques, section 6.3), on the log scale, with Student's
-    t.
+
+def ratio_interval(
+    counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
+) -> Interval:
+    """95 % interval of what one request takes, around that of the whole phase; ends None under 4 blocks.
+
+    The blocks' requests differ in number, so this is the interval of a ratio, sum over number of requests
+    (Cochran, Sampling Techniques, section 6.3), on the log scale, with Student's t.
+
+    Args:
+        counts: (n,) requests of each block.
+        sums: (n,) what they took together.
+        ratio: sum over number of requests of the whole phase.
     """
-    if len(blocks) < LEAST_BLOCKS:
+    if len(counts) < LEAST_BLOCKS:
         return UNKNOWN
-    size = math.ceil(len(blocks) / MOST_BATCHES)
-    batches = len(blocks) // size
-    counts = np.array([block.requests for block in blocks[: batches * size]], dtype=float)
-    sums = counts * np.array([block.mean_ms for block in blocks[: batches * size]])
-    counts = counts.reshape(batches, size).sum(axis=1)
-    sums = sums.reshape(batches, size).sum(axis=1)
+    size = math.ceil(len(counts) / MOST_BATCHES)
+    batches = len(counts) // size
+    counts = counts[: batches * size].reshape(batches, size).sum(axis=1)
+    sums = sums[: batches * size].reshape(batches, size).sum(axis=1)
     residuals = sums - counts * sums.sum() / counts.sum()
     error = math.sqrt(batches / (batches - 1) * float(residuals @ residuals)) / float(sums.sum())
     reach = math.exp(float(special.stdtrit(batches - 1, 0.975)) * error)
-    return Interval(low=mean_ms / reach, high=mean_ms * reach)
+    return Interval(low=ratio / reach, high=ratio * reach)
 
 
 def spread_interval(blocks: tuple[Block, ...], spread_ms: float) -> Interval:

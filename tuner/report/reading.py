@@ -37,6 +37,8 @@ PLAIN = (
     "the budget of",
     "ended early after",
     "accelerator.clock_mhz left out",
+    "accelerator.share left out",
+    "energy counts",
 )
 """How notes begin that are for information."""
 
@@ -223,6 +225,12 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
     ratio, interval = known[name]
     outcome = objectives.named(name).judged(interval)
     return Compared(ratio=ratio, interval=interval, outcome=outcome)
+
+
+def has_energy(study: StudyRecord) -> bool:
+    """Whether the energy of any launch was counted."""
+    measured = [trial.measurement for trial in study.trials]
+    return any(launch is not None and launch.energy is not None for launch in measured)
 
 
 def advice(study: StudyRecord) -> tuple[str, ...]:

@@ -16,8 +16,8 @@ from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
 
-IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s")
-"""Figures of every trial; a study's objective that is none of them has a column of its own."""
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s", "energy_j")
+"""Figures of every trial, energy where it was counted; a study's objective that is none of them has a column."""
 
 
 def configurations(study: StudyRecord) -> Markup:
@@ -52,6 +52,8 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("p95 - p5 (ms)", "spread_ms"),
         ("requests/s", "throughput_per_s"),
     ]
+    if reading.has_energy(study):
+        shown.append(("energy (J/request)", "energy_j"))
     if study.client_batch > 1:
         shown += [("items/s", "items_per_s"), ("time per item (ms)", "time_per_item_ms")]
     rows = [
@@ -95,6 +97,11 @@ def trials(study: StudyRecord) -> Markup:
         "requests/s",
         "requests",
         "errors",
+        *(
+            ("energy (J/request)", "power (W)", "GPU clock (MHz)")
+            if reading.has_energy(study)
+            else ()
+        ),
         *names,
         *extra,
         "launch (s)",
@@ -145,6 +152,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *own,
         *_figures(trial.measurement),
+        *(_energy(trial.measurement) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
@@ -175,6 +183,23 @@ def _figures(measured: Measurement | None) -> list[Markup]:
         cell(measured.requests, text=f"{measured.requests:,}"),
         cell(measured.errors),
     ]
+
+
+def _energy(measured: Measurement | None) -> list[Markup]:
+    energy = None if measured is None else measured.energy
+    if energy is None:
+        return [cell(None)] * 3
+    by_source = ", ".join(
+        f"{name}: {wording.number(joules)}" for name, joules in energy.sources.items()
+    )
+    per_request = element(
+        "td",
+        wording.number(energy.per_request_j),
+        class_="number",
+        title=by_source,
+        data_value=energy.per_request_j,
+    )
+    return [per_request, cell(energy.power_w), cell(energy.clock_mhz)]
 
 
 def _number(figure: reading.Figure) -> Markup:

@@ -23,7 +23,7 @@ from tuner.space import equivalence, files
 from tuner.space.equivalence import THREAD_OVERHEAD_CORES
 from tuner.space.grid import spread
 from tuner.space.knobs import DeviceKnob, FloatKnob, IntKnob, Knob
-from tuner.space.narrowing import CLOCK
+from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.probe import ProbeResult
 from tuner.space.space import SearchSpace
 
@@ -35,6 +35,7 @@ GAIN = 1.05
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _THREADS = (1, 2, 4, 8)
 _CPU_SHARES = (0.3, 0.5, 0.75, 1.0, 1.5)
+_SHARES = (12, 25, 50, 100)
 _LARGEST_SIZE = 4096
 _SMALLEST_TIMEOUT_US = 50
 _LARGEST_TIMEOUT_US = 10_000_000
@@ -93,6 +94,11 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
     if len(set(probe.machine.gpu_clocks_mhz)) > 1:
         reason = "Clocks that the GPU can be locked to; its highest is the default."
         derived.append(_Derived(DeviceKnob(name=CLOCK, unit="MHz"), reason))
+    if not probe.machine.no_sharing:
+        reason = (
+            "Part of the GPU's threads that a replica may use at most; the default is all of them."
+        )
+        derived.append(_Derived(_log_knob(SHARE, _SHARES, default=_SHARES[-1]), reason))
     return derived
 
 

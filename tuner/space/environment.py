@@ -27,6 +27,10 @@ class Machine:
     """MiB that replicas may use together."""
     gpu_clocks_mhz: tuple[int, ...] = ()
     """Clocks that the GPU can be locked to; empty without a GPU that offers them."""
+    no_clocks: str = "no GPU of this machine offers clocks to lock"
+    """Why there are none."""
+    no_sharing: str = "no CUDA MPS control daemon runs on this machine"
+    """Why replicas cannot be given a share of the GPU; empty where they can."""
 
     def __post_init__(self) -> None:
         if self.cores < 1:

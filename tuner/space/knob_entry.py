@@ -25,7 +25,7 @@ from tuner.space.knobs import (
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
-from tuner.space.vocabulary import LIMITS_OF_ANY, SERVING, Vocabulary
+from tuner.space.vocabulary import RESERVED, SERVING, Vocabulary
 from tuner.values import Value
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
@@ -78,8 +78,8 @@ def read(content: Document, name: str, given: object, vocabulary: Vocabulary = S
 
 
 def _check_name(content: Document, name: str, path: Path, vocabulary: Vocabulary) -> None:
-    if name in LIMITS_OF_ANY and name not in vocabulary.settings:
-        raise content.error(path, f"not a limit that can be set here{vocabulary.about_limits}")
+    if name in RESERVED and name not in vocabulary.settings:
+        raise content.error(path, f"not a knob of this engine{vocabulary.about_limits}")
     if vocabulary.others is not None:
         content.known(name, vocabulary.names(), path, "knob")
     elif not NAME.fullmatch(name):
@@ -95,9 +95,9 @@ def _type(
     given = content.text(fields["type"], path)
     content.known(given, KEYS, path, "type")
     kind: KnobType = next(known for known in KEYS if known == given)
-    if name != CLOCK and setting is None:
+    if setting is None:
         return kind
-    kinds = (int,) if setting is None else setting.kinds
+    kinds = setting.kinds
     expected: KnobType = "int" if int in kinds else "float" if float in kinds else "choice"
     if kind != expected:
         raise content.error(path, f"{given!r}, but {name} is of type {expected}")
@@ -105,9 +105,9 @@ def _type(
 
 
 def _unit(content: Document, name: str, fields: Mapping[str, Any], setting: Setting | None) -> str:
-    if name != CLOCK and setting is None:
+    if setting is None:
         return content.text(fields["unit"], ("knobs", name, "unit")) if "unit" in fields else ""
-    expected = "MHz" if setting is None else setting.limits.unit
+    expected = setting.limits.unit
     if fields.get("unit", expected) != expected:
         text = f"{fields['unit']!r}, but {name} is in {expected or 'no unit'}"
         raise content.error(("knobs", name, "unit"), text)

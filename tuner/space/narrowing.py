@@ -14,7 +14,10 @@ from tuner.space.environment import Machine
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, Knob, NumberKnob, SearchedKnob
 
 CLOCK = "accelerator.clock_mhz"
-"""The one knob that a device brings: it is no field of the serving settings."""
+"""The one knob whose values a device names."""
+SHARE = "accelerator.share"
+OF_DEVICE = frozenset({CLOCK, SHARE})
+"""Knobs that not every machine has."""
 ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
 """Limits of another engine's whole server, where the tuner starts it."""
 
@@ -33,7 +36,9 @@ def narrowed(knob: Knob, machine: Machine) -> Narrowed:
         ValueError: not one of its values fits.
     """
     if knob.name == CLOCK and not machine.gpu_clocks_mhz:
-        return Narrowed(None, (f"{CLOCK} left out: no GPU of this machine offers clocks to lock",))
+        return Narrowed(None, (f"{CLOCK} left out: {machine.no_clocks}",))
+    if knob.name == SHARE and machine.no_sharing:
+        return Narrowed(None, (f"{SHARE} left out: {machine.no_sharing}",))
     if isinstance(knob, DeviceKnob):
         return _device(knob, machine)
     if isinstance(knob, ChoiceKnob):

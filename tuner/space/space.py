@@ -274,7 +274,8 @@ class SearchSpace:
             raise self._error(key, f"{text!r} {error}") from None
 
     def _check_conditions(self) -> None:
-        fixed = {knob.name for knob in self.searched} - self._conditions.keys() - {narrowing.CLOCK}
+        known = {knob.name for knob in self.searched}
+        fixed = known - self._conditions.keys() - narrowing.OF_DEVICE
         for name, condition in self._conditions.items():
             for other in sorted(condition.names - fixed):
                 raise self._error(

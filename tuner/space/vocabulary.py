@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from serving.settings import KNOBS
 from serving.settings import Knob as Setting
 from tuner.space import equivalence
-from tuner.space.narrowing import CLOCK, ENGINE_CPU, ENGINE_MEMORY
+from tuner.space.narrowing import ENGINE_CPU, ENGINE_MEMORY, OF_DEVICE
 
 LIMITS: Mapping[str, Setting] = {
     ENGINE_CPU: KNOBS["replica.cpu"],
@@ -22,7 +22,9 @@ LIMITS: Mapping[str, Setting] = {
 }
 """Limits of another engine's whole server, in the units and ranges of a replica's."""
 LIMITS_OF_ANY = ("replica.cpu", "replica.memory_mb", *LIMITS)
-"""Names that mean a limit imposed by the tuner or its server, and nothing else for any engine."""
+"""Limits that the tuner, or the serving core, imposes on an engine of one kind or the other."""
+RESERVED = (*LIMITS_OF_ANY, *sorted(OF_DEVICE))
+"""Names that mean what the tuner, or the serving core, imposes; for no engine do they mean anything else."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +40,11 @@ class Vocabulary:
     beside: tuple[str, ...] = ()
     """Keys at the top of the file that are not the space's: somebody else reads them."""
     about_limits: str = ""
-    """What to say of a limit that this engine cannot have, as the end of a sentence."""
+    """What to say of a reserved name that this engine has no knob of, as the end of a sentence."""
 
     def names(self) -> tuple[str, ...]:
         """Every name that is known."""
-        return (*self.settings, CLOCK, *(self.others or ()))
+        return (*self.settings, *(self.others or ()))
 
 
 SERVING = Vocabulary(
@@ -59,7 +61,7 @@ def of_command(names: Iterable[str], *, beside: tuple[str, ...] = ()) -> Vocabul
         settings=LIMITS,
         others=tuple(names),
         beside=beside,
-        about_limits=": another engine's whole server is limited (engine.cpu, engine.memory_mb)",
+        about_limits=": of another engine the whole server is limited (engine.cpu, engine.memory_mb)",
     )
 
 

@@ -90,6 +90,11 @@ class Client:
             self.pool.close()
         self._advance(self._now(), closing=True)
 
+    @property
+    def origin_s(self) -> float:
+        """The first send on the system's monotonic clock, which other processes read as well."""
+        return self._origin
+
     def _now(self) -> float:
         return time.perf_counter() - self._origin
 

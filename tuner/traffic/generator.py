@@ -46,6 +46,8 @@ class LoadResult:
 
     records: RequestRecords
     """Every request of the phase, warm-up and those in flight at the end included."""
+    origin_s: float
+    """The first send, on the system's monotonic clock."""
     warmup_end_s: float
     measured_end_s: float
     client_cpu_s: float
@@ -228,6 +230,7 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         start += kind.itemsize * count
     return LoadResult(
         records=RequestRecords(**columns),
+        origin_s=report["origin_s"],
         warmup_end_s=report["warmup_end_s"],
         measured_end_s=report["measured_end_s"],
         client_cpu_s=report["client_cpu_s"],

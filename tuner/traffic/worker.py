@@ -82,6 +82,7 @@ class Worker:
         summary = {
             "event": "done",
             "requests": len(client.columns),
+            "origin_s": client.origin_s,
             "warmup_end_s": client.phase.warmup_end_s,
             "measured_end_s": client.phase.measured_end_s,
             "client_cpu_s": client.cpu_s,

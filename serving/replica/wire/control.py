@@ -3,12 +3,12 @@
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s"}
+                             "samples" or null, "max_items", "warmup_s", "device"}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-A LOAD without the last three asks for no warm-up. LOADED's JSON is {"signature": see
-`Signature.as_json`, "load_s", "warmup"} or {"error"}; UNLOADED's is {} or {"error"}. Unknown keys of a
+A LOAD without the last four asks for no warm-up, on whatever device. LOADED's JSON is {"signature": see
+`Signature.as_json`, "load_s", "warmup", "device"} or {"error"}; UNLOADED's is {} or {"error"}. Unknown keys of a
 JSON object are ignored, so that later versions may add some.
 """
 
@@ -58,6 +58,8 @@ class LoadMessage(NamedTuple):
     """Items of the largest batch that may come."""
     warmup_s: float = 0.0
     """Time for running samples before the answer; 0: none."""
+    device: str = "auto"
+    """`cpu`, `cuda`, or `auto`: what the runtime can use."""
 
 
 class UnloadMessage(NamedTuple):
@@ -115,6 +117,7 @@ def encode_load(
     samples: str | None = None,
     max_items: int = 1,
     warmup_s: float = 0.0,
+    device: str = "auto",
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -129,6 +132,7 @@ def encode_load(
         "samples": samples,
         "max_items": max_items,
         "warmup_s": warmup_s,
+        "device": device,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -156,6 +160,7 @@ def parse_load(body: memoryview) -> LoadMessage:
         samples=None if data.get("samples") is None else _field(data, "samples", str, "LOAD"),
         max_items=_field({"max_items": 1, **data}, "max_items", int, "LOAD"),
         warmup_s=_field({"warmup_s": 0.0, **data}, "warmup_s", float, "LOAD"),
+        device=_field({"device": "auto", **data}, "device", str, "LOAD"),
     )
 
 

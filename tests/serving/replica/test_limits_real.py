@@ -8,8 +8,9 @@ import time
 
 import pytest
 
+from serving import owner
 from serving.errors import LimitsUnavailable
-from serving.replica import limits, owner
+from serving.replica import limits
 
 pytestmark = [
     pytest.mark.limits,
@@ -119,7 +120,8 @@ def test_what_a_killed_owner_left_is_removed():
     """Groups with processes in them are cleaned up once their owner is gone, and not before."""
     program = """
 import os, sys, time
-from serving.replica import limits, owner
+from serving import owner
+from serving.replica import limits
 ours = limits.Limits(owner.this_process().new_name())
 ours.open()
 group = ours.group(1)

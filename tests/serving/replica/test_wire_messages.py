@@ -38,7 +38,7 @@ def test_hello_round_trips(pid, now_ns, features):
 loads = st.builds(
     wire.LoadMessage,
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
-    *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600)),
+    *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
 )
 
 
@@ -56,6 +56,7 @@ def test_a_load_that_says_nothing_of_a_warm_up_asks_for_none():
     data = {"model": 1, "name": "m", "version": "1", "kind": "echo", "threads": 1}
     load = wire.parse_load(memoryview(fixed + json.dumps(data).encode()))
     assert (load.samples, load.max_items, load.warmup_s) == (None, 1, 0.0)
+    assert load.device == "auto"
     load = wire.parse_load(memoryview(fixed + json.dumps({**data, "warmup_s": 2}).encode()))
     assert load.warmup_s == 2.0
 

@@ -11,9 +11,9 @@ from tuner.values import Configuration
 
 
 def test_a_knob_is_a_setting_of_the_same_name() -> None:
-    """Values go through by name, the machine's knobs are left out."""
+    """Values go through by name, those of the GPU too."""
     given = Configuration({"batching.max_size": 4, "accelerator.clock_mhz": 900})
-    assert apply.to_settings(given) == {"batching.max_size": 4}
+    assert apply.to_settings(given) == {"batching.max_size": 4, "accelerator.clock_mhz": 900}
 
 
 def test_complete_settings_leave_nothing_of_what_ran_before() -> None:

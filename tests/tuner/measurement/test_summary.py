@@ -119,7 +119,7 @@ def test_errors_are_counted_apart():
 @given(
     seed=st.integers(0, 2**32),
     concurrency=st.integers(1, 40),
-    spread=st.floats(0, 1.5),
+    spread=st.floats(0.01, 1.5),  # nearer to none, round trips end on the edges themselves
 )
 def test_littles_law_is_off_by_what_crosses_the_edges(simulate_module, seed, concurrency, spread):
     """In a closed loop, by the round trips begun before the window less those that outlast it, and nothing else."""

@@ -95,6 +95,7 @@ def test_a_space_gives_one_distribution_for_each_knob():
     environment = Environment(concurrency=20, machine=Machine(cores=2, memory_mb=4096))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = distributions(space.narrowed(environment))
+        narrowed = space.narrowed(environment)
+        found = distributions(narrowed)
 
-    assert space.names == tuple(found)
+    assert narrowed.names == tuple(found)

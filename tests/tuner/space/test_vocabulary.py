@@ -39,7 +39,7 @@ def test_the_limits_of_another_engine_are_cut_to_the_machine() -> None:
     ("known", "name", "said"),
     [
         (COMMAND, "mod", "unknown knob 'mod', did you mean 'mode'"),
-        (COMMAND, "replica.cpu", "another engine's whole server is limited"),
+        (COMMAND, "replica.cpu", "the whole server is limited"),
         (vocabulary.SERVING, "engine.cpu", "this engine limits each replica"),
         (vocabulary.OF_URL, "engine.memory_mb", "the tuner limits no server that it does not start"),
         (vocabulary.OF_URL, "max-size", "expected a name such as"),

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from serving.replica import owner
+from serving import owner
 
 
 def test_names_tell_their_owner():
@@ -26,7 +26,7 @@ def test_other_names_have_no_owner(name):
 
 def test_an_ended_process_is_gone():
     """The owner of a name is gone when its process is, reaped or not."""
-    program = "from serving.replica import owner; print(owner.this_process().new_name())"
+    program = "from serving import owner; print(owner.this_process().new_name())"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
         name = process.stdout.read().decode().strip()  # read to its end: the process has ended
         maker = owner.of(name)

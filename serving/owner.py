@@ -1,4 +1,4 @@
-"""Whose control group or directory is this? The name of a thing tells the process that made it.
+"""Whose control group, directory or lock is this? The name of a thing tells the process that made it.
 
     luthier-<pid>-<start time>-<pid namespace>-<random>
 

@@ -1,0 +1,34 @@
+"""Whether replicas can share a GPU by CUDA MPS: whether its control daemon runs, for this user.
+
+In: an environment. Out: the reason why not, or None. The daemon listens on the socket `control` in its pipe
+directory, to which CUDA connects when it begins; so does this file, and sends nothing.
+
+Source: the MPS documentation, sections 4.1 and 4.2 (CUDA_MPS_PIPE_DIRECTORY).
+"""
+
+from __future__ import annotations
+
+import errno
+import pathlib
+import socket
+from collections.abc import Mapping
+
+PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
+_DEFAULT = "/tmp/nvidia-mps"  # noqa: S108 - where NVIDIA's daemon puts it
+_LISTENING = (errno.EPROTOTYPE, errno.EAGAIN)
+"""Refusals that only a listening socket gives: it is of another type, or busy."""
+
+
+def lacking(environ: Mapping[str, str]) -> str | None:
+    """Why no share of a GPU can be set, in a line; None where an MPS control daemon listens."""
+    control = pathlib.Path(environ.get(PIPE_DIRECTORY) or _DEFAULT) / "control"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.setblocking(False)  # a socket of this machine refuses or accepts at once
+        try:
+            sock.connect(str(control))
+        except OSError as error:
+            if error.errno in _LISTENING:
+                return None
+            why = error.strerror or str(error)
+            return f"no CUDA MPS control daemon answers at {control} ({why}); start one with nvidia-cuda-mps-control -d"
+    return None

@@ -1,0 +1,170 @@
+"""One GPU through NVML: clocks, power, energy. The only file that knows its Python binding.
+
+In: which GPU. Out: figures in MHz, W and J; or an `AcceleratorUnavailable` of one line. NVML's library comes
+with the driver; the binding (`nvidia-ml-py`) takes longer to import than a server to start, so it is
+imported when a GPU is asked for. Changing a clock is `clocks`' business alone, which notes it first.
+
+Source: NVML API reference, device queries and device commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+from serving.accelerator import devices
+from serving.errors import AcceleratorUnavailable
+
+_Answer = TypeVar("_Answer")
+
+
+class ApplicationClocks(NamedTuple):
+    """The older way to set clocks, MHz: what applications get, which NVML can tell."""
+
+    memory_mhz: int
+    graphics_mhz: int
+
+
+class Gpu:
+    """One GPU, valid while NVML is open. Every method raises AcceleratorUnavailable where NVML refuses."""
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml = nvml
+        self._handle = handle
+
+    @property
+    def uuid(self) -> str:
+        """Its name among all GPUs, that stays."""
+        return str(self._asked("its UUID", self._nvml.nvmlDeviceGetUUID))
+
+    @property
+    def name(self) -> str:
+        """Its product's name."""
+        return str(self._asked("its name", self._nvml.nvmlDeviceGetName))
+
+    def clocks_mhz(self) -> tuple[int, ...]:
+        """Graphics clocks that it supports at its highest memory clock, ascending."""
+        memory_mhz = max(self._memory_clocks())
+        clocks = self._asked(
+            "its clocks", self._nvml.nvmlDeviceGetSupportedGraphicsClocks, memory_mhz
+        )
+        return tuple(sorted(set(clocks)))
+
+    def clock_mhz(self) -> int:
+        """The graphics clock at this moment."""
+        kind = self._nvml.NVML_CLOCK_GRAPHICS
+        return int(self._asked("its clock", self._nvml.nvmlDeviceGetClockInfo, kind))
+
+    def power_w(self) -> float:
+        """What the whole board draws now."""
+        return float(self._asked("its power", self._nvml.nvmlDeviceGetPowerUsage)) / 1e3
+
+    def energy_j(self) -> float:
+        """What the whole board has used since the driver was loaded."""
+        used_mj = self._asked("its energy", self._nvml.nvmlDeviceGetTotalEnergyConsumption)
+        return float(used_mj) / 1e3
+
+    def application_clocks(self) -> ApplicationClocks | None:
+        """What applications get, where this GPU has such a setting."""
+        nvml = self._nvml
+        try:
+            return ApplicationClocks(
+                *(
+                    int(nvml.nvmlDeviceGetApplicationsClock(self._handle, kind))
+                    for kind in (nvml.NVML_CLOCK_MEM, nvml.NVML_CLOCK_GRAPHICS)
+                )
+            )
+        except nvml.NVMLError:
+            return None
+
+    def lock_clock(self, mhz: int) -> None:
+        """Lock the graphics clock; on GPUs too old for that (before Volta), set the application clocks."""
+        nvml = self._nvml
+        try:
+            nvml.nvmlDeviceSetGpuLockedClocks(self._handle, mhz, mhz)
+        except nvml.NVMLError_NotSupported:
+            self._set_applications(ApplicationClocks(max(self._memory_clocks()), mhz))
+        except nvml.NVMLError as error:
+            raise self._refused("its clock cannot be locked", error) from error
+
+    def unlock_clock(self, before: ApplicationClocks | None) -> None:
+        """Take the lock away, and put the application clocks back if they are others now."""
+        nvml = self._nvml
+        try:
+            nvml.nvmlDeviceResetGpuLockedClocks(self._handle)
+        except nvml.NVMLError_NotSupported:
+            pass
+        except nvml.NVMLError as error:
+            raise self._refused("its clock cannot be unlocked", error) from error
+        if before is not None and self.application_clocks() != before:
+            self._set_applications(before)
+
+    def _set_applications(self, clocks: ApplicationClocks) -> None:
+        set_clocks = self._nvml.nvmlDeviceSetApplicationsClocks
+        try:
+            set_clocks(self._handle, clocks.memory_mhz, clocks.graphics_mhz)
+        except self._nvml.NVMLError as error:
+            raise self._refused("its clock cannot be set", error) from error
+
+    def _memory_clocks(self) -> list[int]:
+        return list(self._asked("its clocks", self._nvml.nvmlDeviceGetSupportedMemoryClocks))
+
+    def _asked(self, what: str, ask: Callable[..., _Answer], *arguments: object) -> _Answer:
+        try:
+            return ask(self._handle, *arguments)
+        except self._nvml.NVMLError as error:
+            raise self._refused(f"it does not tell {what}", error) from error
+
+    def _refused(self, what: str, error: Exception) -> AcceleratorUnavailable:
+        root = isinstance(error, self._nvml.NVMLError_NoPermission)
+        hint = "; that needs root" if root and os.geteuid() else ""
+        return AcceleratorUnavailable(f"the GPU: {what}: {error}{hint}")
+
+
+@contextlib.contextmanager
+def opened(
+    which: int | str | None = None, environ: Mapping[str, str] = os.environ
+) -> Iterator[Gpu]:
+    """NVML with one GPU, until the block is left; blocks may lie in one another and in several threads.
+
+    Args:
+        which: index or UUID; None: the one that the server uses (`devices.first_visible`).
+        environ: where that stands.
+
+    Raises:
+        AcceleratorUnavailable: no binding, no driver, no such GPU.
+    """
+    which = devices.first_visible(environ) if which is None else which
+    try:
+        nvml: Any = importlib.import_module("pynvml")
+    except ModuleNotFoundError as error:
+        raise AcceleratorUnavailable(
+            "the Python package nvidia-ml-py is not installed, so no GPU can be asked"
+        ) from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise AcceleratorUnavailable(f"no GPU answers through NVML: {error}") from error
+    try:
+        try:
+            if isinstance(which, int):
+                handle = nvml.nvmlDeviceGetHandleByIndex(which)
+            else:
+                handle = nvml.nvmlDeviceGetHandleByUUID(which.encode())
+        except nvml.NVMLError as error:
+            raise AcceleratorUnavailable(f"no GPU {which} of this machine: {error}") from error
+        yield Gpu(nvml, handle)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def is_there() -> bool:
+    """Whether the GPU that the server would use answers."""
+    try:
+        with opened():
+            return True
+    except AcceleratorUnavailable:
+        return False

@@ -1,0 +1,10 @@
+/* A small libcuda.so.1 that only counts: FAKE_CUDA_GPUS of them; without it there is no device. */
+#include <stdlib.h>
+#include <string.h>
+
+int cuInit(unsigned flags) { (void)flags; return getenv("FAKE_CUDA_GPUS") ? 0 : 100; }
+int cuDeviceGetCount(int *count) {
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    *count = visible && !strcmp(visible, "-1") ? 0 : atoi(getenv("FAKE_CUDA_GPUS"));
+    return 0;
+}

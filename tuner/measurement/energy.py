@@ -1,0 +1,83 @@
+"""Energy of a load, from counters that were read while it ran.
+
+In: a trace of cumulative joules by source, and which part of it counts, with its requests. Out: an `Energy`:
+J per request with a 95 % interval from the blocks, mean power, mean clock. Pure; `meters` reads.
+
+A counter is of a whole device: of the GPU's board, of a CPU's package. What else runs there is counted too,
+and so is what an idle device draws: at half the throughput, each request carries twice of that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.measurement import blocks
+from tuner.values import Block, Energy
+
+LEAST_READINGS = 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trace:
+    """What counters said, n times."""
+
+    at_s: NDArray[np.float64]  # (n,) monotonic clock, ascending
+    joules: Mapping[str, NDArray[np.float64]]  # (n,) by source, cumulative
+    clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU
+
+    def between(self, source: str, start_s: float, end_s: float) -> float:
+        """Joules of a source in a part of the trace, on straight lines between readings."""
+        ends = np.interp((start_s, end_s), self.at_s, self.joules[source])
+        return float(ends[1] - ends[0])
+
+
+def energy_of(
+    trace: Trace, parts: tuple[Block, ...], *, origin_s: float, start_s: float, seconds: float,
+    requests: int,
+) -> Energy | None:  # fmt: skip
+    """Energy of the measured part of a phase; None where it was not read on both sides of it.
+
+    Args:
+        trace: of the whole phase.
+        parts: the phase's blocks, in seconds from its first send.
+        origin_s: monotonic time of the first send.
+        start_s: end of the warm-up, from the first send.
+        seconds: length of the measured part.
+        requests: answered in it.
+    """
+    begin_s, end_s = origin_s + start_s, origin_s + start_s + seconds
+    is_covered = len(trace.at_s) >= LEAST_READINGS and not (
+        trace.at_s[0] > begin_s or trace.at_s[-1] < end_s
+    )
+    if not trace.joules or not is_covered or not requests:
+        return None
+    sources = {name: trace.between(name, begin_s, end_s) / requests for name in trace.joules}
+    per_request_j = sum(sources.values())
+    if per_request_j <= 0:
+        return None
+    used_j = [
+        sum(
+            trace.between(name, origin_s + part.start_s, origin_s + part.start_s + part.seconds)
+            for name in trace.joules
+        )
+        for part in parts
+    ]
+    counts = np.array([part.requests for part in parts], dtype=float)
+    return Energy(
+        per_request_j=per_request_j,
+        interval=blocks.ratio_interval(counts, np.array(used_j), per_request_j),
+        sources=sources,
+        power_w=per_request_j * requests / seconds,
+        clock_mhz=_mean_clock(trace, begin_s, end_s),
+    )
+
+
+def _mean_clock(trace: Trace, begin_s: float, end_s: float) -> float | None:
+    if trace.clock_mhz is None:
+        return None
+    inside = trace.clock_mhz[(trace.at_s >= begin_s) & (trace.at_s <= end_s)]
+    return float(inside.mean()) if len(inside) else None
