@@ -116,7 +116,7 @@ def launcher_of(
         WrongUse: the payload cannot be read.
     """
     if engine is None:
-        return ServingLauncher(target.model)
+        return ServingLauncher(target.model, target.home)
     sign = _sign(engine, target, card)
     if isinstance(engine, UrlEngine):
         return UrlLauncher(engine, model=card.name, sign=sign, say=say)

@@ -26,6 +26,7 @@ from tuner.errors import Interrupted, WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.launching.engine import Served
+from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Progress, Terminal
 from tuner.report import wording
@@ -81,6 +82,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         model=order.target.model,
         concurrency=order.target.concurrency,
         settings=order.measurement,
+        launcher=ServingLauncher(order.target.model, order.target.home),
     )
     with resumable(None), bench:
         served = started(bench)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from serving.errors import nearest
+from serving.settings import KNOBS
 from tuner import objective as objectives
 from tuner.errors import WrongUse
 from tuner.values import OUR_ENGINE
@@ -24,6 +25,8 @@ from tuner.values import OUR_ENGINE
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+HOMES = KNOBS["replica.home"].choices
+"""Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
@@ -133,6 +136,14 @@ class TargetSettings:
         "longest time of one run of --hook; default 60s",
         parse=duration_s,
     )
+    home: str = _option(
+        "process",
+        "--home",
+        "HOME",
+        "where the replicas of luthier's server live: process, processes of this machine; or docker, "
+        "containers of its Docker engine (docs/containers.md); default process",
+        choices=HOMES,
+    )
     min_accuracy: float | None = _option(
         None,
         "--min-accuracy",
@@ -172,6 +183,12 @@ class TargetSettings:
             raise WrongUse(
                 f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
                 "alone; give another engine a knob of its own for them"
+            )
+        _require(self.home in HOMES, "--home", self.home, "one of " + ", ".join(HOMES))
+        if self.is_of_other_engine and self.home != HOMES[0]:
+            raise WrongUse(
+                f"--home {self.home}: where replicas live is luthier's alone to say; "
+                f"the file of another engine can start a container itself"
             )
         _require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
 

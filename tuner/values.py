@@ -440,6 +440,11 @@ class StudyRecord:
         """The model as a command names it: a bundled one's name, or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
 
+    @property
+    def home(self) -> str:
+        """Where the replicas lived: `replica.home`."""
+        return str(self.settings.get("target", {}).get("home") or "process")
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SamplerRun:

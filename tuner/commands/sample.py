@@ -21,7 +21,7 @@ CLIENT_BATCHES = "1"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the loads, how many rows, and where to."""
-    options.add_group(parser, "target", only=["model", "payload"])
+    options.add_group(parser, "target", only=["model", "payload", "home"])
     drawn = parser.add_argument_group("what is drawn")
     drawn.add_argument(
         "--count",

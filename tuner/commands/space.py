@@ -14,6 +14,7 @@ from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
+from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Terminal
 from tuner.report import lines
@@ -24,7 +25,7 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    wanted = ["model", "concurrency", "client_batch", "payload", "engine", "hook"]
+    wanted = ["model", "concurrency", "client_batch", "payload", "home", "engine", "hook"]
     options.add_group(parser, "target", only=wanted)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
@@ -52,7 +53,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         raise WrongUse(f"--out {out} cannot be written{missing}")
     environment = inputs.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
-    bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
+    bench = Bench(
+        model=target.model,
+        concurrency=target.concurrency,
+        settings=settings,
+        launcher=ServingLauncher(target.model, target.home),
+    )
     with resumable(None), bench:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))

@@ -64,12 +64,19 @@ class EngineFacts:
 class ServingLauncher:
     """Starts servers of one model."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, home: str | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            model: name of a bundled model, or a file.
+            home: where replicas live (`replica.home`); None: as the environment says.
+        """
         self._model = model
+        self._home = home
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""
-        return EngineProcess.start(self._model, configuration)
+        return EngineProcess.start(self._model, configuration, home=self._home)
 
     def close(self) -> None:
         """Nothing is left of servers that were stopped."""
@@ -92,6 +99,7 @@ class EngineProcess:
         model: str,
         configuration: Configuration | None = None,
         *,
+        home: str | None = None,
         timeout_s: float = START_TIMEOUT_S,
     ) -> EngineProcess:
         """Start a server on free ports and wait until it is ready.
@@ -99,6 +107,7 @@ class EngineProcess:
         Args:
             model: name of a bundled model, or a file.
             configuration: what it starts with; None: the engine's own defaults.
+            home: where replicas live; None: as the environment says.
             timeout_s: longest wait.
 
         Raises:
@@ -106,7 +115,7 @@ class EngineProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(model, configuration or Configuration({})),
+            _command(model, configuration or Configuration({}), home),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -209,7 +218,7 @@ class EngineProcess:
         )
 
 
-def _command(model: str, configuration: Configuration) -> list[str]:
+def _command(model: str, configuration: Configuration, home: str | None) -> list[str]:
     command = [
         sys.executable,
         "-m",
@@ -221,6 +230,8 @@ def _command(model: str, configuration: Configuration) -> list[str]:
         "--admin-port",
         "0",
     ]
+    if home is not None:
+        command += ["--set", f"replica.home={home}"]
     for name, value in apply.complete_settings(configuration).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command

@@ -33,6 +33,8 @@ def answer(study: StudyRecord) -> Markup:
     tried = wording.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {wording.duration(study.used_s)} in all"
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
+    if study.home == "docker":
+        engine = "replicas in containers, "
     load = load_in_words(study.concurrency, study.client_batch)
     line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
     return joined(

@@ -34,6 +34,8 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"
+    if study.home == "docker":
+        title += ", replicas in containers"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
