@@ -90,13 +90,20 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         sent = inputs.payloads_of(order.target, card, served, seed=order.seed)
         bench.send(sent)
         source = order.target.space or f"{card.name}.yaml"
+        text = inputs.with_variants(text, order.target, card, source=source)
         spaces = _Spaces(order.target, card, text, source=source, served=served)
         draws = [_draw(order, spaces, number) for number in range(order.count)]
         widest = spaces.of(order.target.concurrency, order.target.client_batch)
         notes = widest.notes
         if sent.is_synthetic:
             notes += (f"the payloads are synthetic ({sent.description})",)
-        file = SampleFile(order.out, model=served.model, seed=order.seed, knobs=widest.names)
+        file = SampleFile(
+            order.out,
+            model=served.model,
+            home=order.target.home,
+            seed=order.seed,
+            knobs=widest.names,
+        )
         with file:
             file.check(draws)
             done = len(file.statuses)
