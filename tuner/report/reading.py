@@ -39,6 +39,7 @@ PLAIN = (
     "accelerator.clock_mhz left out",
     "accelerator.share left out",
     "energy counts",
+    "accuracy of the model's variants",
 )
 """How notes begin that are for information."""
 

@@ -235,6 +235,8 @@ class SearchSpace:
                 if lost:
                     unit = f" {knob.unit}" if knob.unit else ""
                     yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
+            if len(involved) == 1:
+                continue  # its values are told
             names = " and ".join(knob.name for knob in involved)
             yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 

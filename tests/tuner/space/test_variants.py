@@ -96,3 +96,12 @@ def test_an_expression_that_names_it_depends_on_the_knob():
         assert not one.holds({"model.variant": "a"})
     with pytest.raises(ExpressionError, match="a number cannot be compared with 'a'"):
         Expression("model.accuracy == 'a'", {"model.accuracy": accuracy})
+
+
+def test_what_a_constraint_leaves_of_one_knob_is_told_once():
+    """Its values; of several knobs together the combinations, too."""
+    text = TEXT.replace("model.accuracy >= 0.9", "replica.count <= machine.cores")
+    notes = files.parse(text, file="toy.yaml").narrowed(environment()).notes
+    assert notes == (
+        "replica.count: 3, 4 replicas left out: replica.count <= machine.cores (machine.cores = 2)",
+    )
