@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import pathlib
 from typing import Any
@@ -13,6 +14,7 @@ import rich.table
 import rich.text
 
 from serving import zoo
+from serving.errors import ServingError
 from serving.values import Signature
 from tuner.commands import options
 from tuner.commands.said import Said
@@ -187,14 +189,14 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
 
 def _sample(model: str, signature: Signature, client_batch: int) -> Payloads:
     """The sample of a bundled model of that name where it fits, else random inputs."""
-    card = zoo.find(model) if model in zoo.names() else None
-    if card is not None and card.sample is not None:
-        try:
+    # Another model of the same name, or one that cannot be built here: it gets random inputs, and the
+    # description says so.
+    with contextlib.suppress(WrongUse, ServingError):
+        card = zoo.find(model) if model in zoo.names() else None
+        if card is not None and card.sample is not None:
             return payload_files.from_npz(
                 card.sample, signature, model=model, client_batch=client_batch
             )
-        except WrongUse:
-            pass  # another model of the same name: it gets random inputs, and the description says so
     return payloads.synthetic(
         signature,
         SYNTHETIC_REQUESTS,
