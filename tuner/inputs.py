@@ -129,11 +129,12 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
     """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
+    forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
     return Environment(
         concurrency=target.concurrency,
         client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
-        variants=tuple((name, variant.accuracy) for name, variant in card.variants.items()),
+        variants=None if target.is_of_other_engine else forms,
     )
 
 
