@@ -117,8 +117,10 @@ class Bench:
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
         if self._counters is None:
-            opened = meters.opened(gpu=served.device != "cpu")
-            self._counters = self._owned.enter_context(opened).counters
+            self._counters = ()
+            if served.is_here:
+                opened = meters.opened(gpu=served.device != "cpu")
+                self._counters = self._owned.enter_context(opened).counters
         return served
 
     def send(self, payloads: Payloads) -> None:

@@ -81,7 +81,7 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
-    _check_energy(settings, device=None)
+    _check_energy(settings)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
     environment = inputs.environment_of(target, machine.read(), card)
@@ -100,7 +100,7 @@ def prepared(
         served = started(bench, first)
         payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
         bench.send(payloads)
-    _check_energy(settings, device=served.device)
+    _check_energy(settings, served)
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
@@ -110,7 +110,7 @@ def prepared(
     return arena, payloads, served
 
 
-def _check_energy(settings: StudySettings, *, device: str | None) -> None:
+def _check_energy(settings: StudySettings, served: Served | None = None) -> None:
     """Refuse a study of energy where none can be counted.
 
     Raises:
@@ -118,7 +118,12 @@ def _check_energy(settings: StudySettings, *, device: str | None) -> None:
     """
     if settings.measurement.objective != "energy":
         return
-    with meters.opened(gpu=device != "cpu") as found:
+    if served is not None and not served.is_here:
+        raise WrongUse(
+            f"--objective energy: {served.engine} runs on another machine, whose energy cannot be counted "
+            "from here; run `tune` there"
+        )
+    with meters.opened(gpu=served is None or served.device != "cpu") as found:
         if not found.counters:
             raise WrongUse(
                 f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
@@ -146,7 +151,7 @@ def notes_of(
 ) -> Iterator[str]:
     """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes
-    if VARIANT in arena.space.names:
+    if VARIANT in arena.space.names and arena.environment.variants:
         measured = (
             f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
             for name, accuracy in arena.environment.variants

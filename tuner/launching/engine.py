@@ -27,6 +27,8 @@ class Served:
     limits: str
     device: str | None = None
     """Where the model runs, `cpu` or `cuda`; None: it decides for itself, or does not say."""
+    is_here: bool = True
+    """Whether it runs on this machine, so that this machine's energy is its."""
     engine: str = OUR_ENGINE
     """What reports call the engine."""
 

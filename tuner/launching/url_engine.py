@@ -126,6 +126,7 @@ class UrlServer:
             kind="url",
             signature=found,
             limits="the server's own",
+            is_here=is_of_this_machine(self.host),
             engine=self._engine.label,
         )
 
@@ -147,6 +148,18 @@ class UrlServer:
 
     def stop(self) -> None:
         """It goes on running: it is not ours."""
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether a host is this machine: one can bind to one's own addresses alone."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, 0, type=socket.SOCK_DGRAM
+        ):
+            with socket.socket(family, kind, protocol) as sock, contextlib.suppress(OSError):
+                sock.bind(address)
+                return True
+    return False
 
 
 def run_hook(engine: UrlEngine, configuration: Configuration) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tuner.engines.description import RequestForm, UrlEngine
 from tuner.errors import LaunchFailed
 from tuner.launching.readiness import Sign
-from tuner.launching.url_engine import UrlLauncher
+from tuner.launching.url_engine import UrlLauncher, is_of_this_machine
 from tuner.values import Configuration
 
 DEFAULT = Configuration({"batching.max_size": 1, "is_fast": False})
@@ -128,3 +128,17 @@ def test_a_server_that_is_not_there_is_not_ready() -> None:
     with pytest.raises(LaunchFailed, match=r"not ready after 0\.2 s: GET /x failed") as caught:
         launcher(9, "true", [], ready_s=0.2).start(DEFAULT)
     assert caught.value.cause == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("localhost", True),
+        ("192.0.2.1", False),
+        ("no-such-host.invalid", False),
+    ],
+)
+def test_a_server_elsewhere_is_told_from_one_of_this_machine(host: str, expected: bool) -> None:
+    """192.0.2.0/24 is nobody's (RFC 5737), `.invalid` never resolves (RFC 2606)."""
+    assert is_of_this_machine(host) == expected
