@@ -7,6 +7,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 VENV ?= .venv
 FRAMEWORKS_VENV ?= .venv-frameworks
+ENGINES_VENV := .venv-engines
 MODEL ?= resnet
 CONCURRENCY ?= 20
 ARGS ?=
@@ -25,6 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
+ENGINES := $(ENGINES_VENV)/.installed
 COMPILED := build/compiled
 COMPILED_FORM := $(COMPILED)/.built
 FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requirements-without-dependencies.txt)
@@ -32,7 +34,7 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks check test test-frameworks compile test-compiled images test-docker bench docs build clean
+.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled images test-docker bench docs build clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -42,6 +44,8 @@ help:  ## list the verbs
 install: $(DEV)  ## make .venv with everything that development needs
 
 install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, clients of the protocols
+
+install-engines: $(ENGINES)  ## make .venv-engines: mosec, Triton and Ray, which tests of other engines and of exports start
 
 tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
 	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
@@ -57,10 +61,14 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 	$(BIN)/lint-imports
 
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
+	$(BIN)/pytest -m "not engines" -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
 
 test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
+
+test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton and Ray on what is exported for them
+	$(BIN)/pytest -m engines tests/engines/test_examples.py $(PYTEST)
+	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
 compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
 
@@ -85,7 +93,7 @@ build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -114,4 +122,10 @@ $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
 	@$(BIN)/python -m venv $(FRAMEWORKS_VENV)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 1,$^)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 2,$^) --no-deps
+	@touch $@
+
+$(ENGINES): tests/engines/requirements.txt | $(BIN)/python
+	@echo "installing mosec, Triton and Ray into $(ENGINES_VENV) (once; two minutes)"
+	@$(BIN)/python -m venv $(ENGINES_VENV)
+	$(call install_into,$(ENGINES_VENV)) $(NOT_COMPILED) --requirement $<
 	@touch $@

@@ -25,7 +25,13 @@ from typing import Any, Protocol
 
 from serving.accelerator.clocks import ClockLock
 from serving.catalogue import STABLE, Catalogue, Entry
-from serving.errors import InvalidRequest, NotReady, ServingError, UnknownModel
+from serving.errors import (
+    AcceleratorUnavailable,
+    InvalidRequest,
+    NotReady,
+    ServingError,
+    UnknownModel,
+)
 from serving.homes import Homes
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.scheduling.seam import BACKGROUND
@@ -495,8 +501,12 @@ class Engine:
 
     async def _hold_clock(self, settings: ServingSettings) -> None:
         clock_mhz = settings.accelerator.clock_mhz
-        if clock_mhz is not None or self._clock.clock_mhz is not None:
+        if clock_mhz is None and self._clock.clock_mhz is None:
+            return
+        try:
             await asyncio.to_thread(self._clock.hold, clock_mhz)
+        except AcceleratorUnavailable as error:
+            raise AcceleratorUnavailable(f"accelerator.clock_mhz = {clock_mhz}: {error}") from error
 
     async def _put_back(self, changed: Sequence[Served]) -> None:
         """The settings in force, for models that had got others already, and for the GPU."""

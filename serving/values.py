@@ -174,7 +174,7 @@ class ModelCard:
             known = f"its variants are {names}" if names else "it has no variants"
             raise InvalidSettings(
                 f"model.variant = {variant!r}: {self.name} has none of that name"
-                f"{nearest(variant, self.variants)}; {known}"
+                f"{nearest(variant, self.variants)}; {known} (models.NAME.model.variant is one model's own)"
             )
         return self.variants[variant].path
 

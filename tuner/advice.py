@@ -138,7 +138,8 @@ def export_of_best(record: StudyRecord) -> str | None:
     if number is None:
         return None
     storage = storage_option(record.settings.get("store", {}).get("storage"))
-    return f"tune export {shlex.quote(record.folder)} --trial {number}{storage}"
+    to = " --to engine" if record.is_of_other_engine else ""
+    return f"tune export {shlex.quote(record.folder)} --trial {number}{to}{storage}"
 
 
 def tallies(record: StudyRecord) -> tuple[Tally, Tally]:

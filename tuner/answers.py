@@ -3,7 +3,8 @@
 In: a server's address and payloads with labels. Out: one line for the notes of a study, or None
 where there are no labels or the model names neither a class nor a text. It runs outside of any measurement: a
 configuration that answers quickly and wrongly must not pass unseen. Reads answers of the Open
-Inference Protocol in binary form (`Inference-Header-Content-Length`).
+Inference Protocol in binary form (`Inference-Header-Content-Length`), TensorFlow Serving's JSON, and
+bare numbers of a known datatype.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
         address: host and query port of the server.
         payloads: what the study sends.
     """
-    if payloads.labels is None:
+    if payloads.labels is None or not payloads.answer:
         return None
     batch = payloads.client_batch
     sent = min(-(-ITEMS // batch), len(payloads.requests))
@@ -44,10 +45,10 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
             if response.status != http.HTTPStatus.OK:
                 return f"answers could not be checked: the server answered {response.status}"
             header_bytes = int(response.headers.get("Inference-Header-Content-Length", len(answer)))
-            predicted = answered(answer, header_bytes, items=batch)
-            if predicted is None:
+            found = read(payloads.answer, answer, header_bytes, items=batch)
+            if found is None:
                 return None
-            right += int(np.sum(predicted == labels))
+            right += int(np.sum(found == labels))
     except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
         return f"answers could not be checked: {error!r}"
     finally:
@@ -56,10 +57,23 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
 
 
+def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
+    """(items,) what an answer gives for each item, by the form of `Payloads.answer`; None: nothing."""
+    if form == "open-inference":
+        return answered(answer, header_bytes, items=items)
+    if form != "tensorflow-serving":
+        return _classes(np.frombuffer(answer, DTYPES[form]), items)
+    rows = json.loads(answer)["predictions"]
+    named = isinstance(rows[0], dict)
+    outputs = [[row[name] for row in rows] for name in rows[0]] if named else [rows]
+    found = (_classes(np.asarray(output).ravel(), items) for output in outputs)
+    return next((classes for classes in found if classes is not None), None)
+
+
 def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:
     """(items,) the class or the text that an answer gives for each item; None where it gives neither.
 
-    A whole number is the class itself; of several numbers the largest is the class's score.
+    Of the Open Inference Protocol.
     """
     start = header_bytes
     for output in json.loads(answer[:header_bytes])["outputs"]:
@@ -72,12 +86,19 @@ def answered(answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any
             continue
         values = _values(output, answer[start : start + (size or 0)])
         start += size or 0
-        if values is None or len(values) % items:
-            continue
-        if len(values) == items and values.dtype.kind in "iu":
-            return values
-        if len(values) > items and values.dtype.kind == "f":
-            return np.asarray(values.reshape(items, -1).argmax(axis=1))
+        if values is not None and (found := _classes(values, items)) is not None:
+            return found
+    return None
+
+
+def _classes(values: NDArray[Any], items: int) -> NDArray[Any] | None:
+    """A whole number is the class itself; of several numbers the largest is the class's score."""
+    if len(values) % items:
+        return None
+    if len(values) == items and values.dtype.kind in "iu":
+        return values
+    if len(values) > items and values.dtype.kind == "f":
+        return np.asarray(values.reshape(items, -1).argmax(axis=1))
     return None
 
 

@@ -15,12 +15,12 @@ import contextlib
 import dataclasses
 import logging
 import time
-from typing import Any, Self
+from typing import Self
 
-from serving.values import Signature
 from tuner import outcomes
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
-from tuner.launching.engine_process import EngineProcess
+from tuner.launching.engine import Engine, Launcher, Served
+from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, host, meters
 from tuner.measurement.meters import Meter
@@ -52,26 +52,6 @@ class Launch:
     """Unix time."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
-    """What the engine says of itself."""
-
-    model: str
-    version: str
-    kind: str
-    signature: Signature
-    limits: str
-    device: str | None = None
-    """Where the model runs, `cpu` or `cuda`; None: it decides for itself, or does not say."""
-
-    @property
-    def fixed_items(self) -> int | None:
-        """Length of the inputs' first dimension, where the model fixes it and takes one request at a time."""
-        if self.signature.is_batched:
-            return None
-        return min(s.shape[0] for s in self.signature.inputs if s.shape and s.shape[0] >= 0)
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
     """One load with what the replicas reported on both sides of it."""
@@ -82,16 +62,34 @@ class Observed:
 
 
 class Bench:
-    """One engine and one load generator."""
+    """One engine and one load generator.
 
-    def __init__(self, *, model: str, concurrency: int, settings: MeasurementSettings) -> None:
+    Args:
+        model: as it was given.
+        concurrency: requests in flight.
+        settings: of each measurement.
+        launcher: what starts the engine; None: the serving core.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        concurrency: int,
+        settings: MeasurementSettings,
+        launcher: Launcher | None = None,
+    ) -> None:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
         self.client_batch = 1
         """Items in each request of what is sent."""
         self._generator = Generator()
-        self._engine: EngineProcess | None = None
+        self._launcher: Launcher = launcher or ServingLauncher(model)
+        self._engine: Engine | None = None
+        self._first: Configuration | None = None
+        self.start_s: float | None = None
+        """Seconds of the first start; None before it."""
         self._owned = contextlib.ExitStack()
         self._counters: tuple[meters.Counter, ...] | None = None
         """What counts energy; None before it is known where the model runs."""
@@ -105,15 +103,24 @@ class Bench:
     def start(self, configuration: Configuration | None = None) -> Served:
         """Start the engine, and say what it serves.
 
+        Args:
+            configuration: what it starts with; None: what it was first started with, else the
+                engine's own defaults.
+
         Raises:
             WrongUse, LaunchFailed: the server does not start, with its own line.
         """
         self.stop_engine()
-        self._engine = EngineProcess.start(self.model, configuration)
-        served = _served(self._engine.admin.settings())
+        self._first = self._first or configuration
+        before_s = time.monotonic()
+        self._engine = self._launcher.start(configuration or self._first)
+        self.start_s = self.start_s or time.monotonic() - before_s
+        served = self._engine.served()
         if self._counters is None:
-            opened = meters.opened(gpu=served.device != "cpu")
-            self._counters = self._owned.enter_context(opened).counters
+            self._counters = ()
+            if served.is_here:
+                opened = meters.opened(gpu=served.device != "cpu")
+                self._counters = self._owned.enter_context(opened).counters
         return served
 
     def send(self, payloads: Payloads) -> None:
@@ -129,14 +136,13 @@ class Bench:
     @property
     def address(self) -> tuple[str, int] | None:
         """Host and query port of the running engine."""
-        return None if self._engine is None else (self._engine.facts.host, self._engine.facts.port)
+        return None if self._engine is None else (self._engine.host, self._engine.port)
 
     def launch(self, configuration: Configuration) -> Launch:
         """Launch a configuration on the running engine and measure it."""
         started_at, before_s = time.time(), time.monotonic()
         try:
-            engine = self._living_engine()
-            engine.apply(configuration)
+            engine = self._launched(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
         return self._measured(engine, configuration, started_at, time.monotonic() - before_s)
@@ -146,7 +152,7 @@ class Bench:
         started_at, before_s = time.time(), time.monotonic()
         self.stop_engine()
         try:
-            self._engine = EngineProcess.start(self.model, configuration)
+            self._engine = self._launcher.start(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
@@ -164,8 +170,7 @@ class Bench:
         Raises:
             LaunchFailed, LoadFailed: it could not be done.
         """
-        engine = self._living_engine()
-        engine.apply(configuration)
+        engine = self._launched(configuration)
         before = engine.replica_facts()
         plan = dataclasses.replace(
             self._plan(engine), concurrency=concurrency, seconds=seconds, requests=None
@@ -180,19 +185,24 @@ class Bench:
             engine.stop()
 
     def close(self) -> None:
-        """End both processes."""
+        """End both processes, and what outlives engines."""
         self._counters = None
         with self._owned:
             try:
                 self._generator.close()
             finally:
-                self.stop_engine()
+                try:
+                    self.stop_engine()
+                finally:
+                    self._launcher.close()
 
-    def _living_engine(self) -> EngineProcess:
+    def _launched(self, configuration: Configuration) -> Engine:
+        """The engine with a configuration: the living one, or another where that has ended."""
         if self._engine is not None and self._engine.is_running():
+            self._engine.apply(configuration)
             return self._engine
-        self.start()
-        assert self._engine is not None
+        self.stop_engine()
+        self._engine = self._launcher.start(configuration)
         return self._engine
 
     def _refused(
@@ -212,7 +222,7 @@ class Bench:
 
     def _measured(
         self,
-        engine: EngineProcess,
+        engine: Engine,
         configuration: Configuration,
         started_at: float,
         launch_s: float,
@@ -239,7 +249,7 @@ class Bench:
             started_at=started_at,
         )
 
-    def _loaded(self, engine: EngineProcess) -> tuple[LoadResult, Outcome, Measurement | None]:
+    def _loaded(self, engine: Engine) -> tuple[LoadResult, Outcome, Measurement | None]:
         """Drive the load, and judge it."""
         before = _Readings.of(engine)
         meter = Meter(self._counters) if self._counters else None
@@ -267,11 +277,11 @@ class Bench:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 
-    def _plan(self, engine: EngineProcess) -> LoadPlan:
+    def _plan(self, engine: Engine) -> LoadPlan:
         settings = self.settings
         return LoadPlan(
-            host=engine.facts.host,
-            port=engine.facts.port,
+            host=engine.host,
+            port=engine.port,
             concurrency=self.concurrency,
             seconds=settings.seconds if settings.requests is None else None,
             requests=settings.requests,
@@ -306,14 +316,14 @@ class Bench:
             client_batch=self.client_batch,
         )
 
-    def _without_load(self, engine: EngineProcess, error: LoadFailed) -> Outcome:
+    def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:
         try:
             deaths = outcomes.of_deaths(engine.replica_facts())
         except LaunchFailed as silence:
             return self._silent(engine, silence)
         return deaths or outcomes.lost_load(str(error))
 
-    def _silent(self, engine: EngineProcess, error: LaunchFailed) -> Outcome:
+    def _silent(self, engine: Engine, error: LaunchFailed) -> Outcome:
         """An engine that does not tell of its replicas: it ended, or it runs and cannot. It is ended."""
         is_running = engine.is_running()
         outcome = outcomes.of_refusal(error)
@@ -331,24 +341,12 @@ class _Readings:
     host: host.HostReading
 
     @classmethod
-    def of(cls, engine: EngineProcess) -> _Readings:
+    def of(cls, engine: Engine) -> _Readings:
         """Read both; server time is the gateway's and the replicas'."""
         replicas = engine.replica_facts()
-        pids = (engine.facts.pid, *replicas.pids)
+        pids = (*engine.pids, *replicas.pids)
         return cls(replicas=replicas, host=host.read(pids))
 
 
 def _difference(after: float | None, before: float | None) -> float | None:
     return None if after is None or before is None else after - before
-
-
-def _served(answer: dict[str, Any]) -> Served:
-    (model,) = answer["models"]
-    return Served(
-        model=str(model["name"]),
-        version=str(model["version"]),
-        kind=str(model["kind"]),
-        signature=Signature.from_json(model["signature"]),
-        limits=str(answer["limits"]),
-        device=model.get("device"),
-    )

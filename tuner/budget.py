@@ -31,10 +31,17 @@ class Budget:
     load_s: float
     """Warm-up and measured time of one launch."""
     pairs: int
+    start_s: float | None = None
+    """Of a fresh start, where every trial is one, as of another engine; None: a trial costs none."""
 
     @classmethod
-    def of(cls, settings: StudySettings) -> Budget:
-        """What the settings allow."""
+    def of(cls, settings: StudySettings, *, start_s: float | None = None) -> Budget:
+        """What the settings allow.
+
+        Args:
+            settings: of the study.
+            start_s: of a fresh start, where every trial is one.
+        """
         measurement = settings.measurement
         return cls(
             trials=settings.search.trials,
@@ -42,17 +49,25 @@ class Budget:
             max_time_s=settings.search.max_time_s,
             load_s=measurement.warmup_s + measurement.seconds,
             pairs=measurement.pairs,
+            start_s=start_s,
         )
+
+    def learnt(self, walls_s: Sequence[float]) -> Budget:
+        """The budget with what the trials so far tell of fresh starts, their ends included."""
+        if self.start_s is None or not walls_s:
+            return self
+        return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
 
     def trial_s(self, walls_s: Sequence[float]) -> float:
         """Expected time of one trial, from those that were seen."""
         if not walls_s:
-            return self.load_s + EXPECTED_OVERHEAD_S
+            return self.load_s + EXPECTED_OVERHEAD_S + (self.start_s or 0.0)
         return statistics.median(walls_s)
 
     def verification_s(self, pairs: int | None = None) -> float:
         """Expected time of the verification."""
-        return 2 * (self.pairs if pairs is None else pairs) * (self.load_s + EXPECTED_START_S)
+        start_s = EXPECTED_START_S if self.start_s is None else self.start_s
+        return 2 * (self.pairs if pairs is None else pairs) * (self.load_s + start_s)
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
         """Expected time to the end of the study."""

@@ -18,18 +18,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner import inputs, outcomes, verification
 from tuner import objective as objectives
+from tuner import other_engines, outcomes, verification
 from tuner.advice import failed
 from tuner.bench import Bench, Launch
-from tuner.budget import Budget
-from tuner.creation import environment_facts, folder_of, named
+from tuner.creation import environment_facts, folder_of, keep_engine, named
 from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.interruption import resumable
 from tuner.measurement import comparison
 from tuner.measurement.winners import best_so_far, differences
-from tuner.preparation import bench_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
@@ -73,19 +72,21 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         TunerError: it could not be done.
         Interrupted: a signal came; the trials so far are kept.
     """
-    card = inputs.card_of(order.settings.target.model)
+    engine = other_engines.engine_of(order.settings.target)
+    card = other_engines.card_of(order.settings.target, engine)
     settings = named(order.settings, card, now=dt.datetime.now().astimezone(), prefix="compare-")
     folder = folder_of(settings)
     if folder.exists():
         instead = "a comparison cannot be gone on with; choose another --study"
         raise StudyExists(str(folder.path), instead)
-    with resumable(None), bench_of(settings) as bench:
-        arena, payloads, served = prepared(bench, settings, card, terminal)
+    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         for sampler in order.samplers:
             sampler_of(_searching(settings, sampler, 0).search, arena)
         environment = environment_facts(served)
         asked = _asked(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
+        keep_engine(folder, engine)
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:
@@ -145,7 +146,7 @@ def _runs(
         style="bold",
     )
     rounds = _rounds(order, settings)
-    budget = Budget.of(settings)
+    budget = budget_of(settings, bench)
     verified_s = len(order.samplers) * rounds * budget.verification_s(1) / 2
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
     progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
@@ -181,7 +182,7 @@ def _begun(
     repeat: int,
 ) -> _Run:
     mine = _searching(settings, sampler, repeat)
-    budget = dataclasses.replace(Budget.of(mine), max_time_s=math.inf)
+    budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
         database=folder.database,

@@ -14,11 +14,12 @@ from typing import Any
 from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import inputs, study_files
-from tuner.bench import Served
+from tuner.engines.description import COPY, CommandEngine, OtherEngine
 from tuner.errors import StudyExists
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching import machine
+from tuner.launching.engine import Served
 from tuner.settings import StudySettings
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
@@ -39,6 +40,7 @@ def named(
         model=inputs.absolute_model(target.model, card),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
+        engine=_absolute_engine(target.engine),
     )
     return dataclasses.replace(
         settings, target=target, store=dataclasses.replace(store, study=name)
@@ -62,7 +64,13 @@ def name_taken(folder: RunFolder) -> StudyExists:
 
 
 def created(
-    folder: RunFolder, settings: StudySettings, arena: Arena, served: Served, *, fresh: bool
+    folder: RunFolder,
+    settings: StudySettings,
+    arena: Arena,
+    served: Served,
+    *,
+    fresh: bool,
+    engine: OtherEngine | None = None,
 ) -> StudyStore:
     """Make the folder and the store.
 
@@ -72,6 +80,7 @@ def created(
         arena: the space, kept as it is searched.
         served: what the engine said of itself.
         fresh: whether a study of the same name is deleted first.
+        engine: another engine than the serving core, whose file is kept, or None.
 
     Raises:
         StudyExists: the storage has a study of that name.
@@ -88,6 +97,7 @@ def created(
     folder.create(kept.nested(), environment_facts(served))
     try:
         folder.write_text("space.yaml", arena.text)
+        keep_engine(folder, engine)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -99,11 +109,18 @@ def created(
         raise
 
 
+def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
+    """Keep a copy of the engine file, so that the study can be gone on with as it was begun."""
+    if isinstance(engine, CommandEngine):
+        folder.write_text(COPY, engine.text)
+
+
 def environment_facts(served: Served) -> dict[str, Any]:
     """What `environment.json` holds."""
     found = clocks.supported_clocks_mhz()
     return {
         **machine.describe(machine.read()),
+        "engine": served.engine,
         "limits": served.limits,
         "gpu": found if isinstance(found, str) else {"clocks_mhz": list(found)},
     }
@@ -115,6 +132,11 @@ def _delete(folder: RunFolder, url: str | None) -> None:
             folder.delete()
     if url is not None:
         study_store.delete(folder.name, url=url)
+
+
+def _absolute_engine(engine: str) -> str:
+    kind, colon, path = engine.partition(":")
+    return f"{kind}:{pathlib.Path(path).absolute()}" if colon and kind == "command" else engine
 
 
 def _absolute(path: str | None) -> str | None:

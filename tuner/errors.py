@@ -2,7 +2,9 @@
 
     TunerError (1)                   the study could not be done; one line with the reason
     ├── WrongUse (2)                 an option, a name or a file is wrong
-    │   ├── InvalidSpace             a search-space file: file, key, expected, nearest valid name
+    │   ├── InvalidDocument          a file of the user: file, key, expected, nearest valid name
+    │   │   ├── InvalidSpace         a search space
+    │   │   └── InvalidEngine        the description of another engine
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
@@ -50,8 +52,11 @@ class WrongUse(TunerError):
     exit_code = 2
 
 
-class InvalidSpace(WrongUse):
-    """A search space is wrong."""
+class InvalidDocument(WrongUse):
+    """A file that a user wrote is wrong."""
+
+    noun: ClassVar[str] = "file"
+    """What kind of file it is."""
 
     def __init__(self, file: str, key: str, text: str) -> None:
         super().__init__(file, key, text)
@@ -60,8 +65,20 @@ class InvalidSpace(WrongUse):
         self.text = text
 
     def __str__(self) -> str:
-        where = f"search space {self.file}" + (f", {self.key}" if self.key else "")
+        where = f"{self.noun} {self.file}" + (f", {self.key}" if self.key else "")
         return f"{where}: {self.text}"
+
+
+class InvalidSpace(InvalidDocument):
+    """A search space is wrong."""
+
+    noun = "search space"
+
+
+class InvalidEngine(InvalidDocument):
+    """The description of another engine is wrong."""
+
+    noun = "engine file"
 
 
 class UnknownStudy(WrongUse):

@@ -18,23 +18,24 @@ from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
 from serving.values import ModelCard
-from tuner.bench import Served
 from tuner.errors import TunerError, WrongUse
+from tuner.launching.engine import Served
 from tuner.launching.machine import MachineFacts
 from tuner.sampling.candidates import Candidates
 from tuner.settings import TargetSettings
-from tuner.space import distributions, files
+from tuner.space import distributions, files, vocabulary
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
+from tuner.space.vocabulary import Vocabulary
 from tuner.store.study_store import Distributions
 from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
 SYNTHETIC_REQUESTS = 64
-LIMITED_KNOBS = ("replica.cpu", "replica.memory_mb")
+LIMITED_KNOBS = vocabulary.LIMITS_OF_ANY
 """Knobs that do nothing where limits cannot be enforced."""
 
 
@@ -128,11 +129,12 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
     """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
+    forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
     return Environment(
         concurrency=target.concurrency,
         client_batch=target.client_batch,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
-        variants=tuple((name, variant.accuracy) for name, variant in card.variants.items()),
+        variants=None if target.is_of_other_engine else forms,
     )
 
 
@@ -169,7 +171,14 @@ def with_gpu(
     return dataclasses.replace(environment, machine=machine)
 
 
-def arena_of(text: str, environment: Environment, *, source: str, limits: str) -> Arena:
+def arena_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = vocabulary.SERVING,
+) -> Arena:
     """Bind a space to this machine and load.
 
     Args:
@@ -178,11 +187,12 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
         environment: machine and load.
         limits: the engine's word on limits; knobs that need them keep one value where they are not
         enforced.
+        known: what the engine knows.
 
     Raises:
         InvalidSpace: the file is wrong, or nothing is feasible here.
     """
-    narrowed = space_of(text, environment, source=source, limits=limits)
+    narrowed = space_of(text, environment, source=source, limits=limits, known=known)
     default = narrowed.default()
     representative = narrowed.canonical(default, environment)
     cells = narrowed.cells(environment)
@@ -203,9 +213,16 @@ def arena_of(text: str, environment: Environment, *, source: str, limits: str) -
     )
 
 
-def space_of(text: str, environment: Environment, *, source: str, limits: str) -> SearchSpace:
+def space_of(
+    text: str,
+    environment: Environment,
+    *,
+    source: str,
+    limits: str,
+    known: Vocabulary = vocabulary.SERVING,
+) -> SearchSpace:
     """The space on this machine under this load; arguments and errors as for `arena_of`."""
-    narrowed = files.parse(text, file=source).narrowed(environment)
+    narrowed = files.parse(text, file=source, vocabulary=known).narrowed(environment)
     if limits != "enforced":
         narrowed = _without_limits(narrowed, limits)
     return narrowed
@@ -218,25 +235,22 @@ def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed
         WrongUse: the file cannot be read or does not fit the model, or the model takes no client
         batch.
     """
-    batch = target.client_batch
-    stacking.check_free(served.signature, batch, served.model)
+    batch, signature = target.client_batch, served.told_signature()
+    stacking.check_free(signature, batch, served.model)
     if target.payload is not None:
         return payload_files.from_file(
-            pathlib.Path(target.payload),
-            served.signature,
-            model=served.model,
-            client_batch=batch,
+            pathlib.Path(target.payload), signature, model=served.model, client_batch=batch
         )
     if card.sample is not None:
         try:
             return payload_files.from_npz(
-                card.sample, served.signature, model=served.model, client_batch=batch
+                card.sample, signature, model=served.model, client_batch=batch
             )
         except WrongUse as error:
             raise TunerError(f"the model's own sample does not fit it: {error}") from error
     rng = np.random.default_rng(seed)
     return payloads.synthetic(
-        served.signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+        signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
     )
 
 

@@ -34,9 +34,10 @@ def of_deaths(facts: ReplicaFacts) -> Outcome | None:
         return None
     oom = facts.died_of("oom")
     if oom is not None:
-        reason = f"a replica ended under load: {oom.text}"
+        reason = f"{oom.who} ended under load: {oom.text}"
         return Outcome(status="infeasible", cause="oom", reason=reason)
-    reason = f"a replica ended under load: {facts.deaths[-1].text}"
+    last = facts.deaths[-1]
+    reason = f"{last.who} ended under load: {last.text}"
     return Outcome(status="failed", cause="crash", reason=reason)
 
 

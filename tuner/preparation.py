@@ -13,11 +13,14 @@ from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, probe
-from tuner.bench import Bench, Served
+from tuner import inputs, other_engines, probe
+from tuner.bench import Bench
+from tuner.budget import Budget
+from tuner.engines.description import OtherEngine
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.launching.engine import Served
 from tuner.measurement import meters
 from tuner.progress import Terminal
 from tuner.report import lines
@@ -26,55 +29,88 @@ from tuner.search import sampler_of
 from tuner.settings import StudySettings
 from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
+from tuner.values import OUR_ENGINE, Configuration
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
 
 
-def bench_of(settings: StudySettings) -> Bench:
-    """A bench for the study's target; nothing is started yet."""
+def bench_of(
+    settings: StudySettings, card: ModelCard, engine: OtherEngine | None, terminal: Terminal
+) -> Bench:
+    """A bench for the study's target; nothing is started yet.
+
+    Raises:
+        WrongUse: the payload for another engine cannot be read.
+    """
+
+    def say(text: str) -> None:
+        lines.say(terminal.console, text, style="yellow")
+
     return Bench(
         model=settings.target.model,
         concurrency=settings.target.concurrency,
         settings=settings.measurement,
+        launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
     )
 
 
+def budget_of(settings: StudySettings, bench: Bench) -> Budget:
+    """What the study may use; a trial of another engine costs a start of it, as the first one took."""
+    start_s = bench.start_s if settings.target.is_of_other_engine else None
+    return Budget.of(settings, start_s=start_s)
+
+
 def prepared(
-    bench: Bench, settings: StudySettings, card: ModelCard, terminal: Terminal
+    bench: Bench,
+    settings: StudySettings,
+    card: ModelCard,
+    engine: OtherEngine | None,
+    terminal: Terminal,
 ) -> tuple[Arena, Payloads, Served]:
     """Check the inputs, start the engine, and bind the space to this machine.
+
+    Args:
+        bench: of this engine.
+        settings: of the study.
+        card: of the model.
+        engine: another engine than the serving core, or None.
+        terminal: where to speak.
 
     Raises:
         WrongUse: an input is wrong.
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
-    _check_energy(settings, device=None)
+    _check_energy(settings)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
     environment = inputs.environment_of(target, machine.read(), card)
-    text = inputs.space_text_of(target, card)
+    known = other_engines.vocabulary_of(engine)
+    text = other_engines.space_text_of(engine, target, card)
     source = target.space or f"{card.name}.yaml"
+    first: Configuration | None = None
     if text is not None:  # what is wrong is said before anything starts
         wanted = inputs.with_variants(text, target, card, source=source)
         offered = inputs.with_gpu(environment, text, is_tried=False)
-        expected = inputs.arena_of(wanted, offered, source=source, limits="enforced")
+        expected = inputs.arena_of(wanted, offered, source=source, limits="enforced", known=known)
         sampler_of(settings.search, expected)
+        first = None if engine is None else expected.default
+    seed = settings.search.seed
     with _importing_early():
-        served = started(bench)
-        payloads = inputs.payloads_of(target, card, served, seed=settings.search.seed)
+        served = started(bench, first)
+        payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
         bench.send(payloads)
-    _check_energy(settings, device=served.device)
+    _check_energy(settings, served)
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
     text = inputs.with_variants(text, target, card, source=source)
-    arena = inputs.arena_of(text, environment, source=source, limits=served.limits)
+    arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
     sampler_of(settings.search, arena)
     return arena, payloads, served
 
 
-def _check_energy(settings: StudySettings, *, device: str | None) -> None:
+def _check_energy(settings: StudySettings, served: Served | None = None) -> None:
     """Refuse a study of energy where none can be counted.
 
     Raises:
@@ -82,21 +118,30 @@ def _check_energy(settings: StudySettings, *, device: str | None) -> None:
     """
     if settings.measurement.objective != "energy":
         return
-    with meters.opened(gpu=device != "cpu") as found:
+    if served is not None and not served.is_here:
+        raise WrongUse(
+            f"--objective energy: {served.engine} runs on another machine, whose energy cannot be counted "
+            "from here; run `tune` there"
+        )
+    with meters.opened(gpu=served is None or served.device != "cpu") as found:
         if not found.counters:
             raise WrongUse(
                 f"--objective energy: no energy can be counted here: {'; '.join(found.lacking)}"
             )
 
 
-def started(bench: Bench) -> Served:
+def started(bench: Bench, first: Configuration | None = None) -> Served:
     """Start the engine; an error names the model as it was given.
+
+    Args:
+        bench: of the engine.
+        first: what it starts with; None: its own defaults.
 
     Raises:
         WrongUse, LaunchFailed: the engine does not start with this model.
     """
     try:
-        return bench.start()
+        return bench.start(first)
     except LaunchFailed as error:
         raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
 
@@ -106,13 +151,14 @@ def notes_of(
 ) -> Iterator[str]:
     """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes
-    if VARIANT in arena.space.names:
+    if VARIANT in arena.space.names and arena.environment.variants:
         measured = (
             f"{name} {'not measured' if accuracy is None else format(accuracy, '.3g')}"
             for name, accuracy in arena.environment.variants
         )
         yield f"accuracy of the model's variants: {', '.join(measured)}"
-    batching = [knob.name for knob in arena.knobs if knob.name in BATCHING_KNOBS]
+    is_ours = served.engine == OUR_ENGINE
+    batching = [knob.name for knob in arena.knobs if is_ours and knob.name in BATCHING_KNOBS]
     if served.fixed_items is not None and batching:
         yield (
             f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "

@@ -15,8 +15,9 @@ import pathlib
 
 import numpy as np
 
-from tuner.bench import Bench, Observed, Served
+from tuner.bench import Bench, Observed
 from tuner.errors import LaunchFailed, LoadFailed, TunerError
+from tuner.launching.engine import Served
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.space import derive
 from tuner.space.environment import Environment

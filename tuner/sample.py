@@ -21,10 +21,12 @@ import numpy as np
 
 from serving.values import ModelCard
 from tuner import inputs
-from tuner.bench import Bench, Served
+from tuner.bench import Bench
 from tuner.errors import Interrupted, WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
+from tuner.launching.engine import Served
+from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Progress, Terminal
 from tuner.report import wording
@@ -80,20 +82,28 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         model=order.target.model,
         concurrency=order.target.concurrency,
         settings=order.measurement,
+        launcher=ServingLauncher(order.target.model, order.target.home),
     )
     with resumable(None), bench:
         served = started(bench)
-        stacking.check_free(served.signature, max(order.client_batches), served.model)
+        stacking.check_free(served.told_signature(), max(order.client_batches), served.model)
         sent = inputs.payloads_of(order.target, card, served, seed=order.seed)
         bench.send(sent)
         source = order.target.space or f"{card.name}.yaml"
+        text = inputs.with_variants(text, order.target, card, source=source)
         spaces = _Spaces(order.target, card, text, source=source, served=served)
         draws = [_draw(order, spaces, number) for number in range(order.count)]
         widest = spaces.of(order.target.concurrency, order.target.client_batch)
         notes = widest.notes
         if sent.is_synthetic:
             notes += (f"the payloads are synthetic ({sent.description})",)
-        file = SampleFile(order.out, model=served.model, seed=order.seed, knobs=widest.names)
+        file = SampleFile(
+            order.out,
+            model=served.model,
+            home=order.target.home,
+            seed=order.seed,
+            knobs=widest.names,
+        )
         with file:
             file.check(draws)
             done = len(file.statuses)

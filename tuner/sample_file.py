@@ -34,6 +34,7 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "throughput_per_s": lambda one: one.throughput_per_s,
     "items_per_s": lambda one: one.items_per_s,
     "time_per_item_ms": lambda one: one.time_per_item_ms,
+    "energy_j": lambda one: None if one.energy is None else one.energy_j,
     "little_error": lambda one: one.little_error,
     "peak_memory_mb": lambda one: one.noise.peak_memory_mb,
     "server_cpu_s": lambda one: one.noise.server_cpu_s,
@@ -61,6 +62,7 @@ class SampleFile:
     Args:
         path: the file; made where it is missing.
         model: what is measured, for its column.
+        home: where its replicas live, for its column.
         seed: of the draws, for its column.
         knobs: names of the knobs, in the order of their columns.
 
@@ -68,11 +70,14 @@ class SampleFile:
         WrongUse: it cannot be written, another process writes it, or it has other columns.
     """
 
-    def __init__(self, path: pathlib.Path, *, model: str, seed: int, knobs: Sequence[str]) -> None:
+    def __init__(
+        self, path: pathlib.Path, *, model: str, home: str, seed: int, knobs: Sequence[str]
+    ) -> None:
         self.path = path
         self.columns = (
             "number",
             "model",
+            "home",
             "seed",
             "concurrency",
             "client_batch",
@@ -84,6 +89,7 @@ class SampleFile:
         self.statuses: list[str] = []
         """How each row in the file ended, in order."""
         self._model = model
+        self._home = home
         self._seed = seed
         self._knobs = tuple(knobs)
         with storage_errors(str(path), option="--out"):
@@ -134,7 +140,8 @@ class SampleFile:
         self.statuses.append(outcome.status)
 
     def _drawn(self, draw: Draw) -> list[str]:
-        plain = (draw.number, self._model, self._seed, draw.concurrency, draw.client_batch)
+        load = (draw.concurrency, draw.client_batch)
+        plain = (draw.number, self._model, self._home, self._seed, *load)
         return [_text(value) for value in (*plain, *map(draw.configuration.get, self._knobs))]
 
     def _lock(self) -> None:

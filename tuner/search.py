@@ -113,6 +113,7 @@ class Search:
         wall_s = self._last_end_s - before_s
         trial = self.store.tell(proposed, self._result(launch, wall_s))
         self.walls_s.append(wall_s)
+        self.budget = self.budget.learnt(self.walls_s)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

@@ -17,16 +17,22 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from serving.errors import nearest
+from serving.settings import KNOBS
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+HOMES = KNOBS["replica.home"].choices
+"""Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
+OTHER_ENGINES = ("command", "url")
+"""Kinds of `--engine`, before the colon."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -109,6 +115,35 @@ class TargetSettings:
         "request inputs, .npz or .jsonl; default: the model's own sample, or random inputs, "
         "which is then noted",
     )
+    engine: str = _option(
+        "luthier",
+        "--engine",
+        "ENGINE",
+        "what serves: luthier; command:FILE, any server that an engine file describes, started anew "
+        "for each configuration; or url:URL, a running server that --hook configures; default luthier",
+    )
+    hook: str | None = _option(
+        None,
+        "--hook",
+        "COMMAND",
+        "program that gives a running server (--engine url:URL) a configuration, which it gets as "
+        "JSON on standard input and as variables KNOB_...; default: none",
+    )
+    hook_timeout_s: float = _option(
+        60.0,
+        "--hook-timeout",
+        "DURATION",
+        "longest time of one run of --hook; default 60s",
+        parse=duration_s,
+    )
+    home: str = _option(
+        "process",
+        "--home",
+        "HOME",
+        "where the replicas of luthier's server live: process, processes of this machine; or docker, "
+        "containers of its Docker engine (docs/containers.md); default process",
+        choices=HOMES,
+    )
     min_accuracy: float | None = _option(
         None,
         "--min-accuracy",
@@ -117,6 +152,11 @@ class TargetSettings:
         "this, from 0 to 1; default: the model's default variant alone",
         parse=float,
     )
+
+    @property
+    def is_of_other_engine(self) -> bool:
+        """Whether another engine than the serving core is tuned."""
+        return self.engine != OUR_ENGINE
 
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
@@ -129,6 +169,28 @@ class TargetSettings:
             self.client_batch,
             f"a whole number from 1 to {MOST_CLIENT_BATCH}",
         )
+        kind, colon, rest = self.engine.partition(":")
+        is_known = self.engine == OUR_ENGINE or (kind in OTHER_ENGINES and colon and bool(rest))
+        _require(bool(is_known), "--engine", self.engine, "luthier, command:FILE or url:URL")
+        takes_hook = kind == "url"
+        if takes_hook != (self.hook is not None):
+            raise WrongUse(
+                f"--engine {self.engine}: needs --hook COMMAND, which gives it a configuration"
+                if takes_hook
+                else f"--hook {self.hook}: only a running server (--engine url:URL) has a hook"
+            )
+        if self.is_of_other_engine and self.min_accuracy is not None:
+            raise WrongUse(
+                f"--min-accuracy {self.min_accuracy:g}: the variants of a model are a knob of luthier's "
+                "alone; give another engine a knob of its own for them"
+            )
+        _require(self.home in HOMES, "--home", self.home, "one of " + ", ".join(HOMES))
+        if self.is_of_other_engine and self.home != HOMES[0]:
+            raise WrongUse(
+                f"--home {self.home}: where replicas live is luthier's alone to say; "
+                f"the file of another engine can start a container itself"
+            )
+        _require(self.hook_timeout_s > 0, "--hook-timeout", self.hook_timeout_s, "above 0")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

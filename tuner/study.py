@@ -17,10 +17,9 @@ import pathlib
 import time
 from collections.abc import Mapping, Sequence
 
-from tuner import answers, inputs, interruption, study_files, verification
+from tuner import answers, export, interruption, other_engines, study_files, verification
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
-from tuner.budget import Budget
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
@@ -29,7 +28,7 @@ from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.measurement import comparison
 from tuner.measurement.doubts import doubts
-from tuner.preparation import bench_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.search import Search
@@ -89,15 +88,16 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
         TunerError: the study could not be done.
         Interrupted: a signal came; what was measured is kept.
     """
-    card = inputs.card_of(settings.target.model)
+    engine = other_engines.engine_of(settings.target)
+    card = other_engines.card_of(settings.target, engine)
     settings = named(settings, card, now=dt.datetime.now().astimezone())
     folder = folder_of(settings)
     if folder.exists() and not fresh:
         raise name_taken(folder)
-    with resumable(None), bench_of(settings) as bench:
-        arena, payloads, served = prepared(bench, settings, card, terminal)
+    with resumable(None), bench_of(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            store = created(folder, settings, arena, served, fresh=fresh)
+            store = created(folder, settings, arena, served, fresh=fresh, engine=engine)
             with folder.locked():
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
@@ -122,12 +122,13 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         store = study_files.store_of(folder, settings, url=storage)
         if study_files.is_finished(folder):
             return _finished(folder, store, settings)
-        card = inputs.card_of(settings.target.model)
+        engine = other_engines.engine_of(settings.target, kept=study_files.engine_copy(folder))
+        card = other_engines.card_of(settings.target, engine)
         space = str(folder.path / "space.yaml")  # as it was searched, also where it was derived
         target = dataclasses.replace(settings.target, space=space)
-        with bench_of(settings) as bench:
+        with bench_of(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
-            arena, payloads, _ = prepared(bench, searched, card, terminal)
+            arena, payloads, _ = prepared(bench, searched, card, engine, terminal)
             study_files.check_same_space(store, arena)
             return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
@@ -162,7 +163,7 @@ def _conducted(setup: Setup) -> Finished:
         store=setup.store,
         arena=setup.arena,
         bench=setup.bench,
-        budget=Budget.of(settings),
+        budget=budget_of(settings, setup.bench),
         objective=settings.measurement.objective,
         slo_ms=settings.measurement.slo_ms,
         stop_ei=settings.search.stop_ei,
@@ -300,7 +301,7 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     written: dict[str, pathlib.Path] = {}
     advice = advised(record)
     if advice is not None:
-        text = serving_export.settings_text(record, advice)
+        text = export.best_text(record, advice)
         written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path

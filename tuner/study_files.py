@@ -8,20 +8,24 @@ written once, at the end: {"best", "verdict", "fresh_starts", "stopped"}.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 from serving.values import Signature
 from tuner import outcomes
-from tuner.bench import Served
+from tuner.engines import file as engine_file
+from tuner.engines.description import COPY
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
+from tuner.launching.engine import Served
 from tuner.settings import StudySettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.values import (
+    OUR_ENGINE,
     Configuration,
     Ending,
     KnobInfo,
@@ -70,11 +74,17 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
     return StudyStore.open_study(folder.name, database=folder.database, url=url)
 
 
+def engine_copy(folder: RunFolder) -> pathlib.Path | None:
+    """The copy of the engine file that the study was begun with; None where it has none."""
+    path = folder.path / COPY
+    return path if path.exists() else None
+
+
 def facts_of(settings: StudySettings, arena: Arena, served: Served) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
         "model": served.model,
-        "signature": served.signature.as_json(),
+        "signature": None if served.signature is None else served.signature.as_json(),
         "concurrency": settings.target.concurrency,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
@@ -163,6 +173,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
     else:
         best = _best_so_far(trials) if ending is None else ending.best
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    environment = folder.read_json("environment.json") or {}
+    copy = engine_copy(folder)
     return StudyRecord(
         name=folder.name,
         folder=str(folder.path.absolute()),
@@ -180,11 +192,13 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         verdict=verdict,
         fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
-        environment=folder.read_json("environment.json") or {},
+        environment=environment,
+        engine=str(environment.get("engine", OUR_ENGINE)),
+        engine_file=None if copy is None else engine_file.read_text(copy),
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,
-        signature=Signature.from_json(facts["signature"]) if "signature" in facts else None,
+        signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )
 

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from serving.values import Signature
 
+OUR_ENGINE = "luthier"
+"""The serving core, as `--engine` and reports call it."""
 Value = int | float | str | bool
 """What a knob may hold."""
 
@@ -417,6 +419,10 @@ class StudyRecord:
     """Raw requests by role: "default" and "best", where kept."""
     is_finished: bool = True
     """False while it searches or verifies, and where that was interrupted: it answers nothing yet."""
+    engine: str = OUR_ENGINE
+    """What reports call the engine."""
+    engine_file: str | None = None
+    """What the engine file held; None where the engine has none."""
     used_s: float | None = None
     """Time of the whole study, over all commands that ran it; None where it is not known."""
     signature: Signature | None = None
@@ -425,9 +431,19 @@ class StudyRecord:
     """Items in each request."""
 
     @property
+    def is_of_other_engine(self) -> bool:
+        """Whether another engine than the serving core was tuned."""
+        return self.engine != OUR_ENGINE
+
+    @property
     def target(self) -> str:
         """The model as a command names it: a bundled one's name, or a path."""
         return str(self.settings.get("target", {}).get("model") or self.model)
+
+    @property
+    def home(self) -> str:
+        """Where the replicas lived: `replica.home`."""
+        return str(self.settings.get("target", {}).get("home") or "process")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

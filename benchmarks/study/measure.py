@@ -21,7 +21,6 @@ to stderr. Nothing else may run beside it.
 from __future__ import annotations
 
 import argparse
-import os
 import pathlib
 import sys
 import time
@@ -38,6 +37,7 @@ from tuner import inputs
 from tuner.bench import Bench, Launch
 from tuner.errors import TunerError
 from tuner.launching import machine
+from tuner.launching.engine_process import ServingLauncher
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.values import Configuration
 
@@ -101,7 +101,13 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
     target = TargetSettings(model=options.model, concurrency=SEARCHED)
     card = inputs.card_of(options.model)
     facts = result.machine_facts(())
-    with Bench(model=options.model, concurrency=SEARCHED, settings=settings) as bench:
+    bench = Bench(
+        model=options.model,
+        concurrency=SEARCHED,
+        settings=settings,
+        launcher=ServingLauncher(options.model, options.home),
+    )
+    with bench:
         bench.send(inputs.payloads_of(target, card, bench.start(), seed=0))
         for number, (point, round_) in enumerate(wanted, start=1):
             bench.concurrency = point.concurrency
@@ -122,6 +128,7 @@ def measure_searches(options: argparse.Namespace, records: Records) -> None:
                 continue
             order = Order(
                 model=options.model,
+                home=options.home,
                 concurrency=concurrency,
                 guided=options.guided,
                 trials=options.trials,
@@ -163,7 +170,6 @@ def parsed() -> argparse.Namespace:
 def main() -> int:
     """Measure what is missing."""
     options = parsed()
-    os.environ["LUTHIER_REPLICA__HOME"] = options.home  # a server takes it at its start
     kind = "search" if options.figure in SEARCHES else options.figure
     records = Records(kind, options.model, options.home, options.data)
     begun_s = time.monotonic()

@@ -22,6 +22,7 @@ import numpy as np
 
 from tuner import inputs, verification
 from tuner.bench import Bench, Launch
+from tuner.launching.engine_process import ServingLauncher
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -40,6 +41,7 @@ class Order:
     """One search of each kind."""
 
     model: str
+    home: str
     concurrency: int
     guided: str
     trials: int
@@ -83,6 +85,7 @@ def _compared(order: Order, runs_dir: pathlib.Path) -> dict[str, tuple[Trial, ..
     settings = order.measurement
     command = [sys.executable, "-m", "tuner.cli", "compare"]
     command += ["--model", order.model, "--concurrency", str(order.concurrency)]
+    command += ["--home", order.home]
     command += ["--samplers", f"random,{order.guided}", "--trials", str(order.trials)]
     command += ["--initial", str(order.trials // 2), "--seed", str(order.seed), "--pairs", "2"]
     command += ["--seconds", str(settings.seconds), "--warmup", str(settings.warmup_s)]
@@ -120,7 +123,12 @@ def _remeasured(
             quantiles.setdefault(role, [round(float(value), 3) for value in found])
 
     target = TargetSettings(model=order.model, concurrency=order.concurrency)
-    bench = Bench(model=order.model, concurrency=order.concurrency, settings=order.measurement)
+    bench = Bench(
+        model=order.model,
+        concurrency=order.concurrency,
+        settings=order.measurement,
+        launcher=ServingLauncher(order.model, order.home),
+    )
     with bench:
         bench.send(inputs.payloads_of(target, inputs.card_of(order.model), bench.start(), seed=0))
         rounds = verification.alternate(

@@ -102,6 +102,11 @@ class Limits:
         left = [path for path in group.directories if not _removed(path, self._files)]
         return not left
 
+    def kill(self, group: Group) -> bool:
+        """Kill what is left in a group and remove it; False when that takes longer than it should."""
+        left = [path for path in group.directories if not _cleaned(path)]
+        return not left
+
     def close(self) -> bool:
         """Remove all groups, which must have no processes; False when one is left after a wait."""
         until_s = time.monotonic() + _REMOVAL_S

@@ -32,6 +32,7 @@ import os
 import pathlib
 import re
 import shutil
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -97,10 +98,17 @@ def names() -> tuple[str, ...]:
 def built_folder(name: str) -> pathlib.Path:
     """Where the weights of a bundled model are that is built where it is served.
 
-    With what the user's other programs can make again (XDG Base Directory Specification).
+    With what the user's other programs can make again (XDG Base Directory Specification); in the temporary
+    directory for a user without a home.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
-    folder = pathlib.Path(given) if given else pathlib.Path.home() / ".cache"
+    if given:
+        folder = pathlib.Path(given)
+    else:
+        try:
+            folder = pathlib.Path.home() / ".cache"
+        except RuntimeError:  # no home, as in many containers
+            folder = pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
     return folder / "luthier" / "zoo" / name
 
 

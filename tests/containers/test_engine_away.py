@@ -110,12 +110,14 @@ async def test_what_an_engine_that_is_away_does_not_end_is_given_up_and_removed_
 async def test_an_end_while_the_engine_is_away_leaves_the_rest_to_the_keeper(client, home, relay):
     """The home is closed at once; the keeper asks until the engine is back."""
     replica = await _started(home)
+    keeper = home._keeper
     relay.cut()
     await home.close()
     replica.sock.close()
     assert len(_of(client, home)) == 1
     relay.open()
-    await _until(lambda: not _of(client, home))
+    await _until(lambda: keeper._process.poll() is not None)
+    assert not _of(client, home)
 
 
 def test_a_signal_ends_a_server_whose_engine_does_not_answer(tmp_path):

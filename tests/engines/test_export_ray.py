@@ -36,6 +36,7 @@ def _exported(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     study = studies.study(trials=12)
     values = {"replica.count": 1, "replica.cpu": 0.5, "batching.timeout_us": 20_000}
+    values["model.variant"] = "resnet8"
     study = dataclasses.replace(study, best=Configuration({**study.best, **values}))
     for name, text in export.export(study, "ray", card=find("resnet")).items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -110,10 +111,10 @@ def ask(port, method, path, body=None):
 
 @pytest.mark.slow
 def test_ray_serves_the_model(port):
-    """Clients at the same time get the scores of their own images; what is wrong is told."""
+    """Clients at the same time get the variant's scores of their own images; what is wrong is told."""
     with np.load(ROOT / "serving" / "zoo" / "samples.npz") as samples:
         images = samples["image"][:4]
-    alone = models.load("onnx", find("resnet").path, threads=1)
+    alone = models.load("onnx", find("resnet").weights("resnet8"), threads=1)
     expected = alone.predict_batch({"image": images})["scores"]
 
     def infer(index):

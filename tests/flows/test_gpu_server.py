@@ -91,7 +91,9 @@ def test_a_clock_that_cannot_be_had_ends_the_start(gpu):
     with serving("--model", "echo", "--set", "accelerator.clock_mhz=900") as server:
         assert server.wait(20) == 1
         said = server.stderr.read()
-    assert "its clock cannot be locked: Insufficient Permissions" in said.splitlines()[-1]
+    last = said.splitlines()[-1]
+    assert "accelerator.clock_mhz = 900: " in last
+    assert "its clock cannot be locked: Insufficient Permissions" in last
     assert (gpu.changes, gpu.notes) == ([], [])
 
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from tuner.answers import answered
+from tuner.answers import answered, read
 
 
 def answer(*outputs: tuple[str, str, np.ndarray]) -> tuple[bytes, int]:
@@ -92,3 +92,22 @@ def test_texts_are_the_answers_themselves(texts: list[str], is_binary: bool) -> 
     assert found is not None
     assert found.tolist() == texts
     assert answered(header + data, len(header), items=7) is None
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "items", "expected"),
+    [
+        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7, 0.2]]}', 1, [1]),
+        ("tensorflow-serving", b'{"predictions": [[0.1, 0.7], [0.8, 0.2]]}', 2, [1, 0]),
+        ("tensorflow-serving", b'{"predictions": [{"label": 2, "scores": [0.9, 0.1]}]}', 1, [2]),
+        ("tensorflow-serving", b'{"predictions": [0.5]}', 1, None),
+        ("FP32", SCORES.tobytes(), 1, [1]),
+        ("INT64", LABEL.tobytes(), 1, [2]),
+    ],
+)
+def test_other_forms_of_answers(
+    form: str, data: bytes, items: int, expected: list[int] | None
+) -> None:
+    """TensorFlow Serving's JSON, and numbers without anything around them."""
+    found = read(form, data, len(data), items=items)
+    assert (None if found is None else found.tolist()) == expected

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,3 +54,14 @@ def test_trials_that_fit_leave_room_for_the_verification() -> None:
 def test_pairs_are_at_least_two_and_at_most_those_asked_for(left_s: float) -> None:
     """Little time means few pairs, never fewer than an interval needs."""
     assert 2 <= BUDGET.pairs_in(left_s) <= BUDGET.pairs
+
+
+def test_where_every_trial_is_a_start_trials_tell_what_a_start_costs() -> None:
+    """Before any was seen the first start does; the verification counts with the same."""
+    budget = dataclasses.replace(BUDGET, start_s=5.0)
+    assert budget.trial_s([]) == BUDGET.trial_s([]) + 5.0
+    assert budget.verification_s(1) == pytest.approx(2 * (budget.load_s + 5.0))
+    learnt = budget.learnt([budget.load_s + 8.0] * 3)
+    assert learnt.start_s == pytest.approx(8.0)
+    assert learnt.pairs_in(100.0) < budget.pairs_in(100.0)
+    assert BUDGET.learnt([100.0]) == BUDGET

@@ -11,8 +11,8 @@ import pytest
 from serving.values import ModelCard, Signature
 from tests.fakes import benches
 from tuner import creation
-from tuner.bench import Served
 from tuner.errors import StudyExists
+from tuner.launching.engine import Served
 from tuner.settings import StoreSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from serving.values import Signature, TensorSpec
 from tests.fakes import benches
-from tuner.bench import Served
-from tuner.preparation import notes_of
+from tuner.errors import WrongUse
+from tuner.launching.engine import Served
+from tuner.preparation import _check_energy, notes_of
+from tuner.settings import MeasurementSettings, StudySettings, TargetSettings
 from tuner.traffic import payloads
 
 FREE = Served(
@@ -40,3 +44,13 @@ def test_limits_that_are_not_enforced_are_noted() -> None:
     assert list(notes_of(benches.arena(), RAW, served)) == [
         "limits: not enforced: no control groups"
     ]
+
+
+def test_the_energy_of_another_machine_cannot_be_made_best() -> None:
+    """This machine's counters say nothing of it."""
+    measurement = MeasurementSettings(objective="energy")
+    target = TargetSettings(model="toy", concurrency=1)
+    settings = StudySettings(target=target, measurement=measurement)
+    elsewhere = dataclasses.replace(FREE, is_here=False, engine="theirs")
+    with pytest.raises(WrongUse, match="theirs runs on another machine"):
+        _check_energy(settings, elsewhere)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import pathlib
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.fakes import studies
 from tuner.bench import Launch
 from tuner.errors import StorageFailed, WrongUse
 from tuner.sample_file import Draw, SampleFile
-from tuner.values import OK, Configuration, Outcome
+from tuner.values import OK, UNKNOWN, Configuration, Energy, Outcome
 
 KNOBS = ("replica.count", "replica.cpu")
 DRAWS = [
@@ -21,8 +22,8 @@ DRAWS = [
 ]
 
 
-def opened(path: pathlib.Path, *, seed: int = 0) -> SampleFile:
-    return SampleFile(path, model="toy", seed=seed, knobs=KNOBS)
+def opened(path: pathlib.Path, *, seed: int = 0, home: str = "process") -> SampleFile:
+    return SampleFile(path, model="toy", home=home, seed=seed, knobs=KNOBS)
 
 
 def launched(outcome: Outcome = OK) -> Launch:
@@ -144,3 +145,23 @@ def test_a_file_that_cannot_be_written_is_one_line(tmp_path: pathlib.Path) -> No
     """Such as one in a folder that is not there."""
     with pytest.raises(StorageFailed, match="--out"):
         opened(tmp_path / "none" / "rows.csv")
+
+
+def test_rows_of_another_home_are_another_file(begun: pathlib.Path) -> None:
+    """Containers and processes of this machine are not mixed."""
+    with opened(begun, home="docker") as file, pytest.raises(WrongUse, match="home is 'process'"):
+        file.check(DRAWS)
+
+
+def test_energy_has_a_column_where_it_was_counted(tmp_path: pathlib.Path) -> None:
+    """And is empty where it was not."""
+    launch = launched()
+    assert launch.measurement is not None
+    energy = Energy(
+        per_request_j=0.25, interval=UNKNOWN, sources={"gpu": 0.25}, power_w=50.0, clock_mhz=None
+    )
+    counted = dataclasses.replace(launch.measurement, energy=energy)
+    with opened(tmp_path / "rows.csv") as file:
+        file.append(DRAWS[0], launch)
+        file.append(DRAWS[1], dataclasses.replace(launch, measurement=counted))
+    assert [row["energy_j"] for row in rows(tmp_path / "rows.csv")] == ["", "0.25"]

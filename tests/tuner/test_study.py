@@ -15,8 +15,8 @@ from tests.fakes import benches
 from tests.fakes.benches import ToyBench
 from tuner import creation, study, study_files
 from tuner.advice import advised
-from tuner.bench import Served
 from tuner.errors import Interrupted, StorageFailed
+from tuner.launching.engine import Served
 from tuner.progress import Progress, Terminal
 from tuner.report import reading
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings

@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
             f"`{resume_command(folder)}`, or export one of its trials with --trial N"
         )
     record = study_files.read(folder, store, settings)
+    export.check_engine(record, arguments.to)
     out = None if arguments.out is None else arguments.out.absolute()
     card = None if arguments.to in export.WITHOUT_MODEL else _card(record.target, arguments.to)
     files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)

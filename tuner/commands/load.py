@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-import http.client
-import json
 import pathlib
 from typing import Any
 
@@ -15,12 +14,13 @@ import rich.table
 import rich.text
 
 from serving import zoo
+from serving.errors import ServingError
 from serving.values import Signature
 from tuner.commands import options
 from tuner.commands.said import Said
-from tuner.errors import LoadFailed, TunerError, WrongUse
+from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
 from tuner.interruption import resumable
-from tuner.launching import machine
+from tuner.launching import machine, readiness
 from tuner.measurement import host, summary
 from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
@@ -40,7 +40,6 @@ MOST_OPEN = 500
 MOST_RATE_PER_S = 1e6
 LATE_S = 1e-3
 MOST_LATE_SHARE = 0.01
-METADATA_TIMEOUT_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -190,14 +189,14 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
 
 def _sample(model: str, signature: Signature, client_batch: int) -> Payloads:
     """The sample of a bundled model of that name where it fits, else random inputs."""
-    card = zoo.find(model) if model in zoo.names() else None
-    if card is not None and card.sample is not None:
-        try:
+    # Another model of the same name, or one that cannot be built here: it gets random inputs, and the
+    # description says so.
+    with contextlib.suppress(WrongUse, ServingError):
+        card = zoo.find(model) if model in zoo.names() else None
+        if card is not None and card.sample is not None:
             return payload_files.from_npz(
                 card.sample, signature, model=model, client_batch=client_batch
             )
-        except WrongUse:
-            pass  # another model of the same name: it gets random inputs, and the description says so
     return payloads.synthetic(
         signature,
         SYNTHETIC_REQUESTS,
@@ -210,23 +209,10 @@ def _sample(model: str, signature: Signature, client_batch: int) -> Payloads:
 def _signature(target: Target, headers: dict[str, str]) -> Signature:
     """What the server says of its model."""
     assert target.metadata_path is not None
-    where = f"http://{target.host}:{target.port}{target.metadata_path}"
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=METADATA_TIMEOUT_S)
     try:
-        connection.request("GET", target.metadata_path, headers=headers)
-        response = connection.getresponse()
-        data = response.read()
-    except (OSError, http.client.HTTPException) as error:
-        raise LoadFailed(f"no server answers at {where}: {error}; is it running?") from error
-    finally:
-        connection.close()
-    if response.status != http.HTTPStatus.OK:
-        text = data[:300].decode(errors="replace")
-        raise LoadFailed(f"{where} answered {response.status}: {text}")
-    try:
-        return Signature.from_json(json.loads(data))
-    except (ValueError, KeyError, TypeError) as error:
-        raise LoadFailed(f"{where} is no metadata of a model: {error!r}") from error
+        return readiness.signature(target.host, target.port, target.metadata_path, headers)
+    except LaunchFailed as error:
+        raise LoadFailed(str(error)) from error
 
 
 def _said(

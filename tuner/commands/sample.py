@@ -17,11 +17,13 @@ from tuner.settings import MeasurementSettings, TargetSettings
 
 CONCURRENCIES = "1,5,10,20,30,40,50,60"
 CLIENT_BATCHES = "1"
+DRAWN_FROM = ["model", "payload", "home", "min_accuracy"]
+"""What is sampled, beside the load and the space."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the loads, how many rows, and where to."""
-    options.add_group(parser, "target", only=["model", "payload"])
+    options.add_group(parser, "target", only=DRAWN_FROM)
     drawn = parser.add_argument_group("what is drawn")
     drawn.add_argument(
         "--count",
@@ -114,7 +116,7 @@ def _order(arguments: argparse.Namespace) -> Order:
             raise WrongUse(f"{option} {value}: expected a whole number from {least}")
     given = {
         name: getattr(arguments, name)
-        for name in ("model", "space", "payload")
+        for name in ("space", *DRAWN_FROM)
         if hasattr(arguments, name)
     }
     targets = [

@@ -14,6 +14,7 @@ from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
+from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Terminal
 from tuner.report import lines
@@ -24,7 +25,8 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    options.add_group(parser, "target", only=["model", "concurrency", "client_batch", "payload"])
+    wanted = ["model", "concurrency", "client_batch", "payload", "home", "engine", "hook"]
+    options.add_group(parser, "target", only=wanted)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )
@@ -37,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Probe the model and write the file."""
     target = options.group_of(arguments, TargetSettings)
+    if target.is_of_other_engine:
+        raise WrongUse(
+            f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
+            "write them down, as docs/engines.md shows"
+        )
     card = inputs.card_of(target.model)
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:
@@ -46,7 +53,12 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         raise WrongUse(f"--out {out} cannot be written{missing}")
     environment = inputs.environment_of(target, machine.read(), card)
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
-    bench = Bench(model=target.model, concurrency=target.concurrency, settings=settings)
+    bench = Bench(
+        model=target.model,
+        concurrency=target.concurrency,
+        settings=settings,
+        launcher=ServingLauncher(target.model, target.home),
+    )
     with resumable(None), bench:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))

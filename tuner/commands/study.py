@@ -62,6 +62,7 @@ def as_json(
     return {
         "study": record.name,
         "model": record.model,
+        "engine": record.engine,
         "concurrency": record.concurrency,
         "client_batch": record.client_batch,
         "sampler": record.sampler,

@@ -14,13 +14,25 @@ from collections.abc import Callable, Mapping
 from serving.errors import nearest
 from serving.values import ModelCard
 from tuner import advice
+from tuner.advice import Advice
 from tuner.errors import WrongUse
-from tuner.export import compose, kserve, kubernetes, ray_serve, serving, tfserving, triton
+from tuner.export import (
+    compose,
+    kserve,
+    kubernetes,
+    other_engine,
+    ray_serve,
+    serving,
+    tfserving,
+    triton,
+)
 from tuner.export.subject import Files, Subject
 from tuner.values import StudyRecord
 
 Exporter = Callable[[Subject], Files]
 
+OF_OTHER_ENGINE = "engine"
+"""The one target of a study of another engine."""
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
     {
         "serving": serving.files,
@@ -30,10 +42,11 @@ TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
         "triton": triton.files,
         "tfserving": tfserving.files,
         "ray": ray_serve.files,
+        OF_OTHER_ENGINE: other_engine.files,
     }
 )
 """`tune export STUDY --to NAME`."""
-WITHOUT_MODEL = frozenset({"serving"})
+WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 """Targets that do not look at the model: they name it as the study did."""
 
 
@@ -48,6 +61,31 @@ def check(target: str) -> None:
             f"export target {target!r} is not known{nearest(target, TARGETS)} "
             f"(targets: {', '.join(TARGETS)})"
         )
+
+
+def check_engine(record: StudyRecord, target: str) -> None:
+    """Whether a target can have what the study's engine is configured by.
+
+    Raises:
+        WrongUse: it is another engine than the serving core, or the serving core itself.
+    """
+    if record.is_of_other_engine and target != OF_OTHER_ENGINE:
+        raise WrongUse(
+            f"study {record.name} tuned another engine ({record.engine}), whose configuration is "
+            f"nothing for {target}: export it with --to {OF_OTHER_ENGINE}"
+        )
+    if not record.is_of_other_engine and target == OF_OTHER_ENGINE:
+        raise WrongUse(
+            f"--to {OF_OTHER_ENGINE}: study {record.name} tuned the serving core; the targets are "
+            f"{', '.join(name for name in TARGETS if name != OF_OTHER_ENGINE)}"
+        )
+
+
+def best_text(record: StudyRecord, found: Advice) -> str:
+    """Text of `best.yaml` in the study's folder: settings of a server, or what another engine needs."""
+    if record.is_of_other_engine:
+        return other_engine.text(record, found)
+    return serving.settings_text(record, found)
 
 
 def export(
@@ -72,6 +110,7 @@ def export(
             express this model.
     """
     check(target)
+    check_engine(record, target)
     found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
     if found is None:
         raise WrongUse(

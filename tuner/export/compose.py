@@ -47,6 +47,8 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
         "volumes": [_bind(f"./{settings}", container.SETTINGS)],
         "cpus": round(needed.cpu, 3),
     }
+    if variables := container.environment(subject):
+        service["environment"] = {name: _literal(text) for name, text in variables.items()}
     mount = container.mount(subject)
     if mount is not None:
         service["volumes"].append(_bind(str(mount.source), mount.target))

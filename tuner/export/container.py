@@ -116,7 +116,7 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
     yield "replica are not enforced in it (the server says so): one may use what another leaves."
     if subject.model.kind in EXTRAS:
         yield f"`make images RUNTIMES={subject.model.kind}` builds the image."
-    if _named(subject) is not None:
+    if _built(subject) is not None or _named(subject) is not None:
         yield f"The model's files must be readable by the image's user, {USER}."
     if subject.is_for_gpu:
         yield "The configuration is for a GPU: the image must hold a runtime that uses one."
@@ -140,11 +140,20 @@ def mount(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> Mount | N
     Raises:
         WrongUse: the model is a module that is installed on this machine alone.
     """
+    built = _built(subject)
+    if built is not None:
+        place = built.relative_to(zoo.built_folder("").parents[1])
+        return Mount(source=built, target=str(folder / place))
     named = _named(subject)
     if named is None:
         return None
     source, _ = named
     return Mount(source=source, target=str(folder.joinpath(*_kept(source))))
+
+
+def environment(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> dict[str, str]:
+    """Variables of the server: where it finds the weights of a bundled model that no image has."""
+    return {} if _built(subject) is None else {"XDG_CACHE_HOME": str(folder)}
 
 
 def image(subject: Subject) -> str:
@@ -176,6 +185,13 @@ def name_of(subject: Subject) -> str:
     """A name that every system takes: letters, digits and dashes, a letter first (RFC 1035)."""
     words = re.sub(r"[^a-z0-9]+", "-", subject.record.model.lower())
     return f"luthier-{words}"[:MOST_NAME].strip("-")
+
+
+def _built(subject: Subject) -> pathlib.Path | None:
+    """Folder of the weights of a bundled model that were built on this machine; None for any other model."""
+    path = subject.model.path
+    is_built = path is not None and path.is_relative_to(zoo.built_folder(""))
+    return path.parent if path is not None and is_built else None
 
 
 def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:

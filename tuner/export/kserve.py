@@ -60,7 +60,9 @@ def _service(
     server = manifests.server(subject, CONTAINER, needed, container.arguments(subject, MODELS))
     # http1: the name by which Knative knows what the port speaks.
     server["ports"] = [{"name": "http1", "containerPort": container.PORT, "protocol": "TCP"}]
-    server["env"] = [{"name": "PROTOCOL", "value": "v2"}]
+    server["env"] = manifests.environment(
+        {"PROTOCOL": "v2", **container.environment(subject, MODELS)}
+    )
     if has_model:
         claim = f"pvc://{container.name_of(subject)}-model"
         server["env"].append({"name": "STORAGE_URI", "value": claim})

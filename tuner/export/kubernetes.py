@@ -97,6 +97,8 @@ def _deployment(
     name = container.name_of(subject)
     server = manifests.server(subject, "server", needed, container.arguments(subject))
     server["ports"] = [{"name": "http", "containerPort": container.PORT}]
+    if variables := manifests.environment(container.environment(subject)):
+        server["env"] = variables
     volumes = manifests.volumes(subject)
     if mount is not None:
         server["volumeMounts"].append(

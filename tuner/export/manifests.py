@@ -6,6 +6,7 @@ In: the subject, what its container needs. Out: plain data, written by their tar
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from tuner.export import container, head, yaml_text
@@ -82,6 +83,11 @@ def server(
             {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the container's
         ],
     }
+
+
+def environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
+    """Variables of a container."""
+    return [{"name": name, "value": literal(text)} for name, text in variables.items()]
 
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:

@@ -63,6 +63,10 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
         options["num_gpus"] = math.floor(100 / count) / 100  # all on one
     if memory_mb is not None:
         options["memory"] = int(memory_mb) * 1024 * 1024
+    arguments: dict[str, Any] = {"model": subject.model_elsewhere, "threads": threads}
+    if subject.variant is not None:
+        arguments["variant"] = subject.variant
+        knobs.take_variant(subject.variant)
     deployment = {
         "name": DEPLOYMENT,
         "num_replicas": count,
@@ -83,7 +87,7 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
                 "name": "luthier",
                 "route_prefix": "/",
                 "import_path": f"{PROGRAM.removesuffix('.py')}:app",
-                "args": {"model": subject.model_elsewhere, "threads": threads},
+                "args": arguments,
                 "deployments": [deployment],
             }
         ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Mapping
 
+from serving.settings import KNOBS
 from tuner.advice import Advice
 from tuner.export import head, yaml_text
 from tuner.export.subject import Files, Knobs, Subject
@@ -42,7 +43,10 @@ def nested(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
 
 def _text(subject: Subject, file: pathlib.PurePath) -> str:
     knobs = Knobs(subject.advice.configuration)
-    body = yaml_text.dump(nested(knobs.take_settings()))
+    settings = knobs.take_settings()
+    if subject.record.home != KNOBS["replica.home"].default:
+        settings = {**settings, "replica.home": subject.record.home}
+    body = yaml_text.dump(nested(settings))
     told = head.lines(
         subject,
         "Settings",

@@ -18,6 +18,8 @@ from tuner.values import StudyRecord, Value
 
 ACCELERATOR = "accelerator."
 """Group of the knobs of a GPU."""
+DEVICE = "accelerator.device"
+VARIANT = "model.variant"
 Files = dict[str, str | pathlib.PurePath]
 """File name, with folders where there are any -> its text, or the file that it is a copy of."""
 
@@ -43,21 +45,20 @@ class Subject:
     @property
     def variant(self) -> str | None:
         """The form of the model that the configuration chooses; None: the default one."""
-        chosen = self.advice.configuration.get("model.variant")
+        chosen = self.advice.configuration.get(VARIANT)
         return None if chosen is None else str(chosen)
 
     @property
     def weights(self) -> pathlib.Path | None:
-        """The file of that form, for a target that copies it."""
+        """The file of that form, for a target that copies or names it."""
         return self.model.weights(self.variant)
 
     @property
     def is_for_gpu(self) -> bool:
-        """Whether the configuration sets something of a GPU."""
-        return any(
-            name.startswith(ACCELERATOR) and value != "cpu"
-            for name, value in self.advice.configuration.items()
-        )
+        """Whether the configuration asks for a GPU, or sets something of one for a model that is not kept off it."""
+        device = self.advice.configuration.get(DEVICE, "auto")
+        others = [n for n in self.advice.configuration if n.startswith(ACCELERATOR) and n != DEVICE]
+        return device == "cuda" or (device == "auto" and bool(others))
 
     @property
     def package(self) -> str:
@@ -94,6 +95,11 @@ class Knobs:
         value = self._given.get(name, KNOBS[name].default)
         assert value is None or isinstance(value, int | float)
         return value
+
+    def take_variant(self, variant: str | None) -> None:
+        """Take the form of the model, which the target names by its file or by itself."""
+        if variant is not None:
+            self.take_as(VARIANT, variant)
 
     def take_as(self, name: str, value: Value) -> None:
         """Take a knob if it has the one value that the target has without being asked."""

@@ -71,6 +71,8 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
     needed = container.needs(subject, has_cache=False)
     knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")  # in what is needed
     knobs.take_as("cache.capacity_mb", 0)
+    if subject.model.kind == "tensorflow":
+        knobs.take_variant(subject.variant)  # the folder that the script is given
     count, threads = knobs.whole("replica.count"), knobs.whole("replica.threads")
     name = subject.model.name
     yield "docker run --rm"
@@ -90,7 +92,7 @@ def _command(subject: Subject, knobs: Knobs) -> Iterator[str]:
 
 def _example(subject: Subject) -> str:
     if subject.model.kind == "tensorflow":
-        return head.quoted(subject.model.path)
+        return head.quoted(subject.weights)
     return "FOLDER"
 
 

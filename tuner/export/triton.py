@@ -37,8 +37,7 @@ def files(subject: Subject) -> Files:
     body = "\n".join(_config(subject, knobs))
     cache_mb = knobs.whole("cache.capacity_mb")
     weights = subject.weights if card.kind == "onnx" else None
-    if weights is not None and subject.variant is not None:
-        knobs.take_as("model.variant", subject.variant)  # it is this file
+    knobs.take_variant(subject.variant)
     told = head.lines(
         subject,
         "A model of Triton",
@@ -92,6 +91,8 @@ def _config(subject: Subject, knobs: Knobs) -> Iterator[str]:
     else:
         yield _parameter("model", subject.model_elsewhere)
         yield _parameter("threads", str(threads))
+        if subject.variant is not None:
+            yield _parameter("variant", subject.variant)
 
 
 def _tensors(signature: Signature, *, is_batched: bool) -> Iterator[str]:

@@ -11,7 +11,6 @@ with timeouts.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import ctypes
 import dataclasses
@@ -22,15 +21,17 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from serving.accelerator import clocks
+from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
 from tuner.launching.admin import AdminClient
+from tuner.launching.engine import Served
+from tuner.launching.output import Output
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.values import Configuration
 
@@ -40,7 +41,6 @@ APPLY_TIMEOUT_S = 60.0
 """Twice the engine's own time for a replica to become ready (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5
 """Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
-KEPT_LINES = 20
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
@@ -61,11 +61,32 @@ class EngineFacts:
     """`enforced`, or `not enforced: <why>`."""
 
 
+class ServingLauncher:
+    """Starts servers of one model."""
+
+    def __init__(self, model: str, home: str | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            model: name of a bundled model, or a file.
+            home: where replicas live (`replica.home`); None: as the environment says.
+        """
+        self._model = model
+        self._home = home
+
+    def start(self, configuration: Configuration | None) -> EngineProcess:
+        """Start one; see `EngineProcess.start`."""
+        return EngineProcess.start(self._model, configuration, home=self._home)
+
+    def close(self) -> None:
+        """Nothing is left of servers that were stopped."""
+
+
 class EngineProcess:
     """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: _StandardError
+        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: Output
     ) -> None:
         self._process = process
         self._errors = errors
@@ -78,6 +99,7 @@ class EngineProcess:
         model: str,
         configuration: Configuration | None = None,
         *,
+        home: str | None = None,
         timeout_s: float = START_TIMEOUT_S,
     ) -> EngineProcess:
         """Start a server on free ports and wait until it is ready.
@@ -85,6 +107,7 @@ class EngineProcess:
         Args:
             model: name of a bundled model, or a file.
             configuration: what it starts with; None: the engine's own defaults.
+            home: where replicas live; None: as the environment says.
             timeout_s: longest wait.
 
         Raises:
@@ -92,7 +115,7 @@ class EngineProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(model, configuration or Configuration({})),
+            _command(model, configuration or Configuration({}), home),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -102,7 +125,7 @@ class EngineProcess:
         )
         assert process.stdout is not None
         assert process.stderr is not None
-        errors = _StandardError(process.stderr)
+        errors = Output(process.stderr)
         try:
             facts = _ready_facts(process, errors, timeout_s=timeout_s)
         except BaseException:
@@ -112,6 +135,21 @@ class EngineProcess:
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
         return cls(process, facts, errors)
+
+    @property
+    def host(self) -> str:
+        """Host of its ports."""
+        return self.facts.host
+
+    @property
+    def port(self) -> int:
+        """Its query port."""
+        return self.facts.port
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The gateway; the replicas tell of themselves."""
+        return (self.facts.pid,)
 
     def __enter__(self) -> Self:
         return self
@@ -128,6 +166,23 @@ class EngineProcess:
         before_s = time.monotonic()
         self.admin.apply(apply.complete_settings(configuration), timeout_s=timeout_s)
         return time.monotonic() - before_s
+
+    def served(self) -> Served:
+        """What it says of its model.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        answer = self.admin.settings()
+        (model,) = answer["models"]
+        return Served(
+            model=str(model["name"]),
+            version=str(model["version"]),
+            kind=str(model["kind"]),
+            signature=Signature.from_json(model["signature"]),
+            limits=str(answer["limits"]),
+            device=model.get("device"),
+        )
 
     def replica_facts(self) -> ReplicaFacts:
         """What the replicas report now.
@@ -163,38 +218,7 @@ class EngineProcess:
         )
 
 
-class _StandardError:
-    """Reads a server's standard error to its end; keeps the last lines, logs each."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
-        self._thread = threading.Thread(target=self._read, name="engine-stderr", daemon=True)
-        self._thread.start()
-
-    def last_line(self) -> str:
-        """The newest line that is not a log event, else the newest event's text."""
-        lines = list(self._lines)
-        for line in reversed(lines):
-            if not line.startswith("{"):
-                return line
-        return _event_text(lines[-1]) if lines else ""
-
-    def join(self) -> None:
-        """Wait for the end of the stream; a replica that outlives its server must not hold us."""
-        self._thread.join(timeout=1.0)
-        if not self._thread.is_alive():
-            self._stream.close()
-
-    def _read(self) -> None:
-        for raw in self._stream:
-            line = raw.decode(errors="replace").rstrip()
-            if line:
-                self._lines.append(line)
-                _log.info("engine said", extra={"fields": {"said": _parsed(line)}})
-
-
-def _command(model: str, configuration: Configuration) -> list[str]:
+def _command(model: str, configuration: Configuration, home: str | None) -> list[str]:
     command = [
         sys.executable,
         "-m",
@@ -206,6 +230,8 @@ def _command(model: str, configuration: Configuration) -> list[str]:
         "--admin-port",
         "0",
     ]
+    if home is not None:
+        command += ["--set", f"replica.home={home}"]
     for name, value in apply.complete_settings(configuration).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command
@@ -226,7 +252,7 @@ def _end_with(parent_pid: int) -> Callable[[], None]:
 
 
 def _ready_facts(
-    process: subprocess.Popen[bytes], errors: _StandardError, *, timeout_s: float
+    process: subprocess.Popen[bytes], errors: Output, *, timeout_s: float
 ) -> EngineFacts:
     assert process.stdout is not None
     deadline_s = time.monotonic() + timeout_s
@@ -256,9 +282,7 @@ def _parsed_ready(line: bytes) -> EngineFacts:
         ) from error
 
 
-def _ended_early(
-    process: subprocess.Popen[bytes], errors: _StandardError
-) -> WrongUse | LaunchFailed:
+def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> WrongUse | LaunchFailed:
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=STOP_GRACE_S)
     errors.join()
@@ -279,18 +303,3 @@ def _end(process: subprocess.Popen[bytes], *, grace_s: float) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)  # what is left of its session, replicas too
     process.wait()
-
-
-def _parsed(line: str) -> Any:
-    """The server's event as data, or the line as it is."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return line
-
-
-def _event_text(line: str) -> str:
-    event = _parsed(line)
-    if not isinstance(event, dict):
-        return line
-    return str(event.get("error") or event.get("event") or line)

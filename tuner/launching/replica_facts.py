@@ -30,6 +30,8 @@ class Death:
     reason: str
     """oom, crash, hang and others of the engine's words."""
     text: str
+    who: str = "a replica"
+    """What ended, in words."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

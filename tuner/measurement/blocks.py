@@ -97,7 +97,8 @@ def mean_interval(blocks: tuple[Block, ...], mean_ms: float) -> Interval:
 def ratio_interval(
     counts: NDArray[np.float64], sums: NDArray[np.float64], ratio: float
 ) -> Interval:
-    """95 % interval of what one request takes, around that of the whole phase; ends None under 4 blocks.
+    """95 % interval of what one request takes, around that of the whole phase; ends None under 4 blocks,
+    or where they took nothing.
 
     The blocks' requests differ in number, so this is the interval of a ratio, sum over number of requests
     (Cochran, Sampling Techniques, section 6.3), on the log scale, with Student's t.
@@ -107,7 +108,7 @@ def ratio_interval(
         sums: (n,) what they took together.
         ratio: sum over number of requests of the whole phase.
     """
-    if len(counts) < LEAST_BLOCKS:
+    if len(counts) < LEAST_BLOCKS or not sums.sum():
         return UNKNOWN
     size = math.ceil(len(counts) / MOST_BATCHES)
     batches = len(counts) // size

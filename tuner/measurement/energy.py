@@ -27,7 +27,7 @@ class Trace:
 
     at_s: NDArray[np.float64]  # (n,) monotonic clock, ascending
     joules: Mapping[str, NDArray[np.float64]]  # (n,) by source, cumulative
-    clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU
+    clock_mhz: NDArray[np.float64] | None = None  # (n,) of the GPU, NaN where it does not tell
 
     def between(self, source: str, start_s: float, end_s: float) -> float:
         """Joules of a source in a part of the trace, on straight lines between readings."""
@@ -80,4 +80,5 @@ def _mean_clock(trace: Trace, begin_s: float, end_s: float) -> float | None:
     if trace.clock_mhz is None:
         return None
     inside = trace.clock_mhz[(trace.at_s >= begin_s) & (trace.at_s <= end_s)]
-    return float(inside.mean()) if len(inside) else None
+    told = inside[np.isfinite(inside)]
+    return float(told.mean()) if len(told) else None

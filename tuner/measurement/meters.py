@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import pathlib
 import threading
 import time
@@ -167,13 +168,19 @@ class Meter:
         if self.failure:
             return
         try:
-            clock_mhz = 0.0 if self._gpu is None else float(self._gpu.clock_mhz())
             joules = [counter.joules() for counter in self._counters]
         except (AcceleratorUnavailable, OSError, ValueError) as error:
             self.failure = str(error)
             _log.warning("energy cannot be read", extra={"fields": {"error": self.failure}})
             return
-        self._rows.append((time.monotonic(), *joules, clock_mhz))
+        self._rows.append((time.monotonic(), *joules, self._clock_mhz()))
+
+    def _clock_mhz(self) -> float:
+        """NaN where there is no GPU, or one that counts its energy and does not tell its clock."""
+        with contextlib.suppress(AcceleratorUnavailable):
+            if self._gpu is not None:
+                return float(self._gpu.clock_mhz())
+        return math.nan
 
 
 def _packages(powercap: pathlib.Path) -> PackageCounter | str:

@@ -32,10 +32,11 @@ def answer(study: StudyRecord) -> Markup:
     objective = objectives.named(study.objective)
     tried = wording.plural(len(study.trials), "trial")
     took = "" if study.used_s is None else f", {wording.duration(study.used_s)} in all"
+    engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
+    if study.home == "docker":
+        engine = "replicas in containers, "
     load = load_in_words(study.concurrency, study.client_batch)
-    line = (
-        f"Study {study.name}: objective {objective.label}, sampler {study.sampler}, {tried}{took}."
-    )
+    line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
     return joined(
         (
             element("h1", f"{study.model} at {load}"),
@@ -157,9 +158,13 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
 def _use(study: StudyRecord) -> Markup | None:
     if not study.is_finished or advised(study) is None:
         return None
-    command = serve_command(study.target, pathlib.PurePath(study.folder) / "best.yaml")
+    file = pathlib.PurePath(study.folder) / "best.yaml"
     parts = [element("p", line) for line in reading.advice(study)]
-    parts.append(element("pre", element("code", command)))
+    if study.is_of_other_engine:
+        text = f"The knobs, and what they make of the engine file, stand in {file}."
+        parts.append(element("p", text))
+    else:
+        parts.append(element("pre", element("code", serve_command(study.target, file))))
     if (other := reading.to_try(study)) is not None:
         parts += [element("p", reading.TO_TRY), element("pre", element("code", other))]
     return joined((element("h3", "Use it"), *parts))

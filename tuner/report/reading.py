@@ -39,6 +39,7 @@ PLAIN = (
     "accelerator.clock_mhz left out",
     "accelerator.share left out",
     "energy counts",
+    "accuracy of the model's variants",
 )
 """How notes begin that are for information."""
 
@@ -270,6 +271,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         f"{knob.name} = {wording.knob_value(value)}"
         for knob in study.knobs
         if knob.name in KNOBS
+        and not study.is_of_other_engine
         and KNOBS[knob.name].default is None
         and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
         and (value := study.default.get(knob.name)) is not None

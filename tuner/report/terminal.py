@@ -32,6 +32,10 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     """
     load = load_in_words(study.concurrency, study.client_batch)
     title = f"{study.model} at {load} ({study.name})"
+    if study.is_of_other_engine:
+        title += f", engine {study.engine}"
+    if study.home == "docker":
+        title += ", replicas in containers"
     parts: list[rich.console.RenderableType] = [rich.text.Text(title, style="bold")]
     if study.trials:
         parts.append(_table(study))
@@ -42,7 +46,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts += [rich.text.Text(f"note: {note}", style="yellow") for note in reading.warnings(study)]
     parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
-    if "settings" in files:
+    if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.target, files["settings"])
     width = max(map(len, told), default=0)
     parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]

@@ -48,8 +48,9 @@ class Environment:
     concurrency: int
     """Requests in flight at any time (closed loop)."""
     machine: Machine
-    variants: tuple[tuple[str, float | None], ...] = ()
-    """Forms of the model, each with its measured accuracy from 0 to 1, None where none was measured."""
+    variants: tuple[tuple[str, float | None], ...] | None = ()
+    """Forms of the model, each with its measured accuracy from 0 to 1, None where none was measured; None: of
+    another engine, of whose knobs nothing is known."""
     client_batch: int = 1
     """Items in each request."""
 

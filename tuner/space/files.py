@@ -11,12 +11,14 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from tuner import document
+from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
-from tuner.space import document, equivalence, knob_entry, writing
-from tuner.space.document import Document, Path
+from tuner.space import equivalence, knob_entry, writing
 from tuner.space.expression import Expression, ExpressionError
 from tuner.space.knobs import DeviceKnob, Knob
 from tuner.space.space import SearchSpace, symbol_kinds
+from tuner.space.vocabulary import SERVING, Vocabulary
 
 _FOLDERS = (
     pathlib.Path(__file__).parent / "bundled",  # where the wheel has them
@@ -25,8 +27,12 @@ _FOLDERS = (
 _KEYS = ("name", "knobs", "constraints", "equivalence")
 
 
-def load(path: str | pathlib.Path) -> SearchSpace:
+def load(path: str | pathlib.Path, vocabulary: Vocabulary = SERVING) -> SearchSpace:
     """The search space in a file.
+
+    Args:
+        path: of the file.
+        vocabulary: what the engine knows.
 
     Raises:
         InvalidSpace: the file cannot be read, or something in it is wrong.
@@ -38,7 +44,7 @@ def load(path: str | pathlib.Path) -> SearchSpace:
         raise InvalidSpace(str(path), "", f"{error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
         raise InvalidSpace(str(path), "", f"not text in UTF-8: {error.reason}") from error
-    return parse(text, file=str(path))
+    return parse(text, file=str(path), vocabulary=vocabulary)
 
 
 def bundled(model_name: str) -> SearchSpace | None:
@@ -65,8 +71,13 @@ def dump(space: SearchSpace, comments: Mapping[str, str] | None = None) -> str:
     return writing.text(space, comments or {})
 
 
-def parse(text: str, file: str) -> SearchSpace:
-    """The search space in a YAML text; `file` is what errors call it.
+def parse(text: str, file: str, vocabulary: Vocabulary = SERVING) -> SearchSpace:
+    """The search space in a YAML text.
+
+    Args:
+        text: what the file holds.
+        file: what errors call it.
+        vocabulary: what the engine knows.
 
     Raises:
         InvalidSpace: something in it is wrong.
@@ -74,14 +85,16 @@ def parse(text: str, file: str) -> SearchSpace:
     content = document.read(text, file)
     tree = content.mapping(content.value, ())
     for key in tree:
-        content.known(key, _KEYS, (key,), "key")
+        content.known(key, (*_KEYS, *vocabulary.beside), (key,), "key")
     if "knobs" not in tree:
         raise content.error((), "it has no `knobs`")
     entries = content.mapping(tree["knobs"], ("knobs",))
-    knobs = tuple(knob_entry.read(content, name, given) for name, given in entries.items())
+    knobs = tuple(
+        knob_entry.read(content, name, given, vocabulary) for name, given in entries.items()
+    )
     constraints = content.texts(tree.get("constraints", []), ("constraints",))
     _check_expressions(content, knobs, constraints)
-    rules = content.texts(tree.get("equivalence", list(equivalence.RULES)), ("equivalence",))
+    rules = content.texts(tree.get("equivalence", list(vocabulary.rules)), ("equivalence",))
     for i, rule in enumerate(rules):
         content.known(rule, equivalence.RULES, ("equivalence", i), "rule")
     return SearchSpace(

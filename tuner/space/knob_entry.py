@@ -1,19 +1,20 @@
 """One knob's entry in a search-space file.
 
 In: what stands under `knobs:`, as plain data. Out: a knob, or an `InvalidSpace` with the key that
-is wrong. The name is a setting of the engine (`serving.settings.KNOBS`) whose type, unit and limits
-the entry must keep to. Knows nothing of other knobs, so conditions stay text.
+is wrong. The name is one that the engine knows (`tuner.space.vocabulary`); where it knows type, unit
+and limits as well, as of its own settings, the entry must keep to them. Knows nothing of other
+knobs, so conditions stay text.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from serving.errors import InvalidSettings
-from serving.settings import KNOBS
 from serving.settings import Knob as Setting
-from tuner.space.document import Document, Path
+from tuner.document import Document, Path
 from tuner.space.knobs import (
     ChoiceKnob,
     DeviceKnob,
@@ -24,10 +25,11 @@ from tuner.space.knobs import (
     SearchedKnob,
 )
 from tuner.space.narrowing import CLOCK
+from tuner.space.vocabulary import RESERVED, SERVING, Vocabulary
 from tuner.values import Value
 
-KNOB_NAMES = tuple(KNOBS)
-"""Every name that a file may search."""
+NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+"""Form of a knob's name: what an expression and a template can name."""
 FROM_DEVICE = "device"
 """`choices: device`: the values that the machine's GPU offers."""
 
@@ -43,57 +45,81 @@ KEYS: dict[KnobType, tuple[str, ...]] = {
 _DEVICE_KEYS = ("type", "choices", "points", "unit")
 
 
-def read(content: Document, name: str, given: object) -> Knob:
+def read(content: Document, name: str, given: object, vocabulary: Vocabulary = SERVING) -> Knob:
     """The knob that an entry describes.
+
+    Args:
+        content: the file, for errors.
+        name: of the knob.
+        given: its entry.
+        vocabulary: what the engine knows.
 
     Raises:
         InvalidSpace: an unknown name or key, a wrong type, or values that the engine refuses.
     """
     path: Path = ("knobs", name)
-    content.known(name, KNOB_NAMES, path, "knob")
-    if name.startswith("server."):
+    _check_name(content, name, path, vocabulary)
+    if name in vocabulary.settings and name.startswith("server."):
         raise content.error(path, "it is fixed while the server runs, so it cannot be searched")
     fields = content.mapping(given, path)
-    kind = _type(content, name, fields)
+    setting = vocabulary.settings.get(name)
+    kind = _type(content, name, fields, setting)
+    unit = _unit(content, name, fields, setting)
     try:
         if fields.get("choices") == FROM_DEVICE:
-            return _device_knob(content, name, fields)
-        knob = _searched_knob(content, name, kind, fields)
+            return _device_knob(content, name, fields, unit)
+        knob = _searched_knob(content, name, kind, fields, unit)
     except KnobError as error:
         key = "choices" if error.field == "range" and "choices" in fields else error.field
         raise content.error((*path, key), error.text) from None
-    _check_settings(content, knob, "range" if "range" in fields else "choices")
+    if setting is not None:
+        _check_setting(content, knob, setting, "range" if "range" in fields else "choices")
     return knob
 
 
-def _type(content: Document, name: str, fields: Mapping[str, Any]) -> KnobType:
+def _check_name(content: Document, name: str, path: Path, vocabulary: Vocabulary) -> None:
+    if name in RESERVED and name not in vocabulary.settings:
+        raise content.error(path, f"not a knob of this engine{vocabulary.about_limits}")
+    if vocabulary.others is not None:
+        content.known(name, vocabulary.names(), path, "knob")
+    elif not NAME.fullmatch(name):
+        raise content.error(path, "expected a name such as batching.max_size")
+
+
+def _type(
+    content: Document, name: str, fields: Mapping[str, Any], setting: Setting | None
+) -> KnobType:
     path = ("knobs", name, "type")
     if "type" not in fields:
         raise content.error(path[:2], f"it has no `type`, expected {', '.join(KEYS)}")
     given = content.text(fields["type"], path)
     content.known(given, KEYS, path, "type")
-    kinds = KNOBS[name].kinds
+    kind: KnobType = next(known for known in KEYS if known == given)
+    if setting is None:
+        return kind
+    kinds = setting.kinds
     expected: KnobType = "int" if int in kinds else "float" if float in kinds else "choice"
-    if given != expected:
+    if kind != expected:
         raise content.error(path, f"{given!r}, but {name} is of type {expected}")
-    return expected
+    return kind
 
 
-def _unit(content: Document, name: str, fields: Mapping[str, Any]) -> str:
-    expected = KNOBS[name].limits.unit
+def _unit(content: Document, name: str, fields: Mapping[str, Any], setting: Setting | None) -> str:
+    if setting is None:
+        return content.text(fields["unit"], ("knobs", name, "unit")) if "unit" in fields else ""
+    expected = setting.limits.unit
     if fields.get("unit", expected) != expected:
         text = f"{fields['unit']!r}, but {name} is in {expected or 'no unit'}"
         raise content.error(("knobs", name, "unit"), text)
     return expected
 
 
-def _device_knob(content: Document, name: str, fields: Mapping[str, Any]) -> DeviceKnob:
+def _device_knob(content: Document, name: str, fields: Mapping[str, Any], unit: str) -> DeviceKnob:
     path = ("knobs", name)
     if name != CLOCK:
         raise content.error((*path, "choices"), f"only {CLOCK} takes its choices from the device")
     for key in fields:
         content.known(key, _DEVICE_KEYS, (*path, key), "key of a knob with `choices: device`")
-    unit = _unit(content, name, fields)
     if "points" not in fields:
         return DeviceKnob(name=name, unit=unit)
     points = content.whole_number(fields["points"], (*path, "points"))
@@ -101,14 +127,14 @@ def _device_knob(content: Document, name: str, fields: Mapping[str, Any]) -> Dev
 
 
 def _searched_knob(
-    content: Document, name: str, kind: KnobType, fields: Mapping[str, Any]
+    content: Document, name: str, kind: KnobType, fields: Mapping[str, Any], unit: str
 ) -> SearchedKnob:
     path = ("knobs", name)
     for key in fields:
         content.known(key, KEYS[kind], (*path, key), "key")
     if "default" not in fields:
         raise content.error(path, "it has no `default`: say what the server does untuned")
-    common = {"name": name, "unit": _unit(content, name, fields)}
+    common = {"name": name, "unit": unit}
     if "condition" in fields:
         common["condition"] = content.text(fields["condition"], (*path, "condition"))
     if kind != "choice":
@@ -153,8 +179,7 @@ def _number_knob(
     return IntKnob(**arguments) if kind == "int" else FloatKnob(**arguments)
 
 
-def _check_settings(content: Document, knob: SearchedKnob, key: str) -> None:
-    setting = KNOBS[knob.name]
+def _check_setting(content: Document, knob: SearchedKnob, setting: Setting, key: str) -> None:
     values: tuple[Value, ...] = knob.values()
     # Of a range its ends are told, as they stand in the file.
     for value in (values[0], values[-1]) if key == "range" else values:

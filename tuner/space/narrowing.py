@@ -18,6 +18,8 @@ CLOCK = "accelerator.clock_mhz"
 SHARE = "accelerator.share"
 OF_DEVICE = frozenset({CLOCK, SHARE})
 """Knobs that not every machine has."""
+ENGINE_CPU, ENGINE_MEMORY = "engine.cpu", "engine.memory_mb"
+"""Limits of another engine's whole server, where the tuner starts it."""
 
 
 class Narrowed(NamedTuple):
@@ -45,13 +47,13 @@ def narrowed(knob: Knob, machine: Machine) -> Narrowed:
         return _cut(
             knob, lambda value: value in machine.gpu_clocks_mhz, "the GPU does not offer it"
         )
-    if knob.name in {"replica.cpu", "replica.threads"}:
+    if knob.name in {"replica.cpu", "replica.threads", ENGINE_CPU}:
         return _cut(
             knob,
             lambda value: value <= machine.cores,
             f"the machine has {machine.cores} core{'s' * (machine.cores > 1)}",
         )
-    if knob.name == "replica.memory_mb":
+    if knob.name in {"replica.memory_mb", ENGINE_MEMORY}:
         return _cut(
             knob,
             lambda value: value <= machine.memory_mb,

@@ -235,6 +235,8 @@ class SearchSpace:
                 if lost:
                     unit = f" {knob.unit}" if knob.unit else ""
                     yield f"{knob.name}: {', '.join(lost)}{unit} left out: {text} ({here})"
+            if len(involved) == 1:
+                continue  # its values are told
             names = " and ".join(knob.name for knob in involved)
             yield f"{text}: leaves {len(found)} of {size} combinations of {names} ({here})"
 
@@ -289,8 +291,12 @@ class SearchSpace:
         for knob in self.searched:
             if knob.name != VARIANT:
                 continue
-            known = dict(environment.variants)
             asked = any(ACCURACY in constraint.names for constraint in self._constraints.values())
+            if environment.variants is None:
+                if asked:
+                    raise self._error("constraints", f"{ACCURACY} is not known of another engine")
+                continue
+            known = dict(environment.variants)
             for choice in map(str, knob.values()):
                 if choice not in known:
                     listed = ", ".join(known)
@@ -395,7 +401,7 @@ def symbol_kinds(
     }
     if VARIANT in kinds:
         measured = environment.variants if environment is not None else ()
-        numbers = tuple((name, accuracy) for name, accuracy in measured if accuracy is not None)
+        numbers = tuple((name, value) for name, value in measured or () if value is not None)
         kinds[ACCURACY] = NUMBER if environment is None else ByChoice(VARIANT, numbers)
     return kinds | dict.fromkeys(ENVIRONMENT_SYMBOLS, NUMBER)
 

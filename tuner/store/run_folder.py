@@ -34,6 +34,7 @@ FILES = frozenset(
         "compare.html",
         "compare.json",
         "compare.yaml",
+        "engine.yaml",
         "environment.json",
         "lock",
         "log.jsonl",

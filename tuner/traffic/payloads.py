@@ -42,6 +42,9 @@ class Payloads:
     """(n, client_batch) the right answers of each request's items, where the file has them."""
     client_batch: int = 1
     """Items in each request."""
+    answer: str = "open-inference"
+    """How an answer is read: a protocol's form, the datatype of the numbers that it is made of, or
+    empty: it is not."""
 
     def __post_init__(self) -> None:
         if not self.requests:

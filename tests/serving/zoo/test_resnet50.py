@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import pwd
+import tempfile
 
 import numpy as np
 import pytest
@@ -77,3 +79,12 @@ def test_other_weights_than_promised_are_not_kept(tmp_path, monkeypatch):
     with pytest.raises(ModelLoadFailed, match=r"came out as .*expected ba6d07dc6f2f"):
         zoo.find("resnet50")
     assert not list(tmp_path.rglob("*.onnx"))
+
+
+def test_a_user_without_a_home_has_a_cache(monkeypatch):
+    """As in many containers; every record of a model asks where that cache is."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    assert zoo.built_folder("resnet50").is_relative_to(tempfile.gettempdir())
+    assert cards.as_json(zoo.find("mnist"))["path"] == "zoo:mnist/model.onnx"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import csv
 import json
 import pathlib
@@ -9,6 +10,7 @@ import pathlib
 import pytest
 
 from tuner import cli
+from tuner.commands import sample as command
 
 LOADS = ["--concurrency", "1,4", "--client-batch", "1,3"]
 QUICK = ["--seconds", "0.4", "--warmup", "0.1"]
@@ -126,3 +128,19 @@ class Fixed:
     def predict_batch(self, inputs):
         return {"y": inputs["x"]}
 """
+
+
+def test_everything_that_is_asked_for_is_in_the_order(tmp_path: pathlib.Path) -> None:
+    """Where replicas live and how accurate the model must be, as in a study."""
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    line = f"--model resnet --count 1 --home docker --min-accuracy 0.9 --out {tmp_path / 'a.csv'}"
+    target = command._order(parser.parse_args(line.split())).target
+    assert (target.home, target.min_accuracy) == ("docker", 0.9)
+
+
+def test_variants_are_drawn_where_an_accuracy_is_asked_for(tmp_path: pathlib.Path) -> None:
+    """A column of its own, and none below the accuracy."""
+    out = tmp_path / "rows.csv"
+    assert sample(out, 3, "--model", "resnet", "--min-accuracy", "0.91") == 0
+    assert {row["model.variant"] for row in rows(out)} <= {"resnet14", "resnet20"}

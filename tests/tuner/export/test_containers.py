@@ -182,3 +182,21 @@ def test_a_model_of_the_user_comes_from_a_volume_or_a_storage(tmp_path):
     server = pod("kserve", study, card=card)["containers"][0]
     assert server["args"][1] == "/mnt/models/nets/net.onnx"
     assert {"name": "STORAGE_URI", "value": "pvc://luthier-mine-model"} in server["env"]
+
+
+def test_weights_that_were_built_here_go_along(tmp_path, monkeypatch):
+    """No image has those of resnet50, and a read-only container without their room cannot build them."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "luthier" / "zoo" / "resnet50"
+    card = dataclasses.replace(own_model(folder / "model-1.onnx"), name="resnet50")
+    study = of_model(card, "resnet50", TWO)
+    compose = service(study, card=card)
+    assert compose["environment"] == {"XDG_CACHE_HOME": "/model"}
+    assert compose["volumes"][1]["source"] == str(folder)
+    assert compose["volumes"][1]["target"] == "/model/luthier/zoo/resnet50"
+    assert compose["command"][1] == "resnet50"
+    variable = {"name": "XDG_CACHE_HOME", "value": "/model"}
+    assert variable in pod("kubernetes", study, card=card)["containers"][0]["env"]
+    variable = {"name": "XDG_CACHE_HOME", "value": "/mnt/models"}
+    assert variable in pod("kserve", study, card=card)["containers"][0]["env"]
+    assert "that holds as luthier/zoo/resnet50/" in texts_of("kserve", study, card)["kserve.yaml"]

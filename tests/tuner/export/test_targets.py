@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.settings import KNOBS
+from serving.values import Signature, Variant
 from tests.tuner.export.conftest import (
     MODEL_TARGETS,
     RESNET,
@@ -26,6 +27,12 @@ from tuner.values import Configuration
 
 NASTY = "a\nreplica: {count: 64}\u2028} # $HOME ${X} $(id) `id` \"'\\ \x00\x1b[31m 模型"
 PLAIN = {target: texts_of(target) for target in MODEL_TARGETS}
+SIGNATURE = Signature.from_json(
+    {
+        "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
+        "outputs": [{"name": "y", "datatype": "FP32", "shape": [-1, 3]}],
+    }
+)
 LEFT = re.compile(r"^# Not carried over:\n((?:#   .*\n)+)", re.MULTILINE)
 
 
@@ -212,3 +219,51 @@ def test_a_trial_is_exported_on_request(target):
 def test_the_card_of_the_tests_is_real():
     """Of the bundled model, whose file is copied."""
     assert RESNET.path.is_file()
+
+
+def test_the_variant_goes_along(target):
+    """By its name, as its file, or as its folder in the command."""
+    if target == "tfserving":
+        pytest.skip("it takes a SavedModel, which resnet is not")
+    files = texts_of(target, with_best(model__variant="resnet8"))
+    assert "model.variant" not in left_out(next(iter(files.values())))
+
+
+def test_programs_of_ours_load_the_variant():
+    """Ray's gets it as an argument, Triton's as a parameter."""
+    study = with_best(model__variant="small")
+    variants = {"small": Variant(pathlib.Path("/m/small.py"), {})}
+    card = own_model(pathlib.Path("/m/small.py:Mine"), kind="python", variants=variants)
+    study = dataclasses.replace(of_model(card, "/m", study), signature=SIGNATURE)
+    ray = yaml.safe_load(texts_of("ray", study, card)["ray.yaml"])
+    assert ray["applications"][0]["args"]["variant"] == "small"
+    config = texts_of("triton", study, card)["mine/config.pbtxt"]
+    assert 'key: "variant" value { string_value: "small" }' in config
+
+
+def test_the_command_names_the_folder_of_the_variant():
+    """TensorFlow Serving's script takes a folder."""
+    variants = {name: Variant(pathlib.Path(f"/m/{name}"), {}) for name in ("small", "large")}
+    card = own_model(pathlib.Path("/m/large"), kind="tensorflow", variants=variants)
+    study = of_model(card, "/m", with_best(model__variant="small"))
+    text = texts_of("tfserving", study, card)["serve.sh"]
+    assert "serve.sh /m/small\n" in text
+    assert "model.variant" not in left_out(text)
+
+
+@pytest.mark.parametrize(
+    ("knobs", "is_for_gpu"),
+    [
+        ({"accelerator__device": "cuda"}, True),
+        ({"accelerator__clock_mhz": 1410}, True),
+        ({"accelerator__device": "auto", "accelerator__share": 50}, True),
+        ({"accelerator__device": "auto"}, False),
+        ({"accelerator__device": "cpu"}, False),
+        ({"accelerator__device": "cpu", "accelerator__clock_mhz": 1410}, False),
+    ],
+    ids=str,
+)
+def test_a_gpu_is_asked_for_where_one_is_used(knobs, is_for_gpu):
+    """`auto` is the default everywhere: by itself it asks for nothing."""
+    text = texts_of("compose", with_best(**knobs))["compose.yaml"]
+    assert ("driver: nvidia" in text) == is_for_gpu

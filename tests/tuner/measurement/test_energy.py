@@ -14,7 +14,7 @@ from tests.fakes import gpu as fake
 from tuner.measurement import meters
 from tuner.measurement.energy import Trace, energy_of
 from tuner.measurement.meters import Meter, PackageCounter
-from tuner.values import Block
+from tuner.values import UNKNOWN, Block
 
 RATE = 100
 """Requests per second."""
@@ -168,3 +168,31 @@ def test_a_gpu_that_falls_silent_is_not_asked_again(gpu, no_packages) -> None:
     assert "does not tell its energy: Insufficient Permissions" in meter.failure
     assert len(meter.trace().at_s) >= 1
     assert energy_of(meter.trace(), PARTS, **MEASURED) is None
+
+
+def test_a_gpu_that_tells_no_clock_counts_energy_all_the_same(gpu, no_packages) -> None:
+    """The clock is not known, and nothing else is lost."""
+    with meters.opened() as found:
+        gpu.refuse(nvmlDeviceGetClockInfo=fake.NOT_SUPPORTED)
+        with Meter(found.counters, period_s=0.005) as meter:
+            time.sleep(0.02)
+    assert meter.failure == ""
+    trace = dataclasses.replace(trace_of({"gpu": 100.0}), clock_mhz=meter.trace().clock_mhz)
+    assert trace.clock_mhz is not None
+    assert np.isnan(trace.clock_mhz).all()
+    unknown = dataclasses.replace(trace_of({"gpu": 100.0}), clock_mhz=np.full(251, np.nan))
+    told = energy_of(unknown, PARTS, **MEASURED)
+    assert told is not None
+    assert told.clock_mhz is None
+
+
+def test_a_counter_that_moves_behind_the_last_block_has_no_interval() -> None:
+    """The blocks took nothing, the whole did."""
+    trace = trace_of({"gpu": 0.0})
+    late = np.where(trace.at_s > 1001.0 + 1.0 + 3.7, 40.0, 0.0)
+    found = energy_of(
+        dataclasses.replace(trace, joules={"gpu": late}), parts_of(1.0, 3.5), **MEASURED
+    )
+    assert found is not None
+    assert found.per_request_j == pytest.approx(0.1)
+    assert found.interval == UNKNOWN

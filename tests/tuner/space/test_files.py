@@ -10,8 +10,9 @@ from tuner.errors import InvalidSpace
 from tuner.space import files
 from tuner.space.environment import Environment, Machine
 from tuner.space.equivalence import RULES
-from tuner.space.knob_entry import KEYS, KNOB_NAMES
+from tuner.space.knob_entry import KEYS
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob
+from tuner.space.vocabulary import SERVING
 
 TEXT = """\
 name: toy
@@ -194,7 +195,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
 
 def test_knob_names_are_the_engines_settings_and_the_clock():
     """One name per knob: what can be searched is what can be set."""
-    assert {*KNOBS, "accelerator.clock_mhz"} == set(KNOB_NAMES)
+    assert {*KNOBS, "accelerator.clock_mhz"} == set(SERVING.names())
 
 
 BUNDLED = ("echo", "gan", "linear", "mnist", "opennmt", "resnet", "resnet50", "reviews")

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from tuner.errors import InvalidSpace
-from tuner.space import files
+from tuner.space import files, vocabulary
 from tuner.space.environment import Environment, Machine
 from tuner.space.expression import ByChoice, Expression, ExpressionError
 
@@ -96,3 +96,23 @@ def test_an_expression_that_names_it_depends_on_the_knob():
         assert not one.holds({"model.variant": "a"})
     with pytest.raises(ExpressionError, match="a number cannot be compared with 'a'"):
         Expression("model.accuracy == 'a'", {"model.accuracy": accuracy})
+
+
+def test_what_a_constraint_leaves_of_one_knob_is_told_once():
+    """Its values; of several knobs together the combinations, too."""
+    text = TEXT.replace("model.accuracy >= 0.9", "replica.count <= machine.cores")
+    notes = files.parse(text, file="toy.yaml").narrowed(environment()).notes
+    assert notes == (
+        "replica.count: 3, 4 replicas left out: replica.count <= machine.cores (machine.cores = 2)",
+    )
+
+
+def test_another_engine_may_call_a_knob_so():
+    """Nothing is assumed of it; its accuracy is nobody's to know."""
+    known = vocabulary.of_command(["replica.count", "model.variant"])
+    text = TEXT.replace("model.accuracy >= 0.9", "replica.count < 3")
+    space = files.parse(text, file="toy.yaml", vocabulary=known).narrowed(environment(None))
+    assert len(space.cells(environment(None))) == 6
+    asked = files.parse(TEXT, file="toy.yaml", vocabulary=known)
+    with pytest.raises(InvalidSpace, match=r"model\.accuracy is not known of another engine"):
+        asked.narrowed(environment(None))

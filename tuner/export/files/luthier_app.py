@@ -1,7 +1,7 @@
 """A model of Luthier as a deployment of Ray Serve, asked over the Open Inference Protocol (JSON).
 
-Needs the package `luthier` beside `ray[serve]`, with what its kind of model needs. Which model, how
-many threads and how batches are made stand in `ray.yaml`.
+Needs the package `luthier` beside `ray[serve]`, with what its kind of model needs. Which model,
+which variant of it, how many threads and how batches are made stand in `ray.yaml`.
 
     POST /v2/models/NAME/infer      GET /v2/models/NAME      GET /v2/health/ready
 """
@@ -28,10 +28,10 @@ from serving.values import Tensor
 class Model:
     """One replica."""
 
-    def __init__(self, model: str, threads: int) -> None:
+    def __init__(self, model: str, variant: str | None, threads: int) -> None:
         card = zoo.find(model)
         self.name = card.name
-        self.model = Together(models.load(card.kind, card.path, threads=threads))
+        self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
 
     def reconfigure(self, user_config: dict[str, Any]) -> None:
         """How batches are made; Ray calls this at the start and at every change."""
@@ -86,4 +86,4 @@ def array_of(tensor: Tensor) -> Any:
 
 def app(args: dict[str, Any]) -> serve.Application:
     """The application that `ray.yaml` names."""
-    return Model.bind(args["model"], int(args["threads"]))
+    return Model.bind(args["model"], args.get("variant"), int(args["threads"]))

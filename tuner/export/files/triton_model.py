@@ -1,7 +1,7 @@
 """A model of Luthier in Triton's python backend.
 
 Needs the package `luthier` in the Python of the backend, with what its kind of model needs. Which
-model and how many threads stand in `config.pbtxt`.
+model, which variant of it and how many threads stand in `config.pbtxt`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class TritonPythonModel:
         parameters = json.loads(args["model_config"])["parameters"]
         card = zoo.find(parameters["model"]["string_value"])
         threads = int(parameters["threads"]["string_value"])
-        self.model = Together(models.load(card.kind, card.path, threads=threads))
+        variant = parameters.get("variant", {}).get("string_value")
+        self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
 
     def execute(self, requests: list[Any]) -> list[Any]:
         """Run what Triton has batched in one call."""

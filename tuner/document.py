@@ -16,7 +16,7 @@ import yaml
 
 from serving.errors import nearest
 from serving.yaml_problem import yaml_problem
-from tuner.errors import InvalidSpace, listed
+from tuner.errors import InvalidDocument, InvalidSpace, listed
 
 MAX_NUMBER = 1e15
 """Beyond it, whole numbers as floats are no longer exact; no setting is that large."""
@@ -36,13 +36,15 @@ class Document:
     """Dictionaries with text keys, lists, and the scalars of safe YAML."""
     lines: Mapping[Path, int]
     """Line, counted from 1, on which each value's key or item begins."""
+    fault: type[InvalidDocument] = InvalidSpace
+    """The error of this kind of file."""
 
-    def error(self, path: Path, text: str) -> InvalidSpace:
+    def error(self, path: Path, text: str) -> InvalidDocument:
         """An error at a place in this document."""
         ends = range(len(path), 0, -1)
         line = next((self.lines[path[:end]] for end in ends if path[:end] in self.lines), None)
         where = f" (line {line})" if line else ""
-        return InvalidSpace(self.file, dotted(path), text + where)
+        return self.fault(self.file, dotted(path), text + where)
 
     def known(self, given: str, valid: Iterable[str], path: Path, noun: str) -> None:
         """Refuse a name that is not among the valid ones; the error has the nearest."""
@@ -103,29 +105,32 @@ def dotted(path: Path) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def read(text: str, file: str) -> Document:
+def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -> Document:
     """Parse a YAML text.
 
+    Args:
+        text: what the file holds.
+        file: what errors call it.
+        fault: the error of this kind of file.
+
     Raises:
-        InvalidSpace: it is not YAML, a key stands twice in one mapping, or it uses anchors.
+        InvalidDocument: it is not YAML, a key stands twice in one mapping, or it uses anchors.
     """
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise InvalidSpace(
-                file, "", "YAML anchors are not used in search spaces: write the value again"
-            )
+            raise fault(file, "", "YAML anchors are not used here: write the value again")
         loader = yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
-            reader = _Reader(loader, file)
+            reader = _Reader(loader, file, fault)
             value = reader.plain(node, ()) if node is not None else None
         finally:
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidSpace(file, "", f"not YAML: {yaml_problem(error)}") from error
+        raise fault(file, "", f"not YAML: {yaml_problem(error)}") from error
     except RecursionError:
-        raise InvalidSpace(file, "", "not a search space: it is nested too deeply") from None
-    return Document(file=file, value=value, lines=reader.lines)
+        raise fault(file, "", f"not a {fault.noun}: it is nested too deeply") from None
+    return Document(file=file, value=value, lines=reader.lines, fault=fault)
 
 
 def _shown(given: object) -> str:
@@ -139,14 +144,15 @@ def _shown(given: object) -> str:
 class _Reader:
     """Turns nodes into plain data and notes where they stand."""
 
-    def __init__(self, loader: yaml.SafeLoader, file: str) -> None:
+    def __init__(self, loader: yaml.SafeLoader, file: str, fault: type[InvalidDocument]) -> None:
         self._loader = loader
         self._file = file
+        self._fault = fault
         self.lines: dict[Path, int] = {}
 
     def plain(self, node: yaml.Node, path: Path) -> Any:
         if isinstance(node, yaml.CollectionNode) and node.tag not in _PLAIN_TAGS:
-            raise InvalidSpace(self._file, dotted(path), f"the tag {node.tag} is not used here")
+            raise self._fault(self._file, dotted(path), f"the tag {node.tag} is not used here")
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -155,7 +161,7 @@ class _Reader:
             return self._loader.construct_object(node)
         except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             text = f"{node.value!r} cannot be read ({error}); a text goes in quotes"
-            raise InvalidSpace(self._file, dotted(path), text) from error
+            raise self._fault(self._file, dotted(path), text) from error
 
     def _item(self, node: yaml.Node, path: Path) -> Any:
         self.lines[path] = node.start_mark.line + 1
@@ -169,7 +175,7 @@ class _Reader:
             inner = (*path, key)
             if key in found:
                 text = f"given twice, on lines {self.lines[inner]} and {line}"
-                raise InvalidSpace(self._file, dotted(inner), text)
+                raise self._fault(self._file, dotted(inner), text)
             self.lines[inner] = line
             found[key] = self.plain(value_node, inner)
         return found

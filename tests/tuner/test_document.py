@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tuner.document import dotted, read
 from tuner.errors import InvalidSpace
-from tuner.space.document import dotted, read
 
 TEXT = """\
 name: toy

@@ -1,0 +1,260 @@
+"""Engine files: the YAML text that describes a server which the tuner starts.
+
+In: a text (docs/engines.md describes it). Out: a `CommandEngine`, or an `InvalidEngine` with file,
+key, line, what was expected and the nearest valid name. The keys of a search space in it
+(`SPACE_KEYS`) are read by `tuner.space`; here only the names of its knobs are looked at. Reads no
+file but that of `load`, starts nothing.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from serving.errors import nearest
+from tuner import document
+from tuner.document import Document, Path
+from tuner.engines import description, template
+from tuner.engines.description import PROTOCOLS, CommandEngine, RequestForm
+from tuner.errors import InvalidEngine
+
+OWN_KEYS = ("command", "environment", "files", "directory", "ready", "request", "stop")
+SPACE_KEYS = ("name", "knobs", "constraints", "equivalence")
+LIMITED = ("engine.cpu", "engine.memory_mb")
+"""Knobs that work without a template: the tuner imposes them."""
+SIGNALS = {
+    "TERM": signal.SIGTERM,
+    "INT": signal.SIGINT,
+    "QUIT": signal.SIGQUIT,
+    "KILL": signal.SIGKILL,
+}
+METHODS = ("POST", "PUT", "GET")
+DATATYPES = ("FP32", "FP64", "INT32", "INT64", "UINT8")
+"""What a raw answer may be made of."""
+MOST_SECONDS = 3600.0
+_REQUEST_KEYS: Mapping[str, tuple[str, ...]] = {
+    "open-inference": ("protocol", "model", "path", "headers"),
+    "tensorflow-serving": ("protocol", "model", "path", "headers"),
+    "raw": ("protocol", "path", "method", "headers", "body", "encoding", "answer"),
+}
+_HEADER = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+def load(path: pathlib.Path) -> CommandEngine:
+    """The engine that a file describes.
+
+    Raises:
+        InvalidEngine: the file cannot be read, or something in it is wrong.
+    """
+    return parse(read_text(path), path.absolute())
+
+
+def read_text(path: pathlib.Path) -> str:
+    """What an engine file holds.
+
+    Raises:
+        InvalidEngine: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidEngine(str(path), "", error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise InvalidEngine(str(path), "", f"not text in UTF-8: {error.reason}") from error
+
+
+def parse(text: str, path: pathlib.Path) -> CommandEngine:
+    """The engine that a text describes.
+
+    Args:
+        text: what the file holds, or held when the study began.
+        path: absolute; its folder is what `{folder}` stands for.
+
+    Raises:
+        InvalidEngine: something in it is wrong.
+    """
+    content = document.read(text, str(path), fault=InvalidEngine)
+    tree = content.mapping(content.value, ())
+    for key in tree:
+        content.known(key, (*OWN_KEYS, *SPACE_KEYS), (key,), "key")
+    for key in ("command", "request", "knobs"):
+        if key not in tree:
+            raise content.error((), f"it has no `{key}`")
+    knobs = content.mapping(tree["knobs"], ("knobs",))
+    ready = _group(content, tree, "ready", ("path", "timeout_s"))
+    stop = _group(content, tree, "stop", ("signal", "grace_s"))
+    found = CommandEngine(
+        name=content.text(tree.get("name", path.stem), ("name",)),
+        file=path,
+        text=text,
+        command=_words(content, tree["command"], ("command",)),
+        environment=_texts(content, tree, "environment"),
+        files=_files(content, tree),
+        directory=content.text(tree.get("directory", "{work}"), ("directory",)),
+        ready_path=_path(content, ready, ("ready", "path")),
+        ready_timeout_s=_seconds(
+            content, ready, ("ready", "timeout_s"), description.READY_TIMEOUT_S
+        ),
+        request=_request(content, tree, path.parent),
+        stop_signal=_signal(content, stop),
+        stop_grace_s=_seconds(content, stop, ("stop", "grace_s"), description.STOP_GRACE_S),
+        defaults=_defaults(knobs),
+    )
+    _check_places(content, found, tuple(knobs))
+    return found
+
+
+def _defaults(knobs: Mapping[str, Any]) -> dict[str, str]:
+    """The `default` of each entry that has one; whether it is right is seen when the space is read."""
+    return {
+        name: template.shown(entry["default"])
+        for name, entry in knobs.items()
+        if isinstance(entry, dict) and isinstance(entry.get("default"), int | float | str)
+    }
+
+
+def _group(
+    content: Document, tree: Mapping[str, Any], name: str, keys: tuple[str, ...]
+) -> dict[str, Any]:
+    group = content.mapping(tree.get(name, {}), (name,))
+    for key in group:
+        content.known(key, keys, (name, key), "key")
+    return group
+
+
+def _words(content: Document, given: object, path: Path) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise content.error(path, f'{given!r}, expected a list of words: ["program", "argument"]')
+    return tuple(
+        _word(content, item, (*path, i)) for i, item in enumerate(content.items(given, path))
+    )
+
+
+def _word(content: Document, given: object, path: Path) -> str:
+    """A text, or a number as it is read."""
+    if isinstance(given, str | int | float) and not isinstance(given, bool):
+        text = str(given)
+        if "\0" not in text:
+            return text
+    raise content.error(path, f"{given!r}, expected a text; other values go in quotes")
+
+
+def _texts(content: Document, tree: Mapping[str, Any], name: str) -> dict[str, str]:
+    given = content.mapping(tree.get(name, {}), (name,))
+    for key in given:
+        if not key or "=" in key or "\0" in key:
+            raise content.error((name, key), "expected the name of a variable")
+    return {key: _word(content, value, (name, key)) for key, value in given.items()}
+
+
+def _files(content: Document, tree: Mapping[str, Any]) -> dict[str, str]:
+    given = content.mapping(tree.get("files", {}), ("files",))
+    for name in given:
+        place = pathlib.PurePosixPath(name)
+        if place.is_absolute() or not place.name or ".." in place.parts:
+            raise content.error(("files", name), "expected a path below the launch's folder")
+    return {name: _word(content, text, ("files", name)) for name, text in given.items()}
+
+
+def _path(content: Document, group: Mapping[str, Any], path: Path) -> str | None:
+    key = str(path[-1])
+    if key not in group:
+        return None
+    given = content.text(group[key], path)
+    if not re.fullmatch(r"/[!-~]*", given):
+        raise content.error(path, f"{given!r}, expected /... in ASCII, without spaces")
+    return given
+
+
+def _seconds(content: Document, group: Mapping[str, Any], path: Path, default: float) -> float:
+    given = content.number(group.get(str(path[-1]), default), path)
+    if not 0 < given <= MOST_SECONDS:
+        raise content.error(path, f"{given:g}, expected seconds above 0 to {MOST_SECONDS:g}")
+    return given
+
+
+def _signal(content: Document, stop: Mapping[str, Any]) -> signal.Signals:
+    given = content.text(stop.get("signal", "TERM"), ("stop", "signal"))
+    content.known(given, SIGNALS, ("stop", "signal"), "signal")
+    return SIGNALS[given]
+
+
+def _request(content: Document, tree: Mapping[str, Any], folder: pathlib.Path) -> RequestForm:
+    group = content.mapping(tree["request"], ("request",))
+    if "protocol" not in group:
+        raise content.error(("request",), f"it has no `protocol`, expected {', '.join(PROTOCOLS)}")
+    name = content.text(group["protocol"], ("request", "protocol"))
+    content.known(name, PROTOCOLS, ("request", "protocol"), "protocol")
+    for key in group:
+        content.known(key, _REQUEST_KEYS[name], ("request", key), f"key of a {name} request")
+    if name == "raw" and "path" not in group:
+        raise content.error(("request",), "a raw request needs a `path`")
+    method = content.text(group.get("method", "POST"), ("request", "method"))
+    content.known(method, METHODS, ("request", "method"), "method")
+    encoding = content.text(group.get("encoding", "file"), ("request", "encoding"))
+    content.known(encoding, ("file", "tensor"), ("request", "encoding"), "encoding")
+    body = None
+    if "body" in group:
+        body = folder / content.text(group["body"], ("request", "body"))
+        if encoding == "tensor":
+            raise content.error(
+                ("request", "body"), "a request of encoding tensor has no body file"
+            )
+    answer = None
+    if "answer" in group:
+        answer = content.text(group["answer"], ("request", "answer"))
+        content.known(answer, DATATYPES, ("request", "answer"), "datatype")
+    return RequestForm(
+        protocol=next(known for known in PROTOCOLS if known == name),
+        model=content.text(group["model"], ("request", "model")) if "model" in group else None,
+        path=_path(content, group, ("request", "path")),
+        method=method,
+        headers=_headers(content, group),
+        body=body,
+        is_tensor=encoding == "tensor",
+        answer=answer,
+    )
+
+
+def _headers(content: Document, group: Mapping[str, Any]) -> dict[str, str]:
+    given = content.mapping(group.get("headers", {}), ("request", "headers"))
+    for name in given:
+        if not _HEADER.fullmatch(name):
+            raise content.error(("request", "headers", name), "expected the name of a header")
+    return {
+        name: _word(content, value, ("request", "headers", name)) for name, value in given.items()
+    }
+
+
+def _check_places(content: Document, found: CommandEngine, knobs: tuple[str, ...]) -> None:
+    """Whether each place in the templates has a value, and each knob a place."""
+    valid = (*knobs, *template.BUILT_IN)
+    texts: dict[Path, str] = {("command", i): word for i, word in enumerate(found.command)}
+    texts |= {("environment", name): text for name, text in found.environment.items()}
+    texts |= {("files", name): text for name, text in found.files.items()}
+    texts[("directory",)] = found.directory
+    for path, text in texts.items():
+        for name in template.names([text]):
+            if name not in valid and not template.is_port(name):
+                raise content.error(
+                    path,
+                    f"{{{name}}} is neither a knob of this file nor one of "
+                    f"{', '.join(template.BUILT_IN)}{nearest(name, valid)}; "
+                    f"{{{{{name}}}}} stands for the text itself",
+                )
+            if name in LIMITED:
+                raise content.error(path, f"{{{name}}}: the tuner imposes it, no template needs it")
+    if "port" not in found.places:
+        raise content.error(
+            ("command",), "no template says {port}, the port that the server must take"
+        )
+    for name in knobs:
+        if template.is_built_in(name):
+            raise content.error(("knobs", name), "the name stands for something else in templates")
+        if name not in found.knobs and name not in LIMITED:
+            raise content.error(
+                ("knobs", name), f"no template says {{{name}}}, so it would change nothing"
+            )

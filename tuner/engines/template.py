@@ -1,0 +1,67 @@
+"""Texts with places in braces, `--batch={batching.max_size}`, and what is put there.
+
+A place is a dotted name in braces and nothing else: the braces of JSON, of shells and of protobuf's
+text form stay what they are. `{{name}}` stands for `{name}` itself. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from tuner.values import Configuration, Value
+
+_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*"
+_PLACE = re.compile(rf"\{{\{{(?P<literal>{_NAME})\}}\}}|\{{(?P<name>{_NAME})\}}", re.ASCII)
+_PORT = re.compile(r"port(\.[A-Za-z_]\w*)?", re.ASCII)
+
+BUILT_IN: Mapping[str, str] = {
+    "port": "the port that answers requests, free on 127.0.0.1; `port.NAME` is one more",
+    "model": "path of the model's file where it has one, else what --model says",
+    "folder": "folder of the engine file",
+    "work": "a folder of this launch: empty but for the files of the engine file, removed after it",
+    "python": "the interpreter that runs `tune`",
+}
+"""Places that are no knobs -> what stands there."""
+
+
+def names(texts: Iterable[str]) -> tuple[str, ...]:
+    """Names of all places, each once, in order."""
+    return tuple(dict.fromkeys(name for text in texts for name in _names(text)))
+
+
+def is_port(name: str) -> bool:
+    """Whether a place holds a port."""
+    return _PORT.fullmatch(name) is not None
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a place is no knob."""
+    return name in BUILT_IN or is_port(name)
+
+
+def filled(text: str, values: Mapping[str, str]) -> str:
+    """The text with what stands in its places; a place without a value stays as it is."""
+
+    def put(match: re.Match[str]) -> str:
+        if match["literal"] is not None:
+            return f"{{{match['literal']}}}"
+        return values.get(match["name"], match[0])
+
+    return _PLACE.sub(put, text)
+
+
+def shown(value: Value) -> str:
+    """A knob's value as a template has it: true and false in small letters, numbers as they are read."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def of_knobs(configuration: Configuration) -> dict[str, str]:
+    """What stands in the places of knobs."""
+    return {name: shown(value) for name, value in configuration.items()}
+
+
+def _names(text: str) -> Iterator[str]:
+    for match in _PLACE.finditer(text):
+        if match["name"] is not None:
+            yield match["name"]

@@ -1,0 +1,71 @@
+"""A configuration of a study of another engine: its knobs, and what they make of the engine file.
+
+In: the subject. Out: YAML text: the knobs, and of an engine that the tuner starts the command, the
+variables and the files with the knobs' values in their places. Places that each launch fills anew,
+as `{port}`, stay. It feeds no program: it is what a person, or a script of theirs, takes over.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shlex
+from typing import Any
+
+from tuner.advice import Advice
+from tuner.engines import file as engine_file
+from tuner.engines import template
+from tuner.engines.description import CommandEngine
+from tuner.export import head, yaml_text
+from tuner.export.subject import Files, Knobs, Subject
+from tuner.values import Configuration, StudyRecord
+
+FOR_HOOK = "give the knobs to the server as the hook did"
+
+
+def files(subject: Subject) -> Files:
+    """The one file of this target."""
+    return {f"{subject.place.name}.yaml": _text(subject)}
+
+
+def text(record: StudyRecord, advice: Advice) -> str:
+    """The text of `best.yaml` in the study's folder."""
+    place = pathlib.PurePath(record.folder) / "best"
+    return _text(Subject(record=record, advice=advice, place=place))
+
+
+def _text(subject: Subject) -> str:
+    record, configuration = subject.record, subject.advice.configuration
+    content: dict[str, Any] = {"engine": record.engine, "knobs": dict(configuration)}
+    use = FOR_HOOK
+    if record.engine_file is not None:
+        path = pathlib.Path(str(record.settings["target"]["engine"]).partition(":")[2])
+        content |= _filled(engine_file.parse(record.engine_file, path), configuration)
+        use = shlex.join(content["command"])
+    told = head.lines(
+        subject,
+        "What to run",
+        use=use,
+        knobs=Knobs({}),  # all of them stand below
+        reasons={},
+        otherwise="",
+    )
+    return f"{head.comments(told)}\n{yaml_text.dump(content)}"
+
+
+def _filled(engine: CommandEngine, configuration: Configuration) -> dict[str, Any]:
+    """The templates; a space may have searched fewer knobs than the file has: the others keep its values."""
+    values = {
+        **engine.defaults,
+        **template.of_knobs(configuration),
+        "folder": str(engine.file.parent),
+    }
+
+    def put(text: str) -> str:
+        return template.filled(text, values)
+
+    found: dict[str, Any] = {"command": [put(word) for word in engine.command]}
+    if engine.environment:
+        found["environment"] = {name: put(value) for name, value in engine.environment.items()}
+    if engine.files:
+        found["files"] = {name: put(content) for name, content in engine.files.items()}
+    return found

@@ -1,0 +1,317 @@
+"""Any server by its engine file: started anew for each configuration, limited as a whole, ended whole.
+
+A launch is free ports, a new folder with the files of the engine file, a control group with the
+limits `engine.cpu` and `engine.memory_mb`, and a process that is ready when its sign is answered.
+The groups are those of replicas (`serving.replica.limits`): what a killed tuner left behind is
+removed by the next one, or by `tune doctor --clean`.
+
+In: a `CommandEngine`, the sign of readiness, configurations. Out: an `Engine`. Blocking.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+
+from serving import owner
+from serving.errors import LimitsUnavailable
+from serving.replica import limits
+from serving.replica.cgroups import Group, Usage
+from serving.replica.limits import Limits
+from serving.values import Signature
+from tuner.engines import template
+from tuner.engines.description import CommandEngine
+from tuner.errors import LaunchFailed
+from tuner.launching import readiness
+from tuner.launching.engine import Served
+from tuner.launching.guarded_process import GuardedProcess, Order
+from tuner.launching.readiness import Sign
+from tuner.launching.replica_facts import Death, ReplicaFact, ReplicaFacts
+from tuner.values import Configuration
+
+HOST = "127.0.0.1"
+CPU, MEMORY = "engine.cpu", "engine.memory_mb"
+_OURS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
+"""What the owner's own servers ask for is nobody else's business."""
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """What is served, whichever configuration."""
+
+    name: str
+    """Of the study's model."""
+    file: str
+    """What stands for `{model}`."""
+    sign: Sign
+    """What a ready server answers."""
+
+
+class CommandLauncher:
+    """Starts servers of one engine file; the control groups are its own until `close`."""
+
+    def __init__(self, engine: CommandEngine, target: Target, defaults: Configuration) -> None:
+        self.engine = engine
+        self.target = target
+        self.defaults = defaults
+        """Of all knobs of the engine file: what a space does not search stays so."""
+        self.limits = Limits(owner.this_process().new_name())
+        self._is_open = False
+        self._count = 0
+
+    def start(self, configuration: Configuration | None) -> CommandServer:
+        """Start a server.
+
+        Raises:
+            LaunchFailed: `start`, `timeout`, `oom` or `limits`, with the server's last line.
+        """
+        if not self._is_open:
+            limits.cleanup_stale()
+            self.limits.open()
+            self._is_open = True
+        server = CommandServer(self)
+        server.apply(configuration or Configuration({}))
+        return server
+
+    def group(self) -> Group | None:
+        """A control group for the next server; None where there are none here.
+
+        Raises:
+            LaunchFailed: `limits`.
+        """
+        self._count += 1
+        try:
+            return self.limits.group(self._count)
+        except LimitsUnavailable as error:
+            raise LaunchFailed("limits", str(error)) from error
+
+    def close(self) -> None:
+        """Remove the control groups."""
+        if self._is_open:
+            self.limits.close()
+
+
+class CommandServer:
+    """The server of one configuration after the other."""
+
+    def __init__(self, launcher: CommandLauncher) -> None:
+        self._launcher = launcher
+        self._engine = launcher.engine
+        self._process: GuardedProcess | None = None
+        self._group: Group | None = None
+        self._memory_mb: int | None = None
+        self._work: pathlib.Path | None = None
+        self.host = HOST
+        self.port = 0
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """All of the server's, where a control group tells them, else the first."""
+        if self._process is None:
+            return ()
+        if self._group is None:
+            return (self._process.pid,)
+        words = self._group.procs_files[0].read_text(encoding="ascii").split()
+        return tuple(pid for pid in map(int, words) if pid > 0)  # 0: of another namespace
+
+    def apply(self, configuration: Configuration) -> float:
+        """End the server there is, start one, wait until it is ready; returns the seconds.
+
+        Raises:
+            LaunchFailed: `start`, `timeout`, `oom` or `limits`; then no server is left.
+        """
+        before_s = time.monotonic()
+        self.stop()
+        whole = Configuration({**self._launcher.defaults, **configuration})
+        try:
+            self._start(whole)
+            readiness.wait(
+                self.host,
+                self.port,
+                self._launcher.target.sign,
+                timeout_s=self._engine.ready_timeout_s,
+                check=self._check_alive,
+            )
+        except LaunchFailed as error:
+            said = "" if error.cause != "timeout" else self._said()
+            self.stop()
+            raise LaunchFailed(error.cause, f"{error.text}{said}") from error
+        except BaseException:
+            self.stop()
+            raise
+        seconds = time.monotonic() - before_s
+        _log.info("engine started", extra={"fields": {"port": self.port, "seconds": seconds}})
+        return seconds
+
+    def served(self) -> Served:
+        """What it serves; the Open Inference Protocol tells the signature.
+
+        Raises:
+            LaunchFailed: it does not.
+        """
+        target, request = self._launcher.target, self._engine.request
+        found: Signature | None = None
+        if request.protocol == "open-inference":
+            path = request.metadata_path(target.name)
+            found = readiness.signature(self.host, self.port, path, request.headers)
+        return Served(
+            model=target.name,
+            version="",
+            kind=self._engine.name,
+            signature=found,
+            limits=self._launcher.limits.support.text,
+            engine=self._engine.label,
+        )
+
+    def replica_facts(self) -> ReplicaFacts:
+        """The whole server as one replica; a death for memory of any of its processes.
+
+        Raises:
+            LaunchFailed: `crash`, the server has ended.
+        """
+        oom = self._oom_text()
+        process = self._process
+        if oom is None and (process is None or not process.is_running()):
+            raise LaunchFailed("crash", f"the server has ended: {self.last_words()}")
+        usage = self._usage()
+        whole = ReplicaFact(
+            pid=None,  # `pids` has them all
+            state="ready",
+            peak_memory_mb=usage.peak_memory_mb,
+            cpu_s=usage.cpu_s,
+            throttled_s=usage.throttled_s,
+        )
+        deaths = () if oom is None else (Death(reason="oom", text=oom, who="the server"),)
+        return ReplicaFacts(replicas=(whole,), deaths=deaths)
+
+    def is_running(self) -> bool:
+        """Whether its first process is alive."""
+        return self._process is not None and self._process.is_running()
+
+    def last_words(self) -> str:
+        """How it ended, and the last line that it wrote."""
+        if self._process is None:
+            return "it was not started"
+        status = None if self._process.is_running() else self._process.exit_status()
+        how = "still running" if self._process.is_running() else "ended with its guardian"
+        if status is not None:
+            how = f"exit status {status}"
+            if status < 0:
+                how = f"ended by {signal.Signals(-status).name}"
+        return f"{how}{self._said()}"
+
+    def stop(self) -> None:
+        """End the server with all it started, and remove its group and folder."""
+        process, self._process = self._process, None
+        group, self._group = self._group, None
+        work, self._work = self._work, None
+        try:
+            if process is not None:
+                process.stop()
+        finally:
+            if group is not None:
+                self._launcher.limits.kill(group)
+            if work is not None:
+                shutil.rmtree(work, ignore_errors=True)
+
+    def _start(self, configuration: Configuration) -> None:
+        engine = self._engine
+        self._work = pathlib.Path(tempfile.gettempdir()) / owner.this_process().new_name()
+        self._work.mkdir(mode=0o700)
+        values = self._values(configuration, self._work)
+        for name, text in engine.files.items():
+            path = self._work / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(template.filled(text, values), encoding="utf-8")
+        self._group = self._limited(configuration)
+        environment = {name: value for name, value in os.environ.items() if name not in _OURS}
+        environment |= {
+            name: template.filled(text, values) for name, text in engine.environment.items()
+        }
+        order = Order(
+            command=tuple(template.filled(word, values) for word in engine.command),
+            environment=environment,
+            directory=pathlib.Path(template.filled(engine.directory, values)),
+            groups=() if self._group is None else self._group.procs_files,
+            stop_signal=engine.stop_signal,
+            grace_s=engine.stop_grace_s,
+        )
+        self._process = GuardedProcess.start(order)
+
+    def _values(self, configuration: Configuration, work: pathlib.Path) -> dict[str, str]:
+        """What stands in all places; the first port is the one that is asked."""
+        names = [name for name in self._engine.places if template.is_port(name)]
+        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        self.port = ports["port"]
+        return {
+            **template.of_knobs(configuration),
+            **{name: str(port) for name, port in ports.items()},
+            "model": self._launcher.target.file,
+            "folder": str(self._engine.file.parent),
+            "work": str(work),
+            "python": sys.executable,
+        }
+
+    def _limited(self, configuration: Configuration) -> Group | None:
+        cpu, memory_mb = configuration.get(CPU), configuration.get(MEMORY)
+        self._memory_mb = int(memory_mb) if memory_mb is not None else None
+        group = self._launcher.group()
+        if group is not None and (cpu is not None or memory_mb is not None):
+            try:
+                group.set_limits(cpu=None if cpu is None else float(cpu), memory_mb=self._memory_mb)
+            except LimitsUnavailable as error:
+                self._launcher.limits.kill(group)
+                raise LaunchFailed("limits", str(error)) from error
+        return group
+
+    def _check_alive(self) -> None:
+        oom = self._oom_text()
+        if oom is not None:
+            raise LaunchFailed("oom", f"the server ended before it was ready: {oom}")
+        if not self.is_running():
+            text = f"the server ended before it was ready: {self.last_words()}"
+            raise LaunchFailed("start", text)
+
+    def _usage(self) -> Usage:
+        return Usage() if self._group is None else self._group.usage()
+
+    def _oom_text(self) -> str | None:
+        """What the kernel killed for memory; None: nothing."""
+        if self._group is None or not (kills := self._group.oom_kills()):
+            return None
+        peak_mb = self._group.usage().peak_memory_mb
+        facts = [] if peak_mb is None else [f"peak {peak_mb:.0f} MiB"]
+        if self._memory_mb is not None:
+            facts.append(f"limit {self._memory_mb} MiB")
+        processes = "a process" if kills == 1 else f"{kills} processes"
+        return (
+            f"the kernel killed {processes} of it for memory ({', '.join(facts)}); raise {MEMORY}"
+        )
+
+    def _said(self) -> str:
+        if self._process is None:
+            return ""
+        with contextlib.suppress(RuntimeError):
+            if not self._process.is_running():
+                self._process.output.join()
+        last = self._process.output.last_line()
+        return f"; it said last: {last}" if last else ""
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports of the loopback address that are free now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,120 @@
+"""Whether a server answers: one request again and again until it does, and a model's metadata.
+
+In: host, port, a request. Out: nothing, once it is answered with 2xx; else why not, in one line. One
+short connection per try. Blocking, with timeouts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import http.client
+import json
+import time
+from collections.abc import Callable, Mapping
+
+from serving.values import Signature
+from tuner.errors import LaunchFailed
+
+PERIOD_S = 0.02
+ANSWER_TIMEOUT_S = 10.0
+"""Of one try; a server's first request may be slow."""
+LEAST_TIMEOUT_S = 1.0
+"""Of the last try, however little is left: it says why the server is not ready."""
+MOST_TOLD = 200
+"""Characters of a server's own words that go into an error."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Sign:
+    """The request that a ready server answers with 2xx."""
+
+    path: str
+    method: str = "GET"
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    body: bytes = b""
+
+
+def wait(host: str, port: int, sign: Sign, *, timeout_s: float, check: Callable[[], None]) -> None:
+    """Wait until the server answers.
+
+    Args:
+        host: of the server.
+        port: of the server.
+        sign: what is asked.
+        timeout_s: longest wait.
+        check: called between tries; raises where waiting is of no use.
+
+    Raises:
+        LaunchFailed: `timeout`, with the last answer; and what `check` raises.
+    """
+    until_s = time.monotonic() + timeout_s
+    while True:
+        check()
+        left_s = until_s - time.monotonic()
+        why = _tried(
+            host, port, sign, timeout_s=min(ANSWER_TIMEOUT_S, max(left_s, LEAST_TIMEOUT_S))
+        )
+        if why is None:
+            return
+        if time.monotonic() > until_s:
+            check()
+            asked = f"{sign.method} {sign.path}"
+            raise LaunchFailed(
+                "timeout", f"the server was not ready after {timeout_s:g} s: {asked} {why}"
+            )
+        time.sleep(PERIOD_S)
+
+
+def signature(host: str, port: int, path: str, headers: Mapping[str, str]) -> Signature:
+    """What a server of the Open Inference Protocol says of its model.
+
+    Args:
+        host: of the server.
+        port: of the server.
+        path: of the model's metadata.
+        headers: sent with the request.
+
+    Raises:
+        LaunchFailed: it does not tell, in one line.
+    """
+    where = f"http://{host}:{port}{path}"
+    try:
+        status, data = _asked(host, port, Sign(path=path, headers=headers), ANSWER_TIMEOUT_S)
+    except (OSError, http.client.HTTPException) as error:
+        text = f"no server answers at {where}: {error}; is it running?"
+        raise LaunchFailed("start", text) from error
+    if status != http.HTTPStatus.OK:
+        raise LaunchFailed("start", f"{where} answered {status}: {_told(data)}")
+    try:
+        return Signature.from_json(json.loads(data))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LaunchFailed("start", f"{where} is no metadata of a model: {error!r}") from error
+
+
+def _tried(host: str, port: int, sign: Sign, *, timeout_s: float) -> str | None:
+    """Why the server is not ready; None where it is."""
+    try:
+        status, data = _asked(host, port, sign, timeout_s)
+    except TimeoutError:
+        return f"had no answer in {timeout_s:.3g} s"
+    except (OSError, http.client.HTTPException) as error:
+        return f"failed: {error}" if str(error) else f"failed: {error!r}"
+    if status // 100 == 2:
+        return None
+    told = _told(data)
+    return f"was answered with {status}{': ' * bool(told)}{told}"
+
+
+def _asked(host: str, port: int, sign: Sign, timeout_s: float) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
+    try:
+        connection.request(sign.method, sign.path, sign.body or None, dict(sign.headers))
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()
+
+
+def _told(data: bytes) -> str:
+    text = " ".join(data[: 4 * MOST_TOLD].decode(errors="replace").split())
+    return text if len(text) <= MOST_TOLD else f"{text[: MOST_TOLD - 4]} ..."

@@ -1,0 +1,217 @@
+"""A running server that is not ours: a hook gives it each configuration, and the default back at the end.
+
+The hook is a program that gets the configuration as one JSON object on standard input and as
+variables (`KNOB_BATCHING_MAX_SIZE` is `batching.max_size`), and ends with 0 once the server has it.
+Then the server is asked until it is ready. In: a `UrlEngine`, configurations. Out: an `Engine`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+
+from serving.values import Signature
+from tuner.engines import template
+from tuner.engines.description import UrlEngine
+from tuner.errors import LaunchFailed
+from tuner.launching import readiness
+from tuner.launching.engine import Served
+from tuner.launching.readiness import Sign
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.values import Configuration
+
+CONNECT_TIMEOUT_S = 1.0
+MOST_READ = 1 << 20
+"""Bytes of what a hook says that are looked at."""
+_log = logging.getLogger(__name__)
+
+
+class UrlLauncher:
+    """Gives one server its configurations; the first one is the default, and is put back by `close`."""
+
+    def __init__(
+        self, engine: UrlEngine, *, model: str, sign: Sign, say: Callable[[str], None]
+    ) -> None:
+        self.engine = engine
+        self.model = model
+        self.sign = sign
+        self._say = say
+        self._default: Configuration | None = None
+        self._last: Configuration | None = None
+
+    def start(self, configuration: Configuration | None) -> UrlServer:
+        """Give the server a configuration.
+
+        Raises:
+            LaunchFailed: `start`, `timeout`: the hook failed, or the server is not ready.
+        """
+        server = UrlServer(self)
+        server.apply(configuration or self._default or Configuration({}))
+        return server
+
+    def changed(self, configuration: Configuration) -> None:
+        """Note that the server is given a configuration."""
+        if self._default is None:
+            self._default = configuration
+        self._last = configuration
+
+    def close(self) -> None:
+        """Put the default back, where the server has another configuration; says when that fails."""
+        default, last = self._default, self._last
+        if default is None or last == default:
+            return
+        self._last = default
+        try:
+            run_hook(self.engine, default)
+        except LaunchFailed as error:
+            self._say(f"the default configuration could not be put back: {error}")
+            _log.warning("the default was not put back", extra={"fields": {"error": str(error)}})
+
+
+class UrlServer:
+    """The running server."""
+
+    def __init__(self, launcher: UrlLauncher) -> None:
+        self._launcher = launcher
+        self._engine = launcher.engine
+        self.host = launcher.engine.host
+        self.port = launcher.engine.port
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """None: its processes may be anywhere."""
+        return ()
+
+    def apply(self, configuration: Configuration) -> float:
+        """Run the hook and wait until the server is ready; returns the seconds.
+
+        Raises:
+            LaunchFailed: `start` or `timeout`.
+        """
+        before_s = time.monotonic()
+        self._launcher.changed(configuration)
+        run_hook(self._engine, configuration)
+        readiness.wait(
+            self.host,
+            self.port,
+            self._launcher.sign,
+            timeout_s=self._engine.ready_timeout_s,
+            check=lambda: None,
+        )
+        return time.monotonic() - before_s
+
+    def served(self) -> Served:
+        """What it serves; the Open Inference Protocol tells the signature.
+
+        Raises:
+            LaunchFailed: it does not.
+        """
+        request = self._engine.request
+        found: Signature | None = None
+        if request.protocol == "open-inference":
+            path = request.metadata_path(self._launcher.model)
+            found = readiness.signature(self.host, self.port, path, request.headers)
+        return Served(
+            model=self._launcher.model,
+            version="",
+            kind="url",
+            signature=found,
+            limits="the server's own",
+            is_here=is_of_this_machine(self.host),
+            engine=self._engine.label,
+        )
+
+    def replica_facts(self) -> ReplicaFacts:
+        """Nothing is known of its processes."""
+        return ReplicaFacts(replicas=(), deaths=())
+
+    def is_running(self) -> bool:
+        """Whether it takes connections."""
+        try:
+            with socket.create_connection((self.host, self.port), timeout=CONNECT_TIMEOUT_S):
+                return True
+        except OSError:
+            return False
+
+    def last_words(self) -> str:
+        """Nothing is known of what it writes."""
+        return "it takes no connections"
+
+    def stop(self) -> None:
+        """It goes on running: it is not ours."""
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Whether a host is this machine: one can bind to one's own addresses alone."""
+    with contextlib.suppress(OSError):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            host, 0, type=socket.SOCK_DGRAM
+        ):
+            with socket.socket(family, kind, protocol) as sock, contextlib.suppress(OSError):
+                sock.bind(address)
+                return True
+    return False
+
+
+def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
+    """Run the hook with a configuration.
+
+    Raises:
+        LaunchFailed: `start`, it cannot be started or ended with another status than 0; `timeout`.
+    """
+    given = json.dumps(dict(configuration)).encode() + b"\n"
+    with tempfile.TemporaryFile() as order, tempfile.TemporaryFile() as output:
+        order.write(given)
+        order.seek(0)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - what the user asked for
+                engine.hook,
+                env={**os.environ, **variables(configuration)},
+                stdin=order,
+                stdout=output,  # no pipe: a server that the hook starts would hold it open
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C must not cut it off half-way
+            )
+        except OSError as error:
+            text = f"the hook cannot be started: {engine.hook[0]}: {error.strerror or error}"
+            raise LaunchFailed("start", text) from error
+        try:
+            status = process.wait(timeout=engine.hook_timeout_s)
+        except subprocess.TimeoutExpired as error:
+            _kill(process)
+            text = f"the hook had not ended after {engine.hook_timeout_s:g} s"
+            raise LaunchFailed("timeout", text) from error
+        except BaseException:
+            _kill(process)
+            raise
+        output.seek(0)
+        said = output.read(MOST_READ).decode(errors="replace")
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if lines:
+        _log.info("hook said", extra={"fields": {"said": lines[-20:]}})
+    if status:
+        last = f"; it said last: {lines[-1][:200]}" if lines else ""
+        raise LaunchFailed("start", f"the hook ended with status {status}{last}")
+
+
+def variables(configuration: Configuration) -> dict[str, str]:
+    """The configuration as environment variables."""
+    return {
+        "KNOB_" + re.sub(r"\W", "_", name).upper(): template.shown(value)
+        for name, value in configuration.items()
+    }
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

@@ -1,0 +1,243 @@
+"""A study of another engine than the serving core: what is different about its inputs.
+
+In: settings, and the engine file or what a study kept of it. Out: the description of the engine, its
+search space, its launcher and its requests; those of the serving core (`inputs`) where no other
+engine is named. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import re
+import shlex
+from collections.abc import Callable
+
+from serving import zoo
+from serving.values import ModelCard
+from tuner import inputs
+from tuner.engines import file as engine_file
+from tuner.engines.description import CommandEngine, OtherEngine, RequestForm, UrlEngine
+from tuner.errors import WrongUse
+from tuner.launching.command_engine import CommandLauncher, Target
+from tuner.launching.engine import Launcher, Served
+from tuner.launching.engine_process import ServingLauncher
+from tuner.launching.readiness import Sign
+from tuner.launching.url_engine import UrlLauncher
+from tuner.settings import TargetSettings
+from tuner.space import files, vocabulary
+from tuner.space.space import SearchSpace
+from tuner.space.vocabulary import Vocabulary
+from tuner.traffic import plain_payloads
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.target import parse_url
+
+_TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
+
+
+def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> OtherEngine | None:
+    """The engine that the settings name; None: the serving core.
+
+    Args:
+        target: the settings.
+        kept: the copy of the engine file that a study has; None: it is read anew.
+
+    Raises:
+        WrongUse: the engine file or the URL is wrong.
+    """
+    kind, _, rest = target.engine.partition(":")
+    if kind == "command":
+        path = pathlib.Path(rest).absolute()
+        return engine_file.parse(engine_file.read_text(kept or path), path)
+    if kind == "url":
+        return _of_url(target, rest)
+    return None
+
+
+def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
+    """The card of the model; for another engine any name will do.
+
+    Raises:
+        WrongUse: there is no such model, or the name cannot be part of a study's.
+    """
+    model = target.model
+    is_file = "/" in model or pathlib.Path(model).exists()
+    if engine is None or model in zoo.names() or is_file:
+        return inputs.card_of(model)
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", model):
+        raise WrongUse(f"--model {model}: expected a name of letters, digits, _ and -, or a file")
+    return ModelCard(name=model, version="", kind="other", path=None)
+
+
+def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
+    """What a search space for the engine may name."""
+    if isinstance(engine, CommandEngine):
+        return vocabulary.of_command(engine.knobs)
+    return vocabulary.SERVING if engine is None else vocabulary.OF_URL
+
+
+def space_text_of(
+    engine: OtherEngine | None, target: TargetSettings, card: ModelCard
+) -> str | None:
+    """The search space that was given, else that of the engine file; None: it has to be derived.
+
+    Raises:
+        InvalidSpace: it is wrong.
+        WrongUse: there is none.
+    """
+    if engine is None:
+        return inputs.space_text_of(target, card)
+    if target.space is not None:
+        files.load(target.space, vocabulary_of(engine))
+        return pathlib.Path(target.space).read_text(encoding="utf-8")
+    if isinstance(engine, UrlEngine):
+        raise WrongUse(
+            f"--engine {target.engine}: needs --space FILE, the knobs that its hook understands"
+        )
+    return files.dump(_own_space(engine))
+
+
+def launcher_of(
+    engine: OtherEngine | None,
+    target: TargetSettings,
+    card: ModelCard,
+    *,
+    say: Callable[[str], None],
+) -> Launcher:
+    """What starts the engine, or gives it its configurations.
+
+    Args:
+        engine: the engine.
+        target: the settings.
+        card: of the model.
+        say: hears what a person must know at the end.
+
+    Raises:
+        WrongUse: the payload cannot be read.
+    """
+    if engine is None:
+        return ServingLauncher(target.model, target.home)
+    sign = _sign(engine, target, card)
+    if isinstance(engine, UrlEngine):
+        return UrlLauncher(engine, model=card.name, sign=sign, say=say)
+    file = target.model if card.path is None else str(card.path)
+    about = Target(name=card.name, file=file, sign=sign)
+    return CommandLauncher(engine, about, _own_space(engine).default())
+
+
+def payloads_of(
+    engine: OtherEngine | None,
+    target: TargetSettings,
+    card: ModelCard,
+    served: Served,
+    *,
+    seed: int,
+) -> Payloads:
+    """What is sent.
+
+    Raises:
+        WrongUse: a file cannot be read, does not fit, or none is given where one is needed.
+    """
+    if engine is not None and engine.request.protocol != "open-inference":
+        return _plain(engine.request, target, card)
+    found = inputs.payloads_of(target, card, served, seed=seed)
+    if engine is None:
+        return found
+    return dataclasses.replace(
+        found,
+        path=engine.request.infer_path(card.name),
+        headers={**found.headers, **engine.request.headers},
+    )
+
+
+def _own_space(engine: CommandEngine) -> SearchSpace:
+    known = vocabulary.of_command(engine.knobs, beside=engine_file.OWN_KEYS)
+    return files.parse(engine.text, file=str(engine.file), vocabulary=known)
+
+
+def _sign(engine: OtherEngine, target: TargetSettings, card: ModelCard) -> Sign:
+    """What a ready server answers: the page that tells so, else the study's first request."""
+    path = engine.ready_path or engine.request.ready_path()
+    if engine.request.protocol == "open-inference":
+        assert path is not None
+        return Sign(path=path)
+    sent = _plain(engine.request, target, card)  # a wrong file is said before anything starts
+    if path is not None:
+        return Sign(path=path)
+    return Sign(path=sent.path, method=sent.method, headers=sent.headers, body=sent.requests[0])
+
+
+def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Payloads:
+    """Requests that need no word of the server on its model."""
+    if target.client_batch > 1 and not _is_batched(request, target):
+        raise WrongUse(
+            f"--client-batch {target.client_batch}: the items of a {request.protocol} request cannot be "
+            "counted here; use --client-batch 1"
+        )
+    to, headers = request.infer_path(card.name), request.headers
+    given = None if target.payload is None else pathlib.Path(target.payload)
+    is_tfs = request.protocol == "tensorflow-serving"
+    if is_tfs or request.is_tensor:
+        arrays = given or card.sample
+        if arrays is None:
+            raise WrongUse(
+                f"model {card.name!r} has no sample of inputs: give --payload FILE, an .npz with "
+                "one array per input"
+            )
+        if is_tfs and arrays.suffix != ".npz":
+            return plain_payloads.from_file(
+                arrays, to=to, method="POST", headers=headers, answer="tensorflow-serving"
+            )
+        if is_tfs:
+            return plain_payloads.instances(
+                arrays, to=to, headers=headers, client_batch=target.client_batch
+            )
+        return plain_payloads.tensors(
+            arrays, to=to, method=request.method, headers=headers, answer=request.answer or ""
+        )
+    body = given or request.body
+    if body is not None:
+        return plain_payloads.from_file(body, to=to, method=request.method, headers=headers)
+    if request.method == "GET":
+        return Payloads(
+            requests=(b"",),
+            headers=headers,
+            path=to,
+            method="GET",
+            answer="",
+            description="GET without a body",
+        )
+    raise WrongUse(f"{request.method} {to} needs a body: give --payload FILE")
+
+
+def _is_batched(request: RequestForm, target: TargetSettings) -> bool:
+    """Whether requests are made here, of as many items as are asked for."""
+    is_file = target.payload is not None and not target.payload.endswith(".npz")
+    return request.protocol == "tensorflow-serving" and not is_file
+
+
+def _of_url(target: TargetSettings, url: str) -> UrlEngine:
+    where = parse_url(url)
+    assert target.hook is not None
+    try:
+        hook = tuple(shlex.split(target.hook))
+    except ValueError as error:
+        raise WrongUse(f"--hook {target.hook!r}: {error}") from error
+    if not hook:
+        raise WrongUse("--hook: expected a program and its arguments")
+    if where.path == "/":
+        request = RequestForm(protocol="open-inference")
+    elif where.model is not None:
+        request = RequestForm(protocol="open-inference", model=where.model, path=where.infer_path)
+    elif _TFS_PATH.fullmatch(where.path):
+        request = RequestForm(protocol="tensorflow-serving", path=where.path)
+    else:
+        request = RequestForm(protocol="raw", path=where.path)
+    return UrlEngine(
+        url=url,
+        host=where.host,
+        port=where.port,
+        hook=hook,
+        hook_timeout_s=target.hook_timeout_s,
+        request=request,
+    )
