@@ -8,9 +8,11 @@ the query port is not its operator's alone.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from serving import zoo
 from serving.engine import RETIRE_S, Engine
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.metrics.statistics import ModelStatistics
@@ -125,7 +127,10 @@ class Hub:
             return
         if name not in self._cards:
             raise UnknownModel(name, tuple(self._could_be_loaded()))
-        await self._engine.deploy(self._cards[name])
+        card = self._cards[name]
+        if card.path is None and card in zoo.bundled():  # its weights may have to be built
+            card = await asyncio.to_thread(zoo.find, name)
+        await self._engine.deploy(card)
 
     def _could_be_loaded(self) -> dict[str, None]:
         listed: Iterable[ModelId] = self._repository.listed() if self._repository else ()

@@ -95,6 +95,14 @@ def names() -> tuple[str, ...]:
     return tuple(sorted(path.parent.name for path in FOLDER.glob(f"*/{CARD_FILE}")))
 
 
+def bundled() -> tuple[ModelCard, ...]:
+    """The cards of the bundled models, by name; nothing is built for them.
+
+    One whose weights are built where it is served has no path here; `find` gives it with one.
+    """
+    return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
+
+
 def built_folder(name: str) -> pathlib.Path:
     """Where the weights of a bundled model are that is built where it is served.
 
@@ -278,8 +286,8 @@ def _safe(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "-", text).strip("-") or "model"
 
 
-def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
-    """The card in a folder's `model.yaml`."""
+def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -> ModelCard:
+    """The card in a folder's `model.yaml`; without `builds` one without the weights that would be built."""
     file = folder / CARD_FILE
     if not file.is_file():
         raise ModelLoadFailed(
@@ -291,7 +299,10 @@ def _read_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ModelLoadFailed(str(file), f"not valid YAML: {yaml_problem(error)}") from error
     card = _checked(data, file)
-    path = _checked_built(file) if card.get("built") else _beside(file, "file", card.get("file"))
+    if not card.get("built"):
+        path = _beside(file, "file", card.get("file"))
+    else:
+        path = _checked_built(file) if builds else None
     return ModelCard(
         name=name or card["name"],
         version=str(card["version"]),

@@ -10,8 +10,11 @@ import pytest
 
 from serving import models, zoo
 from serving.errors import ModelLoadFailed
+from serving.hub import Hub
 from serving.zoo import cards
 from serving.zoo.resnet50 import build
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
 
 
 @pytest.fixture(scope="module", name="cache")
@@ -38,6 +41,25 @@ def test_the_file_is_the_same_on_every_machine_and_kept(card, cache):
     written_ns = card.path.stat().st_mtime_ns
     assert zoo.find("resnet50").path.stat().st_mtime_ns == written_ns
     assert [file.name for file in card.path.parent.iterdir()] == [build.FILE_NAME]
+
+
+def test_that_it_is_there_is_told_without_building_it(tmp_path, monkeypatch):
+    """What every server lists at its start costs no server two seconds and a hundred megabytes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (listed,) = [card for card in zoo.bundled() if card.name == "resnet50"]
+    assert listed.path is None
+    assert zoo.find("resnet").path in {card.path for card in zoo.bundled()}
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_server_that_is_asked_for_it_by_name_builds_it(cache):
+    """Through Triton's call that loads a model."""
+    del cache
+    with gateway(home=FakeHome()) as running:
+        hub = Hub(running.engine, None, cards=zoo.bundled(), is_controlled=True)
+        running.call(hub.load("resnet50", None))
+        (served,) = [one for one in running.engine.served() if one.id.name == "resnet50"]
+        assert served.card == zoo.find("resnet50")
 
 
 def test_half_a_file_is_built_again(card):
