@@ -299,7 +299,7 @@ class Server:
         hub = Hub(
             engine,
             core.repository,
-            cards=[*(zoo.find(name) for name in zoo.names()), *self._cards],
+            cards=[*zoo.cards_here(), *self._cards],
             is_controlled=self._settings.server.model_control == "explicit",
             keep=core.keep,
         )

@@ -130,6 +130,15 @@ def built(name: str) -> pathlib.Path:
     return path
 
 
+def cards_here() -> list[ModelCard]:
+    """Cards of the bundled models that are here, and of those that are built if they have been: none is built now."""
+    return [
+        find(name)
+        for name in names()
+        if not (FOLDER / name / "build.py").is_file() or built_folder(name).is_dir()
+    ]
+
+
 def find(name_or_path: str, *, name: str | None = None, kind: str | None = None) -> ModelCard:
     """The card of a model.
 

@@ -33,6 +33,13 @@ def test_every_bundled_card_names_existing_absolute_files_and_a_known_kind(name)
     assert file is None or (file.is_absolute() and file.is_file())
 
 
+def test_a_server_s_list_builds_no_model(tmp_path, monkeypatch):
+    """One that is built on first use is in the list as soon as it has been, and starts of servers write nothing."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert [card.name for card in zoo.cards_here()] == [n for n in BUNDLED if n != "resnet50"]
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_bundled_model_can_be_served_under_another_name():
     card = zoo.find("resnet", name="resnet_b")
     assert card.name == "resnet_b"
