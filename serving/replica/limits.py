@@ -252,8 +252,10 @@ def _cleaned(root: pathlib.Path) -> bool:
     files = CgroupFiles()
     until_s = time.monotonic() + _REMOVAL_S
     while True:
-        for procs in root.glob("**/cgroup.procs"):
-            for text in (files.read(procs) or "").split():
+        for path, _, _ in os.walk(
+            root
+        ):  # of what another cleans up at the same time it yields nothing
+            for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
                 if int(text) > 0:  # 0: a process of another pid namespace
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         os.kill(int(text), signal.SIGKILL)

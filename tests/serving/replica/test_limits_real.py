@@ -1,5 +1,6 @@
 """Limits on the real kernel; skipped, with the reason, where this process may not make groups."""
 
+import concurrent.futures
 import contextlib
 import pathlib
 import subprocess
@@ -161,3 +162,13 @@ def test_stale_directories_are_removed(tmp_path):
     assert limits.cleanup_stale(temporary=tmp_path, mounts=()) == [stale]
     assert sorted(tmp_path.iterdir()) == sorted([alive, other, linked])
     assert (other / "inner").exists()
+
+
+def test_several_may_clean_up_the_same_at_once(tmp_path):
+    """Servers that start together find the same remains; whoever comes second finds them gone, and goes on."""
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        for turn in range(200):
+            root = tmp_path / str(turn)
+            for replica in range(3):
+                (root / f"replica-{replica}").mkdir(parents=True)
+            assert all(threads.map(limits._cleaned, [root] * 4))
