@@ -153,9 +153,8 @@ class ContainerHome:
             raise NotReady("the home of the replicas is not open")
         folder = self._directory / str(worker)
         folder.mkdir()
-        folder.chmod(
-            0o711
-        )  # the container's user is not this one; the folder above keeps others out
+        # The container's user is not this one; the folder above keeps others out.
+        folder.chmod(0o711)
         replica = ContainerReplica(worker, self._engine, self._kill)
         try:
             with greeting.listening(folder / _SOCKET, mode=0o666) as listener:
