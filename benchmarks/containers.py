@@ -135,6 +135,105 @@ def ms(seconds: float) -> str:
     return f"{1e3 * seconds:,.0f}"
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What was measured; seconds, and containers of ours that were left."""
+
+    containers_s: list[float]
+    changes_s: list[float]
+    processes_s: list[float]
+    rounds: list[comparison.Round]
+    trials: int
+    study_s: float
+    left: int
+    left_by_kill: int
+
+
+def concluded(found: Found) -> result.Result:
+    """Tables and verdict."""
+    ratios = [round_["docker"].p50_ms / round_["process"].p50_ms for round_ in found.rounds]
+    overhead = statistics.median(ratios)
+    start_s, change_s = statistics.median(found.containers_s), statistics.median(found.changes_s)
+    rows = [
+        ("start of a container, ms", ms(start_s), ms(max(found.containers_s)), ms(MOST_START_S)),
+        (
+            "start of a process, ms",
+            ms(statistics.median(found.processes_s)),
+            ms(max(found.processes_s)),
+            "-",
+        ),
+        (
+            "live change of a container's limits, ms",
+            ms(change_s),
+            ms(max(found.changes_s)),
+            ms(MOST_CHANGE_S),
+        ),
+        (
+            "p50 of a container over that of a process",
+            f"{overhead:.3f}",
+            f"{max(ratios):.3f}",
+            f"{MOST_OVERHEAD}",
+        ),
+        (f"study of {found.trials} trials, s", f"{found.study_s:.0f}", "-", f"{MOST_STUDY_S:.0f}"),
+        ("containers of ours after the study", str(found.left), "-", "0"),
+        ("after kill -9 and `tune doctor --clean`", str(found.left_by_kill), "-", "0"),
+    ]
+    is_met = (
+        max(found.containers_s) < MOST_START_S
+        and max(found.changes_s) < MOST_CHANGE_S
+        and overhead <= MOST_OVERHEAD
+        and found.study_s <= MOST_STUDY_S
+        and not found.left
+        and not found.left_by_kill
+    )
+    return result.Result(
+        name="containers",
+        question="What do replicas in containers cost against processes, and is anything left of them?",
+        target=f"a start under {MOST_START_S:g} s, a live change under {MOST_CHANGE_S * 1e3:g} ms, p50 at most "
+        f"{MOST_OVERHEAD - 1:.0%} above a process, a study of 20 trials within {MOST_STUDY_S / 60:g} minutes, "
+        f"nothing left",
+        verdict=f"{ms(start_s)} ms to start (at most {ms(max(found.containers_s))}), {ms(change_s)} ms to change "
+        f"(at most {ms(max(found.changes_s))}), p50 {overhead:.3f} x, {found.study_s:.0f} s for the study, "
+        f"{found.left + found.left_by_kill} containers left",
+        is_met=is_met,
+        tables=(
+            result.Table(title="Figures", head=("", "median", "worst", "target"), rows=rows),
+            result.Table(
+                title="Rounds at 20 connections",
+                head=(
+                    "round",
+                    "process p50 ms",
+                    "docker p50 ms",
+                    "process /s",
+                    "docker /s",
+                    "ratio of p50",
+                ),
+                rows=[
+                    (
+                        str(number + 1),
+                        f"{round_['process'].p50_ms:.2f}",
+                        f"{round_['docker'].p50_ms:.2f}",
+                        f"{round_['process'].requests_per_s:,.0f}",
+                        f"{round_['docker'].requests_per_s:,.0f}",
+                        f"{ratio:.3f}",
+                    )
+                    for number, (round_, ratio) in enumerate(zip(found.rounds, ratios, strict=True))
+                ],
+            ),
+        ),
+        figures={
+            "start_s": found.containers_s,
+            "process_start_s": found.processes_s,
+            "change_s": found.changes_s,
+            "p50_ratios": ratios,
+            "study_s": found.study_s,
+            "left": found.left,
+            "left_after_kill": found.left_by_kill,
+        },
+        packages=("onnxruntime", "docker"),
+    )
+
+
 def main() -> int:
     """Measure, and conclude."""
     parser = argparse.ArgumentParser(description="containers against processes")
@@ -150,88 +249,20 @@ def main() -> int:
         parser.error(problem)
     containers_s, changes_s, processes_s = starts_and_changes(options.starts_measured)
     rounds = latencies(options)
-    ratios = [round_["docker"].p50_ms / round_["process"].p50_ms for round_ in rounds]
-    overhead = statistics.median(ratios)
     with tempfile.TemporaryDirectory() as name:
         study_s, left = study(pathlib.Path(name), options.trials)
         left_by_kill = killed_study(pathlib.Path(name), KILLED_AFTER_S)
-    start_s, change_s = statistics.median(containers_s), statistics.median(changes_s)
-    rows = [
-        ("start of a container, ms", ms(start_s), ms(max(containers_s)), ms(MOST_START_S)),
-        ("start of a process, ms", ms(statistics.median(processes_s)), ms(max(processes_s)), "-"),
-        (
-            "live change of a container's limits, ms",
-            ms(change_s),
-            ms(max(changes_s)),
-            ms(MOST_CHANGE_S),
-        ),
-        (
-            "p50 of a container over that of a process",
-            f"{overhead:.3f}",
-            f"{max(ratios):.3f}",
-            f"{MOST_OVERHEAD}",
-        ),
-        (f"study of {options.trials} trials, s", f"{study_s:.0f}", "-", f"{MOST_STUDY_S:.0f}"),
-        ("containers of ours after the study", str(left), "-", "0"),
-        ("after kill -9 and `tune doctor --clean`", str(left_by_kill), "-", "0"),
-    ]
-    is_met = (
-        max(containers_s) < MOST_START_S
-        and max(changes_s) < MOST_CHANGE_S
-        and overhead <= MOST_OVERHEAD
-        and study_s <= MOST_STUDY_S
-        and not left
-        and not left_by_kill
+    found = Found(
+        containers_s=containers_s,
+        changes_s=changes_s,
+        processes_s=processes_s,
+        rounds=rounds,
+        trials=options.trials,
+        study_s=study_s,
+        left=left,
+        left_by_kill=left_by_kill,
     )
-    return result.conclude(
-        result.Result(
-            name="containers",
-            question="What do replicas in containers cost against processes, and is anything left of them?",
-            target=f"a start under {MOST_START_S:g} s, a live change under {MOST_CHANGE_S * 1e3:g} ms, p50 at most "
-            f"{MOST_OVERHEAD - 1:.0%} above a process, a study of 20 trials within {MOST_STUDY_S / 60:g} minutes, "
-            f"nothing left",
-            verdict=f"{ms(start_s)} ms to start (at most {ms(max(containers_s))}), {ms(change_s)} ms to change "
-            f"(at most {ms(max(changes_s))}), p50 {overhead:.3f} x, {study_s:.0f} s for the study, "
-            f"{left + left_by_kill} containers left",
-            is_met=is_met,
-            tables=(
-                result.Table(title="Figures", head=("", "median", "worst", "target"), rows=rows),
-                result.Table(
-                    title="Rounds at 20 connections",
-                    head=(
-                        "round",
-                        "process p50 ms",
-                        "docker p50 ms",
-                        "process /s",
-                        "docker /s",
-                        "ratio of p50",
-                    ),
-                    rows=[
-                        (
-                            str(number + 1),
-                            f"{round_['process'].p50_ms:.2f}",
-                            f"{round_['docker'].p50_ms:.2f}",
-                            f"{round_['process'].requests_per_s:,.0f}",
-                            f"{round_['docker'].requests_per_s:,.0f}",
-                            f"{ratio:.3f}",
-                        )
-                        for number, (round_, ratio) in enumerate(zip(rounds, ratios, strict=True))
-                    ],
-                ),
-            ),
-            figures={
-                "start_s": containers_s,
-                "process_start_s": processes_s,
-                "change_s": changes_s,
-                "p50_ratios": ratios,
-                "study_s": study_s,
-                "left": left,
-                "left_after_kill": left_by_kill,
-            },
-            packages=("onnxruntime", "docker"),
-        ),
-        options,
-    )
+    return result.conclude(concluded(found), options)
 
 
 if __name__ == "__main__":
