@@ -29,11 +29,15 @@ HEAD = (
 AGAIN = """## Run again
 
 ```
-python benchmarks/study/measure.py --figure b --model resnet
+python benchmarks/study/measure.py --figure a --model resnet --home docker    # b likewise; gan, opennmt
+python benchmarks/study/measure.py --figure c --model resnet --home docker    # and e
+python benchmarks/study/measure.py --figure d --model resnet --home docker --seconds 1 --warmup 0.3 --rounds 6
+python benchmarks/study/measure.py --figure batch --model reviews --home docker    # replicas, slo likewise
 python benchmarks/study/draw.py
 ```
 
-Figures: a, b, c, d, e, batch, replicas, slo; what is in `benchmarks/study/data` is not measured again.
+What is in `benchmarks/study/data` is not measured again. A model of which figure d lacks concurrencies was not
+measured there yet: a search takes five to seven minutes; the command of d goes on with them.
 """
 
 

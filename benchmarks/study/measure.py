@@ -123,7 +123,7 @@ def measure_points(options: argparse.Namespace, records: Records) -> None:
 def measure_searches(options: argparse.Namespace, records: Records) -> None:
     """Search at every concurrency, with every seed, that is not kept yet."""
     for seed in range(options.seed, options.seed + options.repeats):
-        for concurrency in SEARCHES[options.figure]:
+        for concurrency in options.at or SEARCHES[options.figure]:
             if records.has({"concurrency": concurrency, "seed": seed}):
                 continue
             order = Order(
@@ -160,6 +160,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--guided", default="gp", help="sampler beside random; default gp")
     parser.add_argument("--repeats", type=int, default=1, help="searches, each with its seed")
     parser.add_argument("--seed", type=int, default=0, help="of the first search; default 0")
+    parser.add_argument(
+        "--at", type=int, nargs="+", help="concurrencies of figure d; default: the study's eight"
+    )
     parser.add_argument("--data", type=pathlib.Path, default=DATA, help="folder of the data")
     options = parser.parse_args()
     if options.rounds is None:

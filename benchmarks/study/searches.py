@@ -69,6 +69,7 @@ def searched(order: Order) -> dict[str, Any]:
     return {
         "key": {"concurrency": order.concurrency, "seed": order.seed},
         "trials": order.trials,
+        "seconds": order.measurement.seconds,
         "guided": order.guided,
         "objectives": {
             "random": [_rounded(trial.objective) for trial in random],
