@@ -80,6 +80,7 @@ def data_of_every_kind(folder: pathlib.Path) -> None:
     search = {
         "key": {"concurrency": 20, "seed": 0},
         "trials": 4,
+        "seconds": 2.0,
         "guided": "gp",
         "objectives": {"random": [9.0, None, 8.0, 7.0], "guided": [None, 9.0, 6.0, 5.0]},
         "remeasured": {"random, half": [9.0, 9.5], "random": [7.5, 7.7], "guided": [6.0, 6.3]},
