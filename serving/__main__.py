@@ -18,7 +18,7 @@ import uvloop
 import yaml
 
 from serving import __version__, form, zoo
-from serving.errors import InvalidSettings, ModelMissing, ServingError
+from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
@@ -32,7 +32,12 @@ class _Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong and end with 2."""
+        """Say what is wrong, with the nearest option for one that is not known, and end with 2."""
+        before, is_unknown, given = message.partition("unrecognized arguments: ")
+        if is_unknown and not before:
+            flag = given.split()[0]
+            known = [name for action in self._actions for name in action.option_strings]
+            message = f"unknown argument {flag!r}{nearest(flag, known)}"
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -35,9 +35,9 @@ State = Literal["ok", "note", "wrong"]
 LEAST_PYTHON = (3, 11)
 PORTS = {8000: "queries", 8002: "admin"}
 OPTIONAL = {
-    "sklearn": "scikit-learn models",
-    "skops": "scikit-learn models",
-    "skopt": "the skopt sampler",
+    "sklearn": "scikit-learn models: pip install '.[sklearn]' in a clone",
+    "skops": "scikit-learn models: pip install '.[sklearn]' in a clone",
+    "skopt": "the skopt sampler: pip install '.[skopt]' in a clone",
 }
 VERIFICATION_S = 60.0
 """The gain is told for a verification of this length: that of a default study."""

@@ -308,7 +308,8 @@ class ContainerEngine:
             import requests.exceptions  # noqa: PLC0415
         except ModuleNotFoundError as error:
             raise EngineError(
-                "replica.home docker needs the Python package 'docker': pip install 'luthier[docker]'"
+                "replica.home docker needs the Python package 'docker': "
+                "pip install '.[docker]' in a clone"
             ) from error
         api: docker.APIClient | None = None
         is_broken = False

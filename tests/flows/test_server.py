@@ -270,6 +270,7 @@ def test_out_of_memory_is_told_as_such():
     ("code", "phrase", "arguments"),
     [
         (2, "did you mean 'resnet'", ["--model", "resnett"]),
+        (2, "did you mean '--model'", ["--modle", "echo"]),
         (
             2,
             "did you mean 'batching.max_size'",

@@ -31,6 +31,7 @@ NAMES = (None, *cli.COMMANDS)
         (["--model", "echo", "--concurrency", "0"], "--concurrency 0: expected"),
         (["--model", "echo", "--concurrency", "four"], "'four' is not a whole number"),
         (["--model", "echo", "--concurrency", "4", "--trails", "5"], "did you mean '--trials'"),
+        (["--model", "echo", "--concurrancy", "4"], "did you mean '--concurrency'"),
         (["--model", "echo", "--concurrency", "4", "--max-time", "soon"], "expected for example"),
         (
             ["--model", "echo", "--concurrency", "4", "--trials", "3", "--initial", "4"],

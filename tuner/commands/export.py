@@ -38,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out",
         metavar="DIR",
         type=pathlib.Path,
-        help="folder for the files; default: a single file is printed",
+        help="folder for the files; needed where a form has several, as compose; default: a single file "
+        "is printed",
     )
     parser.add_argument(
         "--force", action="store_true", help="overwrite files of the same names; default: refuse"

@@ -48,9 +48,13 @@ class Parser(argparse.ArgumentParser):
         Raises:
             WrongUse: the command line is wrong.
         """
+        known = [flag for action in self._actions for flag in action.option_strings]
+        for given in arguments:  # a misspelt option is named before the one that is missing for it
+            flag = given.partition("=")[0]
+            if flag.startswith("--") and flag not in known:
+                self.error(f"unknown argument {flag!r}{nearest(flag, known)}")
         found, unknown = self.parse_known_args(arguments)
         if unknown:
-            known = [flag for action in self._actions for flag in action.option_strings]
             self.error(f"unknown argument {unknown[0]!r}{nearest(unknown[0], known)}")
         return found
 

@@ -114,8 +114,8 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
     yield "replica are not enforced in it (the server says so): one may use what another leaves."
-    if subject.model.kind in EXTRAS:
-        yield f"`make images RUNTIMES={subject.model.kind}` builds the image."
+    runtimes = f" RUNTIMES={subject.model.kind}" if subject.model.kind in EXTRAS else ""
+    yield f"`make images{runtimes}` in a clone builds the image."
     if _built(subject) is not None or _named(subject) is not None:
         yield f"The model's files must be readable by the image's user, {USER}."
     if subject.is_for_gpu:
