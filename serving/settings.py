@@ -289,9 +289,9 @@ class ServerSettings:
     """Redis server that keeps what selection policies learn, for several gateways that share it.
 
     As `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs
-    `pip install luthier[redis]`. Its password is in the environment variable LUTHIER_STATE_STORE_PASSWORD: whoever
-    may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and without that
-    the memory of the server.
+    `pip install '.[redis]'` in a clone. Its password is in the environment variable LUTHIER_STATE_STORE_PASSWORD:
+    whoever may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and
+    without that the memory of the server.
     """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.

@@ -165,6 +165,10 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=pathlib.Path, default=DATA, help="folder of the data")
     options = parser.parse_args()
+    if options.at and options.figure != "d":
+        parser.error(
+            f"--at: figure {options.figure} has its own concurrencies; only d has a choice"
+        )
     if options.rounds is None:
         options.rounds = 10 if options.figure in SEARCHES else 1 if options.figure in REVIEW else 5
     return options

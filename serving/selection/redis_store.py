@@ -1,4 +1,4 @@
-"""States in a Redis server, for several gateways that share them; needs `pip install luthier[redis]`.
+"""States in a Redis server, for several gateways that share them; needs the extra `redis`.
 
 In: texts by application and user context. Out: the same after a restart of the gateway; after one
 of the server, as far as that server persists (`appendonly yes`). One hash per application,
@@ -55,7 +55,7 @@ class RedisStore:
             from redis.retry import Retry  # noqa: PLC0415
         except ImportError:
             raise InvalidSettings(
-                "server.state_store: states in Redis need the package redis: pip install 'luthier[redis]'"
+                "server.state_store: states in Redis need the package redis: pip install '.[redis]' in a clone"
             ) from None
         options = {
             "password": password,

@@ -50,8 +50,10 @@ class Parser(argparse.ArgumentParser):
         """
         known = [flag for action in self._actions for flag in action.option_strings]
         for given in arguments:  # a misspelt option is named before the one that is missing for it
+            if given == "--":
+                break
             flag = given.partition("=")[0]
-            if flag.startswith("--") and flag not in known:
+            if flag.startswith("--") and " " not in flag and flag not in known:
                 self.error(f"unknown argument {flag!r}{nearest(flag, known)}")
         found, unknown = self.parse_known_args(arguments)
         if unknown:
