@@ -59,6 +59,8 @@ class Observed:
     before: ReplicaFacts
     load: LoadResult
     after: ReplicaFacts
+    gateway_cpu_s: float | None
+    """CPU time of the engine beside its replicas; None where it cannot be read."""
 
 
 class Bench:
@@ -162,21 +164,39 @@ class Bench:
             self.stop_engine()
 
     def observe(
-        self, configuration: Configuration, *, concurrency: int, seconds: float
+        self,
+        configuration: Configuration,
+        *,
+        concurrency: int,
+        seconds: float,
+        warmup_s: float | None = None,
     ) -> Observed:
         """Launch a configuration, and look at its replicas before and after a load of any
         concurrency.
+
+        Args:
+            configuration: what is launched.
+            concurrency: requests in flight.
+            seconds: measured.
+            warmup_s: before them; None: that of the settings.
 
         Raises:
             LaunchFailed, LoadFailed: it could not be done.
         """
         engine = self._launched(configuration)
         before = engine.replica_facts()
+        plan = self._plan(engine)
+        warmup = plan.warmup
+        if warmup_s is not None:
+            warmup = dataclasses.replace(warmup, seconds=warmup_s)
         plan = dataclasses.replace(
-            self._plan(engine), concurrency=concurrency, seconds=seconds, requests=None
+            plan, concurrency=concurrency, seconds=seconds, requests=None, warmup=warmup
         )
+        gateway = host.read(engine.pids)
         load = self._generator.run(plan)
-        return Observed(before=before, load=load, after=engine.replica_facts())
+        used = host.noise_between(gateway, host.read(engine.pids))
+        after = engine.replica_facts()
+        return Observed(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
 
     def stop_engine(self) -> None:
         """End the engine, if there is one."""

@@ -11,14 +11,21 @@ import dataclasses
 import statistics
 from collections.abc import Sequence
 
+from tuner.measurement.sequential import LEAST_PAIRS
 from tuner.settings import StudySettings
 
 EXPECTED_OVERHEAD_S = 0.5
 """Of a trial before any was seen: new replicas, the proposal, and keeping the result."""
 EXPECTED_START_S = 1.6
 """Of a fresh server before any was seen: start to ready, and its end."""
-MOST_FOR_VERIFICATION = 0.4
-"""Largest share of the longest time that is kept for verification: the search has more."""
+KEPT_FOR_VERIFICATION = 1 / 3
+"""Share of the longest time that is kept for the verification, where it can use so much."""
+MOST_FOR_VERIFICATION = 0.5
+"""Largest share that is kept where a third is too short for the least pairs: the search has as much."""
+MOST_FINALISTS = 3
+"""Configurations among which fresh starts choose the best."""
+FINAL_ROUNDS = 4
+"""Fresh starts that each finalist gets."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +71,21 @@ class Budget:
             return self.load_s + EXPECTED_OVERHEAD_S + (self.start_s or 0.0)
         return statistics.median(walls_s)
 
-    def verification_s(self, pairs: int | None = None) -> float:
-        """Expected time of the verification."""
-        start_s = EXPECTED_START_S if self.start_s is None else self.start_s
-        return 2 * (self.pairs if pairs is None else pairs) * (self.load_s + start_s)
+    @property
+    def fresh_s(self) -> float:
+        """Expected time of one launch on a fresh server."""
+        return self.load_s + (EXPECTED_START_S if self.start_s is None else self.start_s)
+
+    def verification_s(self, pairs: int | None = None, *, finalists: int = MOST_FINALISTS) -> float:
+        """Expected time of the verification: the finals, and then all pairs.
+
+        Args:
+            pairs: of default and best; None: the most.
+            finalists: among which the best is still to be chosen; fewer than two need no finals.
+        """
+        starts = 2 * (self.pairs if pairs is None else pairs)
+        starts += FINAL_ROUNDS * finalists if finalists > 1 else 0
+        return starts * self.fresh_s
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
         """Expected time to the end of the study."""
@@ -89,9 +107,24 @@ class Budget:
         return max(0, int((left_s - self._kept_s()) / self.trial_s([])))
 
     def _kept_s(self) -> float:
-        """What of the longest time is kept for the verification."""
-        return min(self.verification_s(), MOST_FOR_VERIFICATION * self.max_time_s)
+        """What of the longest time is kept for the verification: a third, but enough for the least pairs."""
+        third = KEPT_FOR_VERIFICATION * self.max_time_s
+        least = min(
+            self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1),
+            MOST_FOR_VERIFICATION * self.max_time_s,
+        )
+        return min(self.verification_s(), max(third, least))
 
-    def pairs_in(self, left_s: float) -> int:
-        """Pairs of the verification that fit into the time left, at least two."""
-        return max(2, min(self.pairs, int(left_s / self.verification_s(1))))
+    def final_rounds_in(self, left_s: float, finalists: int) -> int:
+        """Rounds of the finals that leave time for the least pairs; 0 where none does."""
+        left_s -= self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1)
+        return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.fresh_s))))
+
+    def pairs_in(self, left_s: float, *, roles: int = 2) -> int:
+        """Rounds of the verification that fit into the time left, at least two.
+
+        Args:
+            left_s: of the longest time.
+            roles: launches of each round.
+        """
+        return max(2, min(self.pairs, int(left_s / (roles * self.fresh_s))))

@@ -42,6 +42,8 @@ COMMANDS: Mapping[str, str] = {
     "report": "write report.html of studies anew and print their results",
     "compare": "compare samplers under one total budget each, and re-measure their winners",
     "sample": "measure random configurations under random loads, one CSV row each",
+    "record": "measure every configuration of a grid, several times over, into a surface to search again",
+    "replay": "search a recorded surface again and again, without serving",
     "load": "drive a running server and print its round trips",
     "space": "derive a search space for a model by a short probe",
     "doctor": "check this machine, and measure how small a gain it can show",

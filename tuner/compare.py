@@ -118,7 +118,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
 def _asked(order: Order, settings: StudySettings) -> dict[str, Any]:
     """What was asked for, without what a comparison does not use."""
     nested = settings.nested()
-    for unused in ("sampler", "max_time_s", "stop_ei"):
+    for unused in ("sampler", "max_time_s", "stop_ei", "learn_from"):
         del nested["search"][unused]
     if "epsilon-greedy" not in order.samplers:
         del nested["search"]["epsilon"]

@@ -21,6 +21,7 @@ from tuner.interruption import resume_command
 from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.settings import StudySettings
+from tuner.simulation.profile import Profile
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -71,6 +72,7 @@ def created(
     *,
     fresh: bool,
     engine: OtherEngine | None = None,
+    profile: Profile | None = None,
 ) -> StudyStore:
     """Make the folder and the store.
 
@@ -81,6 +83,7 @@ def created(
         served: what the engine said of itself.
         fresh: whether a study of the same name is deleted first.
         engine: another engine than the serving core, whose file is kept, or None.
+        profile: of the model, by which the search predicts; None: it does not.
 
     Raises:
         StudyExists: the storage has a study of that name.
@@ -102,7 +105,7 @@ def created(
             folder.name,
             database=folder.database,
             url=url,
-            facts=study_files.facts_of(settings, arena, served),
+            facts=study_files.facts_of(settings, arena, served, profile),
         )
     except BaseException:
         folder.discard()

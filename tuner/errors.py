@@ -4,7 +4,8 @@
     ├── WrongUse (2)                 an option, a name or a file is wrong
     │   ├── InvalidDocument          a file of the user: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
-    │   │   └── InvalidEngine        the description of another engine
+    │   │   ├── InvalidEngine        the description of another engine
+    │   │   └── InvalidSurface       a recorded surface
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
@@ -79,6 +80,12 @@ class InvalidEngine(InvalidDocument):
     """The description of another engine is wrong."""
 
     noun = "engine file"
+
+
+class InvalidSurface(InvalidDocument):
+    """A recorded surface is wrong."""
+
+    noun = "surface"
 
 
 class UnknownStudy(WrongUse):

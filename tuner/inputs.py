@@ -13,6 +13,7 @@ import os
 import pathlib
 
 import numpy as np
+from numpy.typing import NDArray
 
 from serving import zoo
 from serving.accelerator import clocks, mps
@@ -22,8 +23,9 @@ from tuner.errors import TunerError, WrongUse
 from tuner.launching.engine import Served
 from tuner.launching.machine import MachineFacts
 from tuner.sampling.candidates import Candidates
+from tuner.sampling.knowledge import Earlier
 from tuner.settings import TargetSettings
-from tuner.space import distributions, files, vocabulary
+from tuner.space import distributions, files, footprint, physics, vocabulary
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
@@ -34,12 +36,15 @@ from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
+Array = NDArray[np.float64]
 SYNTHETIC_REQUESTS = 64
+EQUAL = 1.0001
+"""Predictions whose ratio is below it are the same."""
 LIMITED_KNOBS = vocabulary.LIMITS_OF_ANY
 """Knobs that do nothing where limits cannot be enforced."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Arena:
     """A search space on this machine under this load, as the search uses it."""
 
@@ -53,6 +58,24 @@ class Arena:
     distributions: Distributions
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
+    guess: Array | None = None
+    """(m,) of the candidates: the predicted mean round trip in ms; None where nothing is predicted."""
+    earlier: Earlier | None = None
+    """Launches of earlier studies of the model, under other loads."""
+    winners: tuple[Configuration, ...] | None = None
+    """Candidates that won them."""
+
+    @property
+    def guessed_best(self) -> Configuration | None:
+        """The cell with the best prediction; None where nothing is predicted.
+
+        A prediction does not tell of every knob: of equal ones it is the one nearest to the default.
+        """
+        if self.guess is None:
+            return None
+        best = np.flatnonzero(self.guess <= EQUAL * np.min(self.guess))
+        cells = (self.candidates.cells[int(place)] for place in best)
+        return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 
     def is_default(self, configuration: Configuration) -> bool:
         """Whether a configuration behaves like the default."""
@@ -199,7 +222,9 @@ def arena_of(
     # The default stands for its own class: what runs first is what the user has today, by its own
     # values.
     candidates = Candidates.of(
-        [default if cell == representative else cell for cell in cells], narrowed.encode
+        [default if cell == representative else cell for cell in cells],
+        narrowed.encode,
+        lambda cell: physics.features(cell, environment),
     )
     return Arena(
         text=text,

@@ -38,17 +38,16 @@ def resumable(folder: RunFolder | None, kept: str = EVERYTHING) -> Iterator[None
         raise Interrupted(f"{kept}; {go_on(folder)}") from None
 
 
-def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int = 0, of: int = 0) -> str:
+def kept(*, trials: int, cut_off: Sequence[int] = (), starts: int | None = None) -> str:
     """What an interrupted study has.
 
     Args:
         trials: that ended.
         cut_off: numbers of those that were under way.
-        starts: fresh starts of the verification that need not be launched again.
-        of: fresh starts that the verification has; 0 while the study searches.
+        starts: fresh starts that need not be launched again; None while the study searches.
     """
-    if of:
-        return f"the search and {starts} of {of} fresh starts of the verification are kept"
+    if starts is not None:
+        return f"the search and {starts} fresh starts of the verification are kept"
     if not trials:
         return "no trial had ended, so there is no result yet"
     dropped = "".join(f", and trial {number}, which was under way, is not" for number in cut_off)

@@ -7,8 +7,6 @@ bench serves and is told what to send. Nothing is written.
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
@@ -24,7 +22,6 @@ from tuner.launching.engine import Served
 from tuner.measurement import meters
 from tuner.progress import Terminal
 from tuner.report import lines
-from tuner.sampling.gp import GpSampler
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
 from tuner.space.environment import VARIANT, Environment
@@ -96,10 +93,9 @@ def prepared(
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
-    with _importing_early():
-        served = started(bench, first)
-        payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
-        bench.send(payloads)
+    served = started(bench, first)
+    payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
+    bench.send(payloads)
     _check_energy(settings, served)
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
@@ -176,19 +172,3 @@ def _derived(bench: Bench, environment: Environment, served: Served, terminal: T
     text = f"no search space for {served.model}: probing the model to derive one"
     lines.say(terminal.console, text)
     return probe.text(bench, environment, served)
-
-
-@contextlib.contextmanager
-def _importing_early() -> Iterator[None]:
-    """Import what the sampler's model needs (over a second) while the engine starts, not while it is measured."""
-    thread = threading.Thread(target=_import_quietly, name="import GPy")
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
-def _import_quietly() -> None:
-    with contextlib.suppress(Exception):  # the sampler imports it again, and says what is wrong
-        GpSampler.warm_up()

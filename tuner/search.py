@@ -8,16 +8,22 @@ trial, which counts for nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import time
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from tuner import objective as objectives
 from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
+from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import limit_outcome
-from tuner.sampling import recommendation, registry
+from tuner.sampling import finalists, recommendation, registry
+from tuner.sampling.finalists import Finalists
+from tuner.sampling.knowledge import NOTHING, Knowledge
 from tuner.settings import SearchSettings
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
@@ -70,6 +76,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
+        self._known = NOTHING
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
 
@@ -77,6 +84,12 @@ class Search:
         """Give up what a killed process left running, set the sampler, and put the default first."""
         self.store.give_up_running("the process that ran it ended")
         self.store.use_sampler(sampler_of(settings, self.arena))
+        takes_guess = registry.takes(settings.sampler, "guess")
+        guess = self.arena.guess if takes_guess else None
+        self._known = Knowledge(
+            guess=None if guess is None else np.log(guess),
+            earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
+        )
         has_default = any(trial.origin == "default" for trial in self.trials)
         if not has_default and not self.store.has_waiting():
             self.store.enqueue(self.arena.default, origin="default")
@@ -154,8 +167,24 @@ class Search:
 
     def recommended(self) -> Configuration | None:
         """The configuration with the best posterior mean; None while no trial was ok."""
-        found = recommendation.recommend(self.store.study, candidates=self.arena.candidates)
+        found = recommendation.recommend(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
         return None if found is None else Configuration({**self.arena.default, **found})
+
+    def finalists(self, most: int) -> Finalists | None:
+        """What may be the best, the recommendation first, and what is believed of it; None where nothing is."""
+        found = finalists.finalists(
+            self.store.study,
+            candidates=self.arena.candidates,
+            known=self._known,
+            but=self.arena.default,
+            most=most,
+        )
+        if found is None:
+            return None
+        whole = (Configuration({**self.arena.default, **one}) for one in found.configurations)
+        return dataclasses.replace(found, configurations=tuple(whole))
 
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
@@ -170,6 +199,7 @@ class Search:
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
+            error=None if measurement is None else relative_error(self.objective, measurement),
         )
 
     def _has_little_to_gain(self) -> bool:
@@ -192,7 +222,17 @@ def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
     Raises:
         WrongUse: an unknown name, or an option that the sampler does not have.
     """
-    options = {} if settings.epsilon is None else {"epsilon": settings.epsilon}
+    first = list(arena.winners or ())
+    if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):
+        first.append(arena.guessed_best)
+    given = {"guess": arena.guess, "first": first or None, "earlier": arena.earlier}
+    options: dict[str, Any] = {
+        option: value
+        for option, value in given.items()
+        if value is not None and registry.takes(settings.sampler, option)
+    }
+    if settings.epsilon is not None:
+        options["epsilon"] = settings.epsilon
     return registry.create(
         settings.sampler,
         seed=settings.seed,

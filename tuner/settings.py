@@ -25,6 +25,8 @@ from tuner.values import OUR_ENGINE
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
+INITIALS = {"gp": 8, "structured": 4}
+"""Samplers whose model needs fewer, found on recorded surfaces."""
 HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
@@ -198,10 +200,11 @@ class SearchSettings:
     """How configurations are chosen, and how many."""
 
     sampler: str = _option(
-        "gp",
+        "structured",
         "--sampler",
         "NAME",
-        "what proposes configurations: gp, random, epsilon-greedy, skopt or tpe; default gp",
+        "what proposes configurations: structured, which predicts them from a short profile of the model, "
+        "gp, random, epsilon-greedy, skopt or tpe; default structured",
     )
     trials: int = _option(
         50,
@@ -215,7 +218,7 @@ class SearchSettings:
         "--initial",
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
-        "default 25, or half of --trials where that is fewer",
+        "default 4 for structured, 8 for gp, 25 for others, or half of --trials where that is fewer",
         parse=int,
     )
     max_time_s: float = _option(
@@ -239,6 +242,14 @@ class SearchSettings:
         "SHARE",
         "share of guided proposals that epsilon-greedy makes at random; default: the sampler's own",
         parse=float,
+    )
+    learn_from: str = _option(
+        "auto",
+        "--learn-from",
+        "NAMES",
+        "finished studies of the same model, under this or other loads, whose launches the search starts "
+        "from: names with commas between them; auto, those of --runs-dir that fit, the nearest loads "
+        "first; or none; default auto",
     )
     seed: int = _option(
         0, "--seed", "S", "seed of the proposals and of random inputs; default 0", parse=int
@@ -267,7 +278,8 @@ class SearchSettings:
         """Launches before results guide the sampler."""
         if self.initial is not None:
             return self.initial
-        return min(INITIAL, max(1, self.trials // 2))
+        wanted = INITIALS.get(self.sampler, INITIAL)
+        return min(wanted, max(1, self.trials // 2))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,11 +332,11 @@ class MeasurementSettings:
         parse=float,
     )
     pairs: int = _option(
-        10,
+        20,
         "--pairs",
         "COUNT",
-        "fresh starts each of the default and the best configuration, alternating, that decide "
-        "the verdict; default 10",
+        "most fresh starts each of the default and the best configuration, alternating, for the "
+        "verdict; fewer where their difference shows before; default 20",
         parse=int,
     )
 

@@ -1,7 +1,7 @@
 """One study, from the default configuration to the verdict. Read `tune` from top to bottom.
 
-    inputs -> engine started once -> folder and store -> search (trial after trial) -> verification
-    -> verdict -> files
+    inputs -> engine started once -> folder and store -> search (trial after trial) -> finals
+    -> verification -> verdict -> files
 
 In: settings. Out: `Finished`: the record of the study and the files that were written. Nothing is
 written before the inputs were checked and the engine has served; a signal or a `kill -9` at any
@@ -15,29 +15,51 @@ import dataclasses
 import datetime as dt
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from tuner import answers, export, interruption, other_engines, study_files, verification
+from tuner import (
+    answers,
+    export,
+    finals,
+    interruption,
+    other_engines,
+    prediction,
+    study_files,
+    transfer,
+    verification,
+)
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
+from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.interruption import resumable
 from tuner.launching import machine
-from tuner.measurement import comparison
+from tuner.launching.engine import Served
+from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
 from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
+from tuner.report import lines
 from tuner.search import Search
 from tuner.settings import StudySettings, load_in_words
+from tuner.simulation.profile import Profile
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.traffic.payloads import Payloads
-from tuner.values import Configuration, Ending, FreshStart, Measurement, StudyRecord, Verdict
+from tuner.values import (
+    Configuration,
+    Ending,
+    Finalist,
+    FreshStart,
+    Measurement,
+    StudyRecord,
+    Verdict,
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +92,10 @@ class Setup:
         """Seconds of the study so far, over all processes that ran it."""
         return time.monotonic() - self.begin_s
 
+    def left_s(self) -> float:
+        """Seconds of the longest time that are left; negative where it is over."""
+        return self.settings.search.max_time_s - self.used_s()
+
     def keep_used(self) -> None:
         """Let the next process know of them."""
         self.store.keep_used_s(self.used_s())
@@ -97,11 +123,18 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     with resumable(None), bench_of(settings, card, engine, terminal) as bench:
         arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         with resumable(folder, interruption.NOT_BEGUN):
-            store = created(folder, settings, arena, served, fresh=fresh, engine=engine)
+            profile = _profile(bench, settings, arena, terminal)
+            arena, taught = _taught(settings, arena, served, profile)
+            store = created(
+                folder, settings, arena, served, fresh=fresh, engine=engine, profile=profile
+            )
             with folder.locked():
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
+                for note in filter(None, (prediction.why_none(settings), taught)):
+                    store.note(note)
+                    lines.say(terminal.console, note)
                 return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
 
 
@@ -128,9 +161,28 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         target = dataclasses.replace(settings.target, space=space)
         with bench_of(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
-            arena, payloads, _ = prepared(bench, searched, card, engine, terminal)
+            arena, payloads, served = prepared(bench, searched, card, engine, terminal)
             study_files.check_same_space(store, arena)
+            arena, _ = _taught(settings, arena, served, study_files.profile_of(store))
             return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
+
+
+def _profile(
+    bench: Bench, settings: StudySettings, arena: Arena, terminal: Terminal
+) -> Profile | None:
+    """The model's profile, where the search can use it."""
+    if not prediction.is_wanted(settings):
+        return None
+    lines.say(terminal.console, "profiling the model, to predict every configuration")
+    return prediction.profile_of(bench, arena)
+
+
+def _taught(
+    settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
+) -> tuple[Arena, str | None]:
+    """The arena with what is predicted and what earlier studies taught, and a line that says so."""
+    arena = prediction.with_guess(arena, profile)
+    return transfer.learnt(settings, arena, served.model, profile)
 
 
 def _setup(
@@ -176,6 +228,9 @@ def _conducted(setup: Setup) -> Finished:
         if ending is None:
             ending = _searched(setup, search)
             study_files.keep_ending(folder, ending)
+        if ending.standings is None:
+            ending = _chosen(setup, search, ending)
+            study_files.keep_ending(folder, ending)
         ending, verdict = _verified(setup, ending)
         setup.bench.close()
         study_files.keep_end(folder, ending, verdict)
@@ -198,14 +253,65 @@ def _searched(setup: Setup, search: Search) -> Ending:
             _look_closer(setup, trial.measurement)
             search.pause()
     setup.progress.say(reason)
-    left_s = setup.settings.search.max_time_s - setup.used_s()
+    found = search.finalists(MOST_FINALISTS)
     best = search.recommended()
     if best is not None and setup.arena.is_default(best):
         best = setup.arena.default
     luckier = search.best_seen()
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.recommended(best, luckier)
-    return Ending(stopped=reason, best=best, pairs=search.budget.pairs_in(left_s))
+    return Ending(
+        stopped=reason,
+        best=best,
+        pairs=search.budget.pairs,
+        finalists=() if found is None or best == setup.arena.default else found.configurations,
+    )
+
+
+def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
+    """The best of the finalists, by fresh starts that alternate; and how many pairs it will get."""
+    finalists, budget = ending.finalists, search.budget
+    left_s = setup.left_s()
+    rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
+    starts = ending.finals
+    if rounds:
+        roles = {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
+        setup.progress.say(
+            f"{len(finalists)} configurations may be the best: each is launched afresh {rounds} times"
+        )
+        starts = _alternated(
+            setup,
+            roles,
+            rounds=rounds,
+            done=verification.whole(ending.finals, len(roles)),
+            keep=lambda finals: dataclasses.replace(ending, finals=finals),
+        ).starts
+    belief = search.finalists(MOST_FINALISTS)
+    presumed_sd = ending.presumed_sd if belief is None else finals.presumed_sd(belief)
+    standings: tuple[Finalist, ...] = ()
+    if belief is not None and len(finalists) > 1:
+        standings = finals.standings(
+            belief,
+            starts,
+            objective=search.objective,
+            default=setup.arena.default,
+            cores=setup.arena.environment.machine.cores,
+        )
+    best = standings[0].configuration if standings else ending.best
+    guess = setup.arena.guessed_best
+    if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
+        guess = None
+    ending = dataclasses.replace(ending, guess=guess)
+    for line in finals.told(standings, setup.progress.differences):
+        setup.progress.say(line)
+    return dataclasses.replace(
+        ending,
+        best=best,
+        finals=tuple(starts),
+        standings=standings,
+        presumed_sd=presumed_sd,
+        pairs=budget.pairs_in(setup.left_s(), roles=len(ending.roles)),
+    )
 
 
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
@@ -222,12 +328,74 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
 
 def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
     """The best configuration and the default, measured in turn on fresh starts."""
-    sides = _sides(setup, ending.best)
+    sides = _sides(setup, ending)
     if sides is None:
         return ending, None
-    done = verification.whole(ending.starts, len(sides))
+    objective = setup.settings.measurement.objective
+    rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd)
+
+    def is_enough(rounds: verification.Rounds) -> bool:
+        pairs = verification.among(rounds.starts, "default", "best")
+        if pairs.counted < comparison.LEAST_PAIRS:
+            return False
+        found = comparison.differences_of(
+            pairs.measurements["default"], pairs.measurements["best"], objective
+        )
+        return rule.stop(found) is not None or (
+            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= 0
+        )
+
+    rounds = _alternated(
+        setup,
+        sides,
+        rounds=ending.pairs,
+        done=verification.whole(ending.starts, len(sides)),
+        keep=lambda starts: dataclasses.replace(ending, starts=starts),
+        is_enough=is_enough,
+    )
+    ending = dataclasses.replace(ending, starts=rounds.starts)
+    pairs = verification.among(rounds.starts, "default", "best")
+    if pairs.counted < comparison.LEAST_PAIRS:
+        return ending, None
+    verdict = comparison.compare(
+        default=pairs.measurements["default"],
+        best=pairs.measurements["best"],
+        objective=objective,
+        rule=rule,
+    )
+    beside = verification.among(rounds.starts, "guess", "best")
+    if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
+        against = comparison.against(
+            guess=beside.measurements["guess"],
+            best=beside.measurements["best"],
+            configuration=ending.guess,
+            objective=objective,
+        )
+        verdict = dataclasses.replace(verdict, against_guess=against)
+    return ending, verdict
+
+
+def _alternated(
+    setup: Setup,
+    sides: Mapping[str, Configuration],
+    *,
+    rounds: int,
+    done: Sequence[FreshStart],
+    keep: Callable[[tuple[FreshStart, ...]], Ending],
+    is_enough: verification.IsEnough | None = None,
+) -> verification.Rounds:
+    """Fresh starts of all sides in turn, each kept and told.
+
+    Args:
+        setup: of the study.
+        sides: by role.
+        rounds: at most.
+        done: fresh starts of an earlier command, whole rounds.
+        keep: what is to be kept with the fresh starts so far.
+        is_enough: whether the rounds so far are enough.
+    """
     if done:
-        setup.progress.say(f"the verification goes on behind {len(done)} fresh starts")
+        setup.progress.say(f"goes on behind {len(done)} fresh starts")
     begun_s = time.monotonic()
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
@@ -236,40 +404,33 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encoded(launch.records)
             )
-        study_files.keep_ending(setup.folder, dataclasses.replace(ending, starts=tuple(starts)))
+        study_files.keep_ending(setup.folder, keep(tuple(starts)))
         setup.keep_used()
-        whole = len(sides) * ending.pairs
         each_s = (time.monotonic() - begun_s) / (number - len(done))
         setup.progress.verification(
             number,
-            whole,
+            len(sides) * rounds,
             last.role,
             last.outcome,
             last.measurement,
-            left_s=(whole - number) * each_s,
+            left_s=(len(sides) * rounds - number) * each_s,
         )
         setup.terminal.check()
 
-    rounds = verification.alternate(
+    return verification.alternate(
         setup.bench,
         sides,
-        rounds=ending.pairs,
+        rounds=rounds,
         slo_ms=setup.settings.measurement.slo_ms,
         report=report,
         done=done,
-    )
-    ending = dataclasses.replace(ending, starts=rounds.starts)
-    if rounds.counted < comparison.LEAST_PAIRS:
-        return ending, None
-    return ending, comparison.compare(
-        default=rounds.measurements["default"],
-        best=rounds.measurements["best"],
-        objective=setup.settings.measurement.objective,
+        is_enough=is_enough,
     )
 
 
-def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration] | None:
+def _sides(setup: Setup, ending: Ending) -> dict[str, Configuration] | None:
     """What is compared, by role; None where there is nothing to compare."""
+    best = ending.best
     if best is None:
         return None
     if best == setup.arena.default:
@@ -278,19 +439,24 @@ def _sides(setup: Setup, best: Configuration | None) -> dict[str, Configuration]
         alone = "only the default was launched, so that nothing was searched"
         setup.progress.say(f"{found if others else alone}: there is nothing to compare")
         return None
-    return {"default": setup.arena.default, "best": best}
+    sides = {"default": setup.arena.default, "best": best}
+    return sides if ending.guess is None else {**sides, "guess": ending.guess}
 
 
 def _interrupted(setup: Setup) -> Interrupted:
     """Leave a study that was interrupted whole, and say what it has."""
     cut_off = setup.store.give_up_running("interrupted by a signal")
     setup.keep_used()
-    ending, size = study_files.ending_of(setup.folder), len(study_files.ROLES)
+    ending = study_files.ending_of(setup.folder)
+    starts = 0
+    if ending is not None:
+        starts = len(verification.whole(ending.starts, len(ending.roles)))
+        if ending.finalists:
+            starts += len(verification.whole(ending.finals, len(ending.finalists)))
     kept = interruption.kept(
         trials=len(setup.store.trials()),
         cut_off=cut_off,
-        starts=0 if ending is None else len(verification.whole(ending.starts, size)),
-        of=0 if ending is None else size * ending.pairs,
+        starts=None if ending is None else starts,
     )
     return Interrupted(f"{kept}; {interruption.go_on(setup.folder)}")
 
@@ -315,12 +481,14 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
 
 def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     settings, budget = setup.settings, search.budget
-    left_s = max(0.0, settings.search.max_time_s - setup.used_s())
+    left_s = max(0.0, setup.left_s())
     done, fits = len(search.trials), budget.trials_in(left_s)
     expected_s = budget.left_s(done, [])
     if ending is not None:
-        starts = len(verification.whole(ending.starts, len(study_files.ROLES)))
-        expected_s = budget.verification_s(ending.pairs) - budget.verification_s(1) / 2 * starts
+        left = len(ending.roles) * ending.pairs - len(ending.starts)
+        if ending.standings is None:
+            left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
+        expected_s = left * budget.fresh_s
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
@@ -330,7 +498,7 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         trials=settings.search.trials,
         initial=settings.search.first_trials,
         done=done,
-        pairs=settings.measurement.pairs if ending is None else ending.pairs,
+        pairs=budget.pairs if ending is None else ending.pairs,
         expected_s=expected_s,
         max_time_s=left_s,
         fits=settings.search.trials if ending else min(settings.search.trials, done + fits),

@@ -2,7 +2,8 @@
 
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
 while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
-written once, at the end: {"best", "verdict", "fresh_starts", "stopped"}.
+written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
+"stopped"}.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching.engine import Served
 from tuner.settings import StudySettings
+from tuner.simulation.profile import Profile
 from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
@@ -28,6 +30,7 @@ from tuner.values import (
     OUR_ENGINE,
     Configuration,
     Ending,
+    Finalist,
     KnobInfo,
     RequestRecords,
     StudyRecord,
@@ -41,7 +44,6 @@ UNFINISHED = (
 UNVERIFIED = "the verification is not finished"
 VERDICT_FILE = "verdict.json"
 ENDING_FILE = "verification/launches.json"
-ROLES = ("default", "best")
 
 
 def settings_of(folder: RunFolder) -> StudySettings:
@@ -80,7 +82,9 @@ def engine_copy(folder: RunFolder) -> pathlib.Path | None:
     return path if path.exists() else None
 
 
-def facts_of(settings: StudySettings, arena: Arena, served: Served) -> dict[str, Any]:
+def facts_of(
+    settings: StudySettings, arena: Arena, served: Served, profile: Profile | None = None
+) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
         "model": served.model,
@@ -92,7 +96,14 @@ def facts_of(settings: StudySettings, arena: Arena, served: Served) -> dict[str,
         "cells": len(arena.candidates.cells),
         "default": dict(arena.default),
         "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
+        "profile": None if profile is None else profile.as_json(),
     }
+
+
+def profile_of(store: StudyStore) -> Profile | None:
+    """The model's profile that a study was begun with."""
+    kept = store.facts().get("profile")
+    return None if kept is None else Profile.from_json(kept)
 
 
 def check_same_space(store: StudyStore, arena: Arena) -> None:
@@ -139,6 +150,7 @@ def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None
             "best": None if ending.best is None else dict(ending.best),
             "verdict": None if verdict is None else verdict.as_json(),
             "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
+            "finalists": [one.as_json() for one in ending.standings or ()],
             "stopped": ending.stopped,
         },
     )
@@ -172,6 +184,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best = None if end["best"] is None else Configuration(end["best"])
     else:
         best = _best_so_far(trials) if ending is None else ending.best
+    standings = () if end is None else tuple(map(Finalist.from_json, end.get("finalists", ())))
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
     environment = folder.read_json("environment.json") or {}
     copy = engine_copy(folder)
@@ -190,6 +203,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         default=default,
         best=best,
         verdict=verdict,
+        finalists=standings,
         fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,

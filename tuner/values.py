@@ -97,6 +97,14 @@ class Interval:
             return False
         return self.low <= 1 <= self.high and self.high > MOST_WIDTH * self.low
 
+    @property
+    def inverse(self) -> Interval:
+        """That of the ratio turned over."""
+        return Interval(
+            low=None if not self.high else 1 / self.high,
+            high=None if not self.low else 1 / self.low,
+        )
+
 
 UNKNOWN = Interval(low=None, high=None)
 
@@ -310,6 +318,73 @@ class Tally:
         return self.launched > 0 and self.failed == self.launched
 
 
+UNKNOWN_PAIR_SD = 0.1
+"""Standard deviation of the logarithm of two launches' ratio where no search tells it."""
+VerdictOutcome = Literal["better", "worse", "no difference shown"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Finalist:
+    """A configuration that was measured again beside the others that may be the best."""
+
+    configuration: Configuration
+    ratio: float
+    """Of its objective over that of the chosen one, by these fresh starts alone; 1 of the chosen one."""
+    interval: Interval
+    """Of the ratio; together with those of the other finalists."""
+    is_tied: bool
+    """Whether it could as well have been chosen."""
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether fresh starts tell of it: there was time for some."""
+        return self.interval.low is not None
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Finalist:
+        """Inverse of `as_json`."""
+        return cls(
+            **{
+                **data,
+                "configuration": Configuration(data["configuration"]),
+                "interval": Interval(**data["interval"]),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """The best beside what a prediction alone would have chosen."""
+
+    configuration: Configuration
+    """That prediction's."""
+    outcome: VerdictOutcome
+    """Of the best."""
+    ratio: float
+    """Objective of the best over that of the prediction's choice."""
+    interval: Interval
+    pairs: int
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Against:
+        """Inverse of `as_json`."""
+        return cls(
+            **{
+                **data,
+                "configuration": Configuration(data["configuration"]),
+                "interval": Interval(**data["interval"]),
+            }
+        )
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A study whose search has ended: what is verified, and the fresh starts so far."""
@@ -321,6 +396,22 @@ class Ending:
     pairs: int
     """Fresh starts that default and best get each."""
     starts: tuple[FreshStart, ...] = ()
+    """Of default, best, and guess where there is one."""
+    finalists: tuple[Configuration, ...] = ()
+    """What the search holds for the best, its recommendation first; one of them is nothing to choose from."""
+    finals: tuple[FreshStart, ...] = ()
+    """Fresh starts among the finalists, by which the best was chosen."""
+    standings: tuple[Finalist, ...] | None = None
+    """How the finalists came out, the best first; None while that is open."""
+    guess: Configuration | None = None
+    """What a prediction alone would choose, where it is neither the best nor the default."""
+    presumed_sd: float = UNKNOWN_PAIR_SD
+    """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Of each round of the verification."""
+        return ("default", "best") if self.guess is None else ("default", "best", "guess")
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
@@ -329,20 +420,30 @@ class Ending:
             "best": None if self.best is None else dict(self.best),
             "pairs": self.pairs,
             "starts": [start.as_json() for start in self.starts],
+            "finalists": [dict(one) for one in self.finalists],
+            "finals": [start.as_json() for start in self.finals],
+            "standings": None
+            if self.standings is None
+            else [one.as_json() for one in self.standings],
+            "guess": None if self.guess is None else dict(self.guess),
+            "presumed_sd": self.presumed_sd,
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ending:
         """Inverse of `as_json`."""
+        standings, guess = data.get("standings"), data.get("guess")
         return cls(
             stopped=data["stopped"],
             best=None if data["best"] is None else Configuration(data["best"]),
             pairs=data["pairs"],
             starts=tuple(map(FreshStart.from_json, data["starts"])),
+            finalists=tuple(map(Configuration, data.get("finalists", ()))),
+            finals=tuple(map(FreshStart.from_json, data.get("finals", ()))),
+            standings=None if standings is None else tuple(map(Finalist.from_json, standings)),
+            guess=None if guess is None else Configuration(guess),
+            presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
         )
-
-
-VerdictOutcome = Literal["better", "worse", "no difference shown"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,10 +461,16 @@ class Verdict:
     best: tuple[Measurement, ...]
     text: str
     """One sentence for a person."""
+    against_guess: Against | None = None
+    """None where there was no prediction, or it chose the same."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
-        return dataclasses.asdict(self)
+        against = self.against_guess
+        return {
+            **dataclasses.asdict(self),
+            "against_guess": None if against is None else against.as_json(),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
@@ -373,6 +480,8 @@ class Verdict:
             fields[name] = Interval(**fields[name])
         for name in ("default", "best"):
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
+        against = fields.get("against_guess")
+        fields["against_guess"] = None if against is None else Against.from_json(against)
         return cls(**fields)
 
 
@@ -429,6 +538,8 @@ class StudyRecord:
     """Inputs and outputs of the model; None of studies that were made before it was kept."""
     client_batch: int = 1
     """Items in each request."""
+    finalists: tuple[Finalist, ...] = ()
+    """What was measured again to choose the best, the best first; empty where there was no choice."""
 
     @property
     def is_of_other_engine(self) -> bool:

@@ -7,8 +7,8 @@ the failure counts for its side (`tuner.advice`). The order follows from the num
 alone, so that a verification that was interrupted goes on behind its last whole round: a round that
 the interruption split is launched again, because a drift between the two commands would not fall
 out of it. A launch that misses the limit on p99 has failed, as it has in the search. In: a bench,
-configurations by role. Out: measurements by role, of equal number, paired by round. What the pairs
-show is computed in `tuner.measurement.comparison`.
+configurations by role, and who says after a round whether it is enough. Out: measurements by role,
+of equal number, paired by round. What the pairs show is computed in `tuner.measurement`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from tuner.values import Configuration, FreshStart, Measurement
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
 """Called after each launch with all fresh starts so far, its own the last, and with what it gave."""
+
+
+IsEnough = Callable[["Rounds"], bool]
+"""Whether the rounds so far are enough."""
 
 
 class StartsFresh(Protocol):
@@ -55,6 +59,7 @@ def alternate(
     slo_ms: float | None,
     report: Report,
     done: Sequence[FreshStart] = (),
+    is_enough: IsEnough | None = None,
 ) -> Rounds:
     """Launch all configurations in every round, each on a server of its own.
 
@@ -65,13 +70,19 @@ def alternate(
         slo_ms: limit on p99; None: no limit.
         report: hears of every launch.
         done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
+        is_enough: asked after each round whether it was the last one; None: all rounds.
     """
-    starts = list(whole(done, len(configurations)))
-    for role in list(order(tuple(configurations), rounds))[len(starts) :]:
-        launch = bench.launch_fresh(configurations[role])
-        starts.append(_judged(role, launch, slo_ms))
-        report(tuple(starts), launch)
-    return counted(starts, tuple(configurations))
+    roles = tuple(configurations)
+    starts = list(whole(done, len(roles)))
+    waiting = list(order(roles, rounds))
+    while len(starts) < len(waiting):
+        if starts and is_enough is not None and is_enough(counted(starts, roles)):
+            break
+        for role in waiting[len(starts) : len(starts) + len(roles)]:
+            launch = bench.launch_fresh(configurations[role])
+            starts.append(_judged(role, launch, slo_ms))
+            report(tuple(starts), launch)
+    return counted(starts, roles)
 
 
 def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
@@ -91,6 +102,16 @@ def order(roles: Sequence[str], rounds: int) -> Iterator[str]:
     """Role of each launch: A B B A A B ..."""
     for index in range(rounds):
         yield from roles if index % 2 == 0 else reversed(roles)
+
+
+def among(starts: Sequence[FreshStart], *roles: str) -> Rounds:
+    """The same of some of the roles: what the others did in a round does not count.
+
+    Args:
+        starts: of whole rounds.
+        roles: those that are looked at.
+    """
+    return counted([start for start in starts if start.role in roles], roles)
 
 
 def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:

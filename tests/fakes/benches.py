@@ -14,6 +14,7 @@ from tuner.sampling.candidates import Candidates
 from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
+from tuner.space.physics import features
 from tuner.values import OK, Configuration, Outcome
 
 SPACE = """
@@ -83,7 +84,9 @@ def arena(text: str = SPACE) -> Arena:
         space=space,
         environment=environment,
         default=space.default(),
-        candidates=Candidates.of(space.cells(environment), space.encode),
+        candidates=Candidates.of(
+            space.cells(environment), space.encode, lambda cell: features(cell, environment)
+        ),
         distributions=distributions(space),
         knobs=tuple(knob.info() for knob in space.searched),
         notes=(),

@@ -150,9 +150,10 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     wanted = {"study.db", "settings.yaml", "environment.json", "space.yaml", "trials", "best.yaml"}
     assert wanted | {"report.html", "log.jsonl", "verdict.json"} <= left
     lines = done.err.splitlines()
-    assert "echo at concurrency 4" in lines[0]
-    assert "until about" in lines[2]
-    assert lines[3].split()[:2] == ["0", "default"]
+    assert lines[0].startswith("profiling the model")
+    assert "echo at concurrency 4" in lines[1]
+    assert "until about" in lines[3]
+    assert lines[4].split()[:2] == ["0", "default"]
 
 
 def test_the_store_is_an_optuna_study(finished: tuple[pathlib.Path, Done]) -> None:

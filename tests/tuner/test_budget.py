@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.budget import Budget
+from tuner.budget import FINAL_ROUNDS, Budget
+from tuner.measurement.sequential import LEAST_PAIRS
 
 BUDGET = Budget(trials=50, initial=25, max_time_s=600, load_s=2.5, pairs=10)
 
@@ -20,7 +21,7 @@ def test_trials_end_at_their_number() -> None:
 
 
 def test_the_default_study_is_expected_to_end_within_six_minutes() -> None:
-    """Fifty trials and ten pairs fit."""
+    """Fifty trials, the finals and ten pairs fit."""
     assert BUDGET.left_s(0, []) < 360
 
 
@@ -45,9 +46,27 @@ def test_a_trial_that_may_start_ends_in_time(
 def test_trials_that_fit_leave_room_for_the_verification() -> None:
     """All of the default budget fit into its ten minutes; in five seconds there is no search."""
     assert BUDGET.trials_in(600) >= 50
-    brief = Budget(trials=50, initial=25, max_time_s=5, load_s=2.5, pairs=10)
-    assert brief.trials_in(5.0) == 1
+    brief = Budget(trials=50, initial=25, max_time_s=7, load_s=2.5, pairs=10)
+    assert brief.trials_in(7.0) == 1
     assert brief.trials_in(0.0) == 0
+
+
+@given(max_time_s=st.floats(1, 1e4))
+def test_a_third_is_kept_and_enough_for_the_least_pairs(max_time_s: float) -> None:
+    """But never more than half, nor more than all pairs and the finals take."""
+    budget = dataclasses.replace(BUDGET, max_time_s=max_time_s)
+    kept_s = max_time_s - budget.trials_in(max_time_s) * budget.trial_s([])
+    assert kept_s >= min(max_time_s / 3, budget.verification_s()) - 1e-6
+    assert budget._kept_s() <= max(max_time_s / 2, 1e-9)
+    assert budget._kept_s() <= budget.verification_s()
+
+
+@given(left_s=st.floats(-100, 1e4), finalists=st.integers(2, 3))
+def test_finals_leave_time_for_the_least_pairs(left_s: float, finalists: int) -> None:
+    rounds = BUDGET.final_rounds_in(left_s, finalists)
+    assert 0 <= rounds <= FINAL_ROUNDS
+    left_s -= rounds * finalists * BUDGET.fresh_s
+    assert not rounds or BUDGET.pairs_in(left_s) >= LEAST_PAIRS
 
 
 @given(left_s=st.floats(-100, 1e4))
@@ -60,7 +79,7 @@ def test_where_every_trial_is_a_start_trials_tell_what_a_start_costs() -> None:
     """Before any was seen the first start does; the verification counts with the same."""
     budget = dataclasses.replace(BUDGET, start_s=5.0)
     assert budget.trial_s([]) == BUDGET.trial_s([]) + 5.0
-    assert budget.verification_s(1) == pytest.approx(2 * (budget.load_s + 5.0))
+    assert budget.verification_s(1, finalists=1) == pytest.approx(2 * (budget.load_s + 5.0))
     learnt = budget.learnt([budget.load_s + 8.0] * 3)
     assert learnt.start_s == pytest.approx(8.0)
     assert learnt.pairs_in(100.0) < budget.pairs_in(100.0)

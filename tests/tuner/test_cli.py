@@ -13,6 +13,7 @@ from tests.fakes import studies
 from tuner import cli
 from tuner.commands import options
 from tuner.commands import study as study_command
+from tuner.errors import WrongUse
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
@@ -192,7 +193,19 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.search.max_time_s == 90
     assert settings.measurement.objective == "p99"
     assert settings.search.trials == 50
-    assert settings.search.first_trials == 25
+    assert settings.search.first_trials == 4
+
+
+@pytest.mark.parametrize(("given", "expected"), [("4", 4), ("1,5,20", (1, 5, 20))])
+def test_a_study_has_one_load_or_several(given: str, expected: int | tuple[int, ...]) -> None:
+    parsed = cli.parser_of(None).parse_all(["--model", "echo", "--concurrency", given])
+    assert parsed.concurrency == expected
+
+
+@pytest.mark.parametrize("given", ["5,1", "5,5", "5,x", ","])
+def test_loads_that_do_not_ascend_are_refused(given: str) -> None:
+    with pytest.raises(WrongUse, match="concurrency"):
+        cli.parser_of(None).parse_all(["--model", "echo", "--concurrency", given])
 
 
 def test_a_program_reads_values_in_the_objective_s_own_unit() -> None:

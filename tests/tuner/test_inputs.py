@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import socket
 
+import numpy as np
 import pytest
 
 from tests.fakes import benches
@@ -166,3 +168,14 @@ def test_an_accuracy_needs_variants() -> None:
         inputs.space_text_of(target, inputs.card_of("echo"))
     with pytest.raises(WrongUse, match="--min-accuracy 90"):
         TargetSettings(model="resnet", concurrency=4, min_accuracy=90)
+
+
+def test_of_equal_predictions_the_one_nearest_to_the_default_is_the_best() -> None:
+    """A profile does not tell of memory: the tightest limit is no better for it."""
+    toy = benches.arena()
+    guess = np.array([1.0 if cell["replica.count"] == 2 else 2.0 for cell in toy.candidates.cells])
+    best = dataclasses.replace(toy, guess=guess).guessed_best
+    assert best is not None
+    assert best["replica.count"] == 2
+    assert best["replica.memory_mb"] == toy.default["replica.memory_mb"]
+    assert toy.guessed_best is None

@@ -113,13 +113,23 @@ def test_each_option_says_its_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trials", "initial", "first"), [(50, None, 25), (10, None, 5), (1, None, 1), (10, 10, 10)]
+    ("sampler", "trials", "initial", "first"),
+    [
+        ("random", 50, None, 25),
+        ("random", 10, None, 5),
+        ("gp", 50, None, 8),
+        ("structured", 50, None, 4),
+        ("structured", 6, None, 3),
+        ("structured", 1, None, 1),
+        ("gp", 10, 10, 10),
+    ],
 )
 def test_the_initial_launches_are_half_of_a_small_budget(
-    trials: int, initial: int | None, first: int
+    sampler: str, trials: int, initial: int | None, first: int
 ) -> None:
-    """Twenty-five, or half of the trials where that is fewer, unless it was asked for."""
-    assert SearchSettings(trials=trials, initial=initial).first_trials == first
+    """The sampler's own number, or half of the trials where that is fewer, unless it was asked for."""
+    settings = SearchSettings(sampler=sampler, trials=trials, initial=initial)
+    assert settings.first_trials == first
 
 
 def test_blocks_are_whole_quota_periods() -> None:

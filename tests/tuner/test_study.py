@@ -91,7 +91,9 @@ def test_a_signal_in_the_verification_keeps_its_launches(tmp_path: pathlib.Path)
     """After six trials and three fresh starts, one pair counts: the next process has four to go, and no
     trial.
     """
-    with pytest.raises(Interrupted, match="2 of 6 fresh starts of the verification are kept"):
+    with pytest.raises(
+        Interrupted, match="the search and 2 fresh starts of the verification are kept"
+    ):
         study._conducted(setup_of(tmp_path, ToyBench(interrupt_at=9)))
     kept = study_files.ending_of(RunFolder(tmp_path, "s"))
     assert kept is not None

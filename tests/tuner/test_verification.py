@@ -12,10 +12,11 @@ from tests.fakes.benches import ToyBench
 from tuner.bench import Launch
 from tuner.outcomes import tallied
 from tuner.values import Configuration, FreshStart, Outcome, Tally
-from tuner.verification import alternate, counted
+from tuner.verification import alternate, among, counted
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
+THREE = Configuration({"replica.count": 3})
 
 
 def test_rounds_alternate_so_that_drift_favours_neither() -> None:
@@ -116,3 +117,35 @@ def test_a_fresh_start_survives_its_file() -> None:
     assert [start.measurement is None for start in seen] == [False, False, True]
     for start in seen:
         assert FreshStart.from_json(json.loads(json.dumps(start.as_json()))) == start
+
+
+def test_a_third_that_fails_costs_the_others_no_pair() -> None:
+    """The prediction's choice runs out of memory: default and best are compared all the same."""
+
+    class Dies(ToyBench):
+        def launch_fresh(self, configuration: Configuration) -> Launch:
+            launch = self.launch(configuration)
+            if configuration != THREE:
+                return launch
+            died = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
+            return dataclasses.replace(launch, outcome=died, measurement=None)
+
+    roles = {"default": ONE, "best": TWO, "guess": THREE}
+    rounds = alternate(Dies(), roles, rounds=4, slo_ms=None, report=lambda *_: None)
+    assert rounds.counted == 0
+    assert among(rounds.starts, "default", "best").counted == 4
+    assert among(rounds.starts, "guess", "best").counted == 0
+
+
+def test_it_ends_with_the_round_that_is_enough() -> None:
+    bench = ToyBench()
+    rounds = alternate(
+        bench,
+        {"default": ONE, "best": TWO},
+        rounds=10,
+        slo_ms=None,
+        report=lambda *_: None,
+        is_enough=lambda found: found.counted >= 3,
+    )
+    assert rounds.counted == 3
+    assert len(bench.launched) == 6

@@ -7,11 +7,14 @@ import dataclasses
 import math
 import pathlib
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import rich.console
+import rich.text
+
+from tuner import levels, study
 from tuner import objective as objectives
-from tuner import study
 from tuner.advice import advised
 from tuner.commands import options
 from tuner.commands.said import Said
@@ -26,7 +29,9 @@ from tuner.values import StudyRecord
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All settings of a study."""
     for group in GROUPS:
-        options.add_group(parser, group)
+        made = options.add_group(parser, group)
+        if group == "target":
+            _take_several_loads(made)
     parser.add_argument(
         "--fresh",
         action="store_true",
@@ -37,8 +42,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Run a new study."""
+    given: int | tuple[int, ...] = arguments.concurrency
+    loads = given if isinstance(given, tuple) else (given,)
+    arguments.concurrency = loads[0]
     settings = options.settings_of(arguments)
-    return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+    if len(loads) == 1:
+        return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+    return said_of_all(levels.tune(settings, loads, fresh=arguments.fresh, terminal=terminal))
+
+
+def _take_several_loads(group: options.ArgumentGroup) -> None:
+    """Let `--concurrency` be a list of numbers."""
+    for action in group._group_actions:  # noqa: SLF001 - argparse has no public name for it
+        if action.dest == "concurrency":
+            action.type = options.parsing(loads_of)
+            action.metavar = "N[,N...]"
+            action.help = f"{action.help}; several with commas between them: a study of each"
+
+
+def loads_of(text: str) -> int | tuple[int, ...]:
+    """The number of `20`, the ascending numbers of `1,5,20`.
+
+    Raises:
+        ValueError: anything else.
+    """
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a whole number, or several with commas between them, as 1,5,20"
+        ) from None
+    if list(found) != sorted(set(found)):
+        raise ValueError(f"{text!r}: expected each load once, from the lowest to the highest")
+    return found if len(found) > 1 else found[0]
+
+
+def said_of_all(finished: Sequence[Finished]) -> Said:
+    """The end of the studies of several loads, in both forms."""
+    changed = list(levels.changes(finished))
+    parts: list[rich.console.RenderableType] = []
+    for one in finished:
+        parts += [end_of_study.summary(one.record, one.files), ""]
+    parts.append(rich.text.Text(_changes_in_words(finished, changed), style="bold"))
+    return Said(
+        text=rich.console.Group(*parts),
+        data={
+            "studies": [as_json(one.record, one.files, stopped=one.stopped) for one in finished],
+            "changes": [dataclasses.asdict(change) for change in changed],
+        },
+    )
+
+
+def _changes_in_words(finished: Sequence[Finished], changed: Sequence[levels.Change]) -> str:
+    if not changed:
+        loads = ", ".join(str(one.record.concurrency) for one in finished)
+        return f"One configuration is to be run at all of these loads: {loads}."
+    places = "; ".join(
+        f"between {one.below} and {one.above} ({', '.join(one.knobs)})" for one in changed
+    )
+    return f"The configuration to run changes with the concurrency {places}."
 
 
 def said(finished: Finished) -> Said:

@@ -1,17 +1,18 @@
 """Default against best, re-measured alternating on fresh launches: a ratio with an interval, and a verdict.
 
-In: measurements of both, in pairs of launches that stood next to each other in time. Out: a
-`Verdict`.
+In: measurements of both, in pairs of launches that stood next to each other in time. Out: whether these
+are enough, and a `Verdict`.
 
-The ratio is best over default: the geometric mean of the pairs' ratios. Its 95 % interval is
-Student's, on the pairs' log differences, so that a slow drift of the machine falls out of each
-pair, and launches, not requests or blocks, are what is counted. The verdict is better or worse
-where the interval leaves out 1: of two equal configurations one in twenty comparisons says so by
-chance, one in forty that the best is better.
+The ratio is best over default. What is counted are launches, not requests or blocks, and a slow drift of the
+machine falls out of each pair. Pairs are added until their differences show something or their number
+is reached; the boundaries, and estimate and interval after the stop, are those of
+`measurement.sequential`: of two equal configurations one comparison in twenty shows a difference, one
+in forty that the best is better, however often one looks.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -20,11 +21,15 @@ from scipy import special
 
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
+from tuner.measurement.sequential import Plan, looks
 from tuner.objective import Objective
-from tuner.values import Interval, Measurement, Verdict, VerdictOutcome
+from tuner.values import Against, Configuration, Interval, Measurement, Verdict, VerdictOutcome
 
 LEAST_PAIRS = 2
+WITHIN = math.log(1.03)
+"""A difference of logarithms that is too small to matter: 3 %."""
 MOST_IN_PERCENT = 3.0
 """Above this ratio people say how many times as much."""
 
@@ -48,24 +53,81 @@ def ratio_interval(
     return math.exp(mean), Interval(low=math.exp(mean - reach), high=math.exp(mean + reach))
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How long pairs are added."""
+
+    most: int
+    """Pairs at which it ends anyway."""
+    sd: float
+    """Standard deviation that the logarithms of the pairs' ratios are presumed to have, from the search."""
+
+    def stop(self, differences: Sequence[float]) -> Stop | None:
+        """The look at which the pairs so far end a comparison; None where it should go on.
+
+        Args:
+            differences: logarithms of the pairs' ratios, in their order.
+        """
+        plan = Plan.of(looks(self.most), sd=self.sd)
+        for look, count in enumerate(plan.looks):
+            if count > len(differences):
+                return None
+            reading = sequential.read(plan, differences, look)
+            is_small = reading.low >= -WITHIN and reading.high <= WITHIN
+            if reading.is_crossed or is_small or count == self.most:
+                return Stop(plan, look)
+        return None
+
+    def stopped(self, differences: Sequence[float]) -> Stop:
+        """The same, where it ends with these pairs whatever they show: time is up, or launches failed."""
+        found = self.stop(differences)
+        if found is not None:
+            return found
+        count = len(differences)
+        at = (*(look for look in looks(self.most) if look < count), count)
+        return Stop(Plan.of(at, sd=self.sd, most=self.most), len(at) - 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stop:
+    """Where a comparison stopped."""
+
+    plan: Plan
+    look: int
+
+
 def compare(
-    default: Sequence[Measurement], best: Sequence[Measurement], *, objective: str
+    default: Sequence[Measurement],
+    best: Sequence[Measurement],
+    *,
+    objective: str,
+    rule: Rule | None = None,
 ) -> Verdict:
     """The verdict over pairs of launches: the first of one belongs to the first of the other.
 
     Args:
         default: measurements of the default configuration, one per launch.
         best: as many of the recommended one.
-        objective: mean, p50, p95, p99 or throughput.
+        objective: a name of `tuner.objective`.
+        rule: by which pairs were added; None: their number was fixed.
 
     Raises:
         WrongUse: fewer than two pairs, unequal numbers, or an unknown objective.
     """
     made_best = objectives.named(objective)
-    ratio, interval = _ratio(default, best, made_best)
+    differences = _differences(default, best, made_best)
+    if rule is None:
+        rule = Rule(most=len(differences), sd=1.0)
+    ended = rule.stopped(differences)
+    found = sequential.estimate(ended.plan, differences, ended.look)
+    ratio = math.exp(found.value)
+    interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
     throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
     p99_ratio, p99_interval = _ratio(default, best, objectives.named("p99"))
-    outcome = made_best.judged(interval)
+    outcome: VerdictOutcome = "no difference shown"
+    if found.is_shown:
+        outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
+    sentence = _Sentence(default, best, made_best, differences)
     return Verdict(
         outcome=outcome,
         ratio=ratio,
@@ -76,8 +138,54 @@ def compare(
         p99_interval=p99_interval,
         default=tuple(default),
         best=tuple(best),
-        text=_sentence(default, best, made_best, outcome, ratio, interval),
+        text=sentence.text(
+            outcome, ratio, interval, is_small=found.low >= -WITHIN and found.high <= WITHIN
+        ),
     )
+
+
+def against(
+    guess: Sequence[Measurement],
+    best: Sequence[Measurement],
+    *,
+    configuration: Configuration,
+    objective: str,
+) -> Against:
+    """The best beside a prediction's choice, over pairs of launches.
+
+    Raises:
+        WrongUse: fewer than two pairs, or unequal numbers.
+    """
+    made_best = objectives.named(objective)
+    ratio, interval = _ratio(guess, best, made_best)
+    return Against(
+        configuration=configuration,
+        outcome=made_best.judged(interval),
+        ratio=ratio,
+        interval=interval,
+        pairs=len(best),
+    )
+
+
+def differences_of(
+    default: Sequence[Measurement], best: Sequence[Measurement], objective: str
+) -> list[float]:
+    """Logarithms of the pairs' ratios, best over default."""
+    return _differences(default, best, objectives.named(objective))
+
+
+def _differences(
+    default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
+) -> list[float]:
+    if len(default) != len(best) or len(best) < LEAST_PAIRS:
+        raise WrongUse(
+            f"{len(default)} launches of the default and {len(best)} of the best configuration: "
+            f"expected as many of each, at least {LEAST_PAIRS}"
+        )
+    return [
+        math.log(objective.value(ours)) - math.log(objective.value(theirs))
+        for ours, theirs in zip(best, default, strict=True)
+    ]
 
 
 def _ratio(
@@ -90,36 +198,42 @@ def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -
     return float(differences.std(ddof=1)) / math.sqrt(len(differences))
 
 
-def _sentence(
-    default: Sequence[Measurement],
-    best: Sequence[Measurement],
-    objective: Objective,
-    outcome: VerdictOutcome,
-    ratio: float,
-    interval: Interval,
-) -> str:
-    values = [list(map(objective.value, side)) for side in (best, default)]
-    now, before = (
-        f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
-    )
-    sides = f"{objective.label} {now} against {before} of the default"
-    if interval.is_vague:
-        return (
-            f"No difference shown: {sides}; {len(best)} pairs of fresh launches, as far apart as "
-            "these, are too few to tell (--pairs)."
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Sentence:
+    """What a verdict says to a person."""
+
+    default: Sequence[Measurement]
+    best: Sequence[Measurement]
+    objective: Objective
+    differences: Sequence[float]
+
+    def text(
+        self, outcome: VerdictOutcome, ratio: float, interval: Interval, *, is_small: bool
+    ) -> str:
+        """The sentence."""
+        objective, pairs = self.objective, len(self.best)
+        values = [list(map(objective.value, side)) for side in (self.best, self.default)]
+        now, before = (
+            f"{math.exp(float(np.log(value).mean())):.4g} {objective.unit}" for value in values
         )
-    figures = (
-        f"{sides}, {_change(ratio)} "
-        f"(95 % interval: {_change(interval.low)} to {_change(interval.high)}; "
-        f"{len(best)} pairs of fresh launches)"
-    )
-    if outcome != "no difference shown":
-        return f"The best configuration is {outcome} than the default: {figures}."
-    differences = np.log(values[0]) - np.log(values[1])
-    unseen = gain_from_differences(float(differences.std(ddof=1)), len(differences))
-    return (
-        f"No difference shown: {figures}; gains under about {100 * unseen:.0f} % cannot be seen so."
-    )
+        sides = f"{objective.label} {now} against {before} of the default"
+        if interval.is_vague:
+            return (
+                f"No difference shown: {sides}; {pairs} pairs of fresh launches, as far apart as "
+                "these, are too few to tell (--pairs)."
+            )
+        figures = (
+            f"{sides}, {_change(ratio)} "
+            f"(95 % interval: {_change(interval.low)} to {_change(interval.high)}; "
+            f"{pairs} pairs of fresh launches)"
+        )
+        if outcome != "no difference shown":
+            return f"The best configuration is {outcome} than the default: {figures}."
+        if is_small:
+            return f"No difference that matters: {figures}; it is shown to be under 3 %."
+        spread = float(np.std(self.differences, ddof=1))
+        unseen = gain_from_differences(spread, pairs)
+        return f"No difference shown: {figures}; gains under about {100 * unseen:.0f} % cannot be seen so."
 
 
 def _change(ratio: float | None) -> str:

@@ -225,6 +225,8 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
         return None
     ratio, interval = known[name]
     outcome = objectives.named(name).judged(interval)
+    if name == study.objective:
+        outcome = verdict.outcome
     return Compared(ratio=ratio, interval=interval, outcome=outcome)
 
 
@@ -262,7 +264,52 @@ def warnings(study: StudyRecord) -> tuple[str, ...]:
 def remarks(study: StudyRecord) -> tuple[str, ...]:
     """What else there is to know."""
     meant = meaning_of_default(study)
-    return (*filter(is_plain, study.notes), *(() if meant is None else (meant,)))
+    return (
+        *filter(is_plain, study.notes),
+        *(() if meant is None else (meant,)),
+        *_ties(study),
+        *_against_guess(study),
+    )
+
+
+def _ties(study: StudyRecord) -> Iterator[str]:
+    """Which configurations could as well be the best."""
+    tied = [one for one in study.finalists[1:] if one.is_tied]
+    if not tied:
+        return
+    shown = "; ".join(
+        f"{in_short(study, one.configuration)}"
+        + (f", {wording.ratio(one.ratio, one.interval)}" if one.is_compared else "")
+        for one in tied
+    )
+    whole = wording.plural(len(tied), "configuration")
+    yield (
+        f"{whole} could as well be the best: {shown}. Of those that cannot be told apart the cheapest "
+        "is chosen, then the one nearest to the default."
+    )
+
+
+def _against_guess(study: StudyRecord) -> Iterator[str]:
+    """How the best compares with what a prediction alone would choose."""
+    against = None if study.verdict is None else study.verdict.against_guess
+    if against is None:
+        return
+    yield (
+        f"Without any search, a prediction from the model's profile would choose "
+        f"{in_short(study, against.configuration)}: best over that "
+        f"{wording.ratio(against.ratio, against.interval)}, {against.outcome}, "
+        f"{wording.plural(against.pairs, 'pair')} of fresh launches."
+    )
+
+
+def in_short(study: StudyRecord, configuration: Configuration) -> str:
+    """Knobs in which a configuration differs from the default, by their last words."""
+    changed = [
+        f"{name.rpartition('.')[2]}={wording.knob_value(value)}"
+        for name, value in configuration.items()
+        if study.default.get(name) != value
+    ]
+    return " ".join(changed) or "the default"
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:

@@ -35,13 +35,20 @@ _STEPS = (0.2, 0.05, 0.01)
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Varying:
-    """An encoding of which only some entries are kept."""
+    """An encoding of which only some entries are kept, with features behind it."""
 
     encode: Callable[[Configuration], Array]
+    features: Callable[[Configuration], Array] | None
     entries: NDArray[np.intp]
 
     def __call__(self, configuration: Configuration) -> Array:
-        return np.asarray(self.encode(configuration)[self.entries], dtype=float)
+        return np.asarray(self._whole(configuration)[self.entries], dtype=float)
+
+    def _whole(self, configuration: Configuration) -> Array:
+        knobs = self.encode(configuration)
+        if self.features is None:
+            return knobs
+        return np.concatenate([knobs, self.features(configuration)])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,8 @@ class Candidates:
     """Vector (d,) of any legal configuration, also one that is no cell; without it only cells can be placed."""
     decode: Callable[[Array], Configuration] | None = None
     """The legal configuration nearest to a vector; only where the cells are a sample."""
+    extra: int = 0
+    """Last entries of a vector that follow from the others: features, over which no design is spread."""
 
     def __post_init__(self) -> None:
         if not self.cells:
@@ -67,7 +76,10 @@ class Candidates:
 
     @classmethod
     def of(
-        cls, cells: Collection[Configuration], encode: Callable[[Configuration], Array]
+        cls,
+        cells: Collection[Configuration],
+        encode: Callable[[Configuration], Array],
+        features: Callable[[Configuration], Array] | None = None,
     ) -> Candidates:
         """All cells of a search space.
 
@@ -77,13 +89,24 @@ class Candidates:
         Args:
             cells: feasible and distinct configurations, all with the same knobs.
             encode: vector in [0, 1] of a configuration.
+            features: more entries in [0, 1], which follow from a configuration's knobs.
         """
         ordered = tuple(cells)
-        vectors = np.array([encode(cell) for cell in ordered], dtype=float)
+        if not ordered:
+            return cls(cells=(), vectors=np.empty((0, 0)))
+        width = len(encode(ordered[0]))
+        more = 0 if features is None else len(features(ordered[0]))
+        whole = _Varying(encode, features, np.arange(width + more))
+        vectors = np.array([whole(cell) for cell in ordered], dtype=float)
+        entries = np.arange(width)
         if len(ordered) > 1:
-            encode = _Varying(encode, np.flatnonzero(np.ptp(vectors, axis=0)))
-            vectors = vectors[:, encode.entries]
-        return cls(cells=ordered, vectors=vectors, encode=encode)
+            entries = np.flatnonzero(np.ptp(vectors, axis=0))
+        return cls(
+            cells=ordered,
+            vectors=vectors[:, entries],
+            encode=dataclasses.replace(whole, entries=entries),
+            extra=int(np.count_nonzero(entries >= width)),
+        )
 
     @classmethod
     def listed(cls, cube: Cube) -> Candidates:
@@ -137,6 +160,11 @@ class Candidates:
         """Entries d of a vector."""
         return int(self.vectors.shape[1])
 
+    @property
+    def design_width(self) -> int:
+        """Entries over which a design is spread: those that do not follow from others."""
+        return self.width - self.extra
+
     @functools.cached_property
     def names(self) -> frozenset[str]:
         """Knobs of the cells."""
@@ -159,6 +187,17 @@ class Candidates:
             return np.asarray(self.vectors[index], dtype=float)
         return None if self.encode is None else place(configuration, self.names, self.encode)
 
+    def placed(
+        self, configuration: Configuration, features: Callable[[Configuration], Array]
+    ) -> Array | None:
+        """Vector (d,) of a configuration with other features than its own; None where these have none."""
+        if not isinstance(self.encode, _Varying):
+            return None
+        encode = self.encode
+        if encode.features is not None:
+            encode = dataclasses.replace(encode, features=features)
+        return place(configuration, self.names, encode)
+
     def unseen(self, seen: Collection[Configuration]) -> NDArray[np.intp]:
         """Positions of the cells that are not among these configurations, ascending."""
         is_free = np.ones(len(self.cells), dtype=bool)
@@ -166,8 +205,14 @@ class Candidates:
         return np.flatnonzero(is_free)
 
     def nearest(self, vector: Array, among: NDArray[np.intp]) -> int:
-        """Position of the cell that is nearest to a vector (d,), the first of equals; `among` is not empty."""
-        distances = ((self.vectors[among] - vector) ** 2).sum(axis=1)
+        """Position of the cell that is nearest to a point, the first of equals; `among` is not empty.
+
+        Args:
+            vector: (design_width,), or more entries, which are not looked at.
+            among: positions.
+        """
+        width = self.design_width
+        distances = ((self.vectors[among, :width] - vector[:width]) ** 2).sum(axis=1)
         return int(among[int(np.argmin(distances))])
 
     def realise(self, vector: Array, among: NDArray[np.intp]) -> Configuration:

@@ -89,9 +89,9 @@ class Situation:
         return kept if len(kept) else np.arange(len(self.candidates.cells))
 
     def design_point(self) -> Array:
-        """The next point (d,) of this study's space-filling design in [0, 1)."""
+        """The next point (design_width,) of this study's space-filling design in [0, 1)."""
         rng = stream(self.seed, _DESIGN_STREAM)
-        points = sobol(self.candidates.width, self.history.earlier + 1, rng)
+        points = sobol(self.candidates.design_width, self.history.earlier + 1, rng)
         return np.asarray(points[-1], dtype=float)
 
     def at_random(self) -> Proposal:

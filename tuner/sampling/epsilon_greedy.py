@@ -19,11 +19,11 @@ import numpy as np
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
-from tuner.sampling import feasibility
+from tuner.sampling import feasibility, surrogate
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.history import History
-from tuner.sampling.recommendation import surrogate_of
+from tuner.sampling.surrogate import Seen
 from tuner.values import Configuration
 
 Exploit = Literal["incumbent", "model"]
@@ -95,7 +95,7 @@ def best_mean(situation: Situation) -> Configuration:
     """The candidate with the lowest posterior mean, among those that did not fail and likely will not."""
     history, among = situation.history, situation.not_lost
     vectors = situation.candidates.vectors[among]
-    mean, _ = surrogate_of(history).predict(vectors)
+    mean, _ = surrogate.fitted(Seen.of(history)).predict(vectors)
     classifier = feasibility.fit(history.vectors, history.lost_vectors)
     if classifier is not None:
         is_likely = classifier.log_probability(vectors) > np.log(0.5)

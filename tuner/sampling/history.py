@@ -64,6 +64,7 @@ class History:
     configurations: tuple[Configuration, ...]  # (n,) of observed trials, repeats included
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
+    errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
@@ -142,6 +143,7 @@ def gather(
         maximise: direction of the study.
     """
     observed: list[tuple[Configuration, Array, float]] = []
+    errors: list[float] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -164,6 +166,7 @@ def gather(
         seen.add(configuration)
         if reading == "observed" and trial.value is not None:
             observed.append((configuration, vector, trial.value))
+            errors.append(float(trial.user_attrs.get("error", math.nan)))
         elif reading == "lost":
             lost.append((configuration, vector))
         elif reading == "pending":
@@ -176,6 +179,7 @@ def gather(
             -1, place.width
         ),
         targets=targets,
+        errors=np.array(errors, dtype=float),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,

@@ -8,16 +8,23 @@ different samplers are judged by one rule. Reads an Optuna study, writes nothing
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import blas, gp_model
+from tuner.sampling import averaged, blas, surrogate
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.surrogate import Seen
 from tuner.values import Configuration
 
+Array = NDArray[np.float64]
 
-def recommend(study: Study, *, candidates: Candidates | None = None) -> Configuration | None:
+
+def recommend(
+    study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
+) -> Configuration | None:
     """The observed configuration with the best posterior mean.
 
     One that also failed is kept only where every one did.
@@ -25,21 +32,19 @@ def recommend(study: Study, *, candidates: Candidates | None = None) -> Configur
     Args:
         study: one objective; may still be running.
         candidates: as the sampler had them; None to take the parameters that ended trials share.
+        known: what was known before the study; only with candidates.
 
     Returns:
         Values by name; parameters that cannot vary are left out. None while no trial was ok.
     """
-    trials = study.get_trials(deepcopy=False)
-    place = candidates or Cube.of(shared_distributions(trials))
-    if not place.width:
-        return None
-    history = gather(
-        trials, place, number=None, maximise=study.direction is StudyDirection.MAXIMIZE
-    )
-    if not len(history.targets):
+    history = history_of(study, candidates)
+    if history is None or not len(history.targets):
         return None
     with blas.single_threaded():
-        mean, _ = surrogate_of(history).predict(history.vectors)
+        if candidates is None:
+            mean, _ = surrogate.fitted(Seen.of(history)).predict(history.vectors)
+        else:
+            mean, _ = averaged.fitted(history, candidates, known).predict_observed()
     has_failed = np.array(
         [configuration in history.lost_configurations for configuration in history.configurations]
     )
@@ -48,12 +53,15 @@ def recommend(study: Study, *, candidates: Candidates | None = None) -> Configur
     return history.configurations[int(np.argmin(mean))]
 
 
-def surrogate_of(history: History) -> gp_model.Surrogate:
-    """The process fitted to a history with at least one observation."""
-    noise_sd = gp_model.NOISE_SD
-    if history.scale == "raw":
-        # No unit to measure noise in: the same share of the spread that 5 % is of a factor of e.
-        noise_sd *= max(float(np.std(history.targets)), 1e-9)
-    return gp_model.fit(
-        history.vectors, history.targets, noise_sd=noise_sd, start=history.hyperparameters
+def history_of(study: Study, candidates: Candidates | None) -> History | None:
+    """What a study has taught; None where nothing varies."""
+    trials = study.get_trials(deepcopy=False)
+    place = candidates or Cube.of(shared_distributions(trials))
+    if not place.width:
+        return None
+    return gather(
+        trials,
+        place,
+        number=None,
+        maximise=study.direction is StudyDirection.MAXIMIZE,
     )

@@ -17,13 +17,14 @@ from tuner.errors import WrongUse
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler
 from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
-from tuner.sampling.gp import GpSampler
+from tuner.sampling.gp import GpSampler, StructuredSampler
 from tuner.sampling.random import RandomSampler
 from tuner.sampling.skopt_ei import SkoptSampler
 from tuner.sampling.tpe import TpeSampler
 
 SAMPLERS: Mapping[str, type[CellSampler]] = {
     "gp": GpSampler,
+    "structured": StructuredSampler,
     "random": RandomSampler,
     "epsilon-greedy": EpsilonGreedySampler,
     "skopt": SkoptSampler,
@@ -53,14 +54,23 @@ def create(
             f"sampler {name!r} is not known{nearest(name, NAMES)} (samplers: {', '.join(NAMES)})"
         )
     sampler = SAMPLERS[name]
-    own = [
-        option
-        for option in inspect.signature(sampler).parameters
-        if option not in {"seed", "initial", "candidates"}
-    ]
+    own = _options(sampler)
     for option in options:
         if option not in own:
             raise WrongUse(
                 f"sampler {name!r} has no option {option!r}{nearest(option, own)} (options: {', '.join(own)})"
             )
     return sampler(seed=seed, initial=initial, candidates=candidates, **options)
+
+
+def takes(name: str, option: str) -> bool:
+    """Whether a sampler has an option; an unknown one has none."""
+    return name in SAMPLERS and option in _options(SAMPLERS[name])
+
+
+def _options(sampler: type[CellSampler]) -> list[str]:
+    return [
+        option
+        for option in inspect.signature(sampler).parameters
+        if option not in {"seed", "initial", "candidates"}
+    ]

@@ -48,7 +48,8 @@ class SkoptSampler(CellSampler):
         is_initial = history.earlier < situation.initial
         if is_initial or not len(history.targets) or not len(situation.unseen):
             return situation.at_random()
-        vectors = np.vstack([history.vectors, history.lost_vectors])
+        knobs = slice(situation.candidates.design_width)  # it gets no features
+        vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
         worst = np.full(len(history.lost_vectors), np.max(history.targets))
         point = asked(vectors, np.concatenate([history.targets, worst]), situation.rng)
         return Proposal(

@@ -71,3 +71,5 @@ OF_URL = Vocabulary(
     about_limits=": the tuner limits no server that it does not start; name the knob otherwise",
 )
 """A running server: its hook takes any knob."""
+OF_ANY = Vocabulary(settings=LIMITS, others=None)
+"""Whatever engine a recorded surface was of."""

@@ -123,6 +123,15 @@ class StudyStore:
                 known = tuple(optuna.get_all_study_names(storage))
                 raise UnknownStudy(name, known, where) from None
 
+    @classmethod
+    def in_memory(cls, name: str) -> StudyStore:
+        """A new study that ends with the process."""
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        study = optuna.create_study(
+            storage=optuna.storages.InMemoryStorage(), study_name=name, direction="minimize"
+        )
+        return cls(study, "memory")
+
     def use_sampler(self, sampler: BaseSampler) -> None:
         """Let a sampler propose from now on."""
         self.study.sampler = sampler

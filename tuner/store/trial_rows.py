@@ -5,7 +5,7 @@
               FAIL without an outcome: interrupted
               RUNNING: being measured now
     params    the knobs as they were proposed
-    user      origin, configuration (as launched), outcome, measurement,
+    user      origin, configuration (as launched), outcome, measurement, error,
               facts {launch_s, overhead_s, started_at}
 
 Few attributes with JSON inside, because every attribute is a transaction of the storage. Pure.
@@ -32,6 +32,8 @@ class TrialResult:
     launch_s: float
     overhead_s: float
     started_at: float
+    error: float | None = None
+    """Standard error of the objective within its launch, as a share; None where it is not known."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:
@@ -44,6 +46,8 @@ def attributes(result: TrialResult) -> dict[str, Any]:
             "started_at": result.started_at,
         },
     }
+    if result.error is not None:
+        values["error"] = result.error
     if result.measurement is not None:
         values["measurement"] = result.measurement.as_json()
     return values

@@ -18,8 +18,9 @@ from tuner.sampling.history import PROPOSAL
 
 
 def test_the_names_are_those_of_the_command() -> None:
-    """Five samplers, each an Optuna sampler."""
-    assert registry.NAMES == ("gp", "random", "epsilon-greedy", "skopt", "tpe")
+    """Six samplers, each an Optuna sampler."""
+    names = ("gp", "structured", "random", "epsilon-greedy", "skopt", "tpe")
+    assert names == registry.NAMES
     for name in registry.NAMES:
         assert isinstance(registry.create(name, seed=0, initial=5), BaseSampler)
 

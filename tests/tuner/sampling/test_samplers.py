@@ -45,7 +45,7 @@ SAMPLERS = {
     "epsilon-greedy-model": maker("epsilon-greedy", exploit="model"),
     "tpe-multivariate": maker("tpe", multivariate=True),
 }
-NEVER_TWICE = ("gp", "random", "skopt")
+NEVER_TWICE = ("random", "skopt")
 
 
 @pytest.fixture(params=SAMPLERS)
@@ -181,7 +181,25 @@ def test_a_repeat_is_marked(make: Make) -> None:
         study.tell(trial, 10.0 + trial.params["a"])
 
 
-@pytest.mark.parametrize("name", NEVER_TWICE)
+@pytest.mark.parametrize("name", ["gp", "structured"])
+def test_what_is_run_again_says_so(name: str) -> None:
+    """A process may repeat a cell on purpose; every repeat is marked, and nothing else is."""
+    study = optuna.create_study(
+        sampler=SAMPLERS[name](initial=4, candidates=surfaces.small_candidates())
+    )
+    distributions = {"a": IntDistribution(1, 12)}
+    seen: set[int] = set()
+    for _ in range(14):
+        trial = study.ask(distributions)
+        study.tell(trial, 10.0 + trial.params["a"])
+        kept = study.trials[-1]
+        is_repeat = kept.user_attrs[PROPOSAL]["origin"] == "replicate"
+        assert is_repeat == (kept.params["a"] in seen)
+        seen.add(kept.params["a"])
+    assert {1, 2} & seen
+
+
+@pytest.mark.parametrize("name", ["gp", *NEVER_TWICE])
 def test_trials_under_way_are_taken_into_account(name: str) -> None:
     """Three trials asked for at once, after some have ended, are three different cells."""
     study = optuna.create_study(sampler=SAMPLERS[name](candidates=surfaces.candidates()))

@@ -1,0 +1,99 @@
+"""A recorded surface without an engine: the toy's latencies, with the noise of launches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import yaml
+
+from tests.fakes import benches, studies
+from tuner.replay.histogram import Histogram
+from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
+from tuner.space import files
+from tuner.values import OK, Block, Configuration, HostNoise, Outcome
+
+LAUNCH_SD = 0.03
+REQUESTS = 500
+"""Of a block."""
+
+
+def head(**changes: object) -> SurfaceHead:
+    """Of the toy's space on four cores, at 20 concurrent requests."""
+    arena = benches.arena()
+    given: dict[str, object] = {
+        "name": "toy-20",
+        "model": "toy",
+        "concurrency": benches.CONCURRENCY,
+        "client_batch": 1,
+        "engine": "luthier",
+        "home": "process",
+        "objective": "mean",
+        "space": yaml.safe_load(files.dump(arena.space)),
+        "default": arena.default,
+        "host": {"host": {"cores": 4, "memory_mb": 16_384}},
+        "measurement": {"seconds": 2.0, "warmup_s": 0.5, "block_s": 0.5},
+        "passes": 3,
+        "seed": 0,
+    }
+    return SurfaceHead(**{**given, **changes})  # type: ignore[arg-type]
+
+
+def launch(
+    cell: Configuration, number: int, rng: np.random.Generator, *, sweep: int = 0
+) -> RecordedLaunch:
+    """One launch of a cell."""
+    failure = studies.failure({**studies.default(), **cell})
+    if failure is not None:
+        return RecordedLaunch(
+            number=number,
+            cell=cell,
+            sweep=sweep,
+            started_at=studies.STARTED_AT + number,
+            outcome=Outcome(status="infeasible", cause=failure[0], reason=failure[1]),
+            startup_s=0.1,
+            loaded_s=0.0,
+        )
+    true_ms = studies.mean_ms(Configuration({**studies.default(), **cell}), benches.CONCURRENCY)
+    mean_ms = true_ms * math.exp(LAUNCH_SD * rng.normal())
+    took = [mean_ms * np.exp(0.2 * rng.normal(size=REQUESTS)) / math.exp(0.02) for _ in range(4)]
+    return RecordedLaunch(
+        number=number,
+        cell=cell,
+        sweep=sweep,
+        started_at=studies.STARTED_AT + number,
+        outcome=OK,
+        startup_s=0.1,
+        loaded_s=2.5,
+        blocks=tuple(map(_block, range(4), took)),
+        histogram=Histogram.of(np.concatenate(took)),
+        noise=HostNoise(peak_memory_mb=20.5, client_cpu_s=0.25),
+    )
+
+
+def _block(number: int, took_ms: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Block:
+    return Block(
+        start_s=0.5 + 0.5 * number,
+        seconds=0.5,
+        requests=len(took_ms),
+        mean_ms=float(took_ms.mean()),
+        p50_ms=float(np.median(took_ms)),
+        p99_ms=float(np.quantile(took_ms, 0.99)),
+        throughput_per_s=len(took_ms) / 0.5,
+        spread_ms=float(np.quantile(took_ms, 0.95) - np.quantile(took_ms, 0.05)),
+    )
+
+
+def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> Surface:
+    """Every n-th cell of the toy's space and the default, each launched once per pass."""
+    arena = benches.arena()
+    cells: Sequence[Configuration] = tuple(
+        dict.fromkeys((arena.default, *arena.candidates.cells[::every]))
+    )
+    rng = np.random.default_rng(seed)
+    launches = [
+        launch(cell, number, rng, sweep=sweep)
+        for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
+    ]
+    return Surface(head=head(is_finished=True), launches=tuple(launches))

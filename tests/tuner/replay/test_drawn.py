@@ -1,0 +1,82 @@
+"""Launches drawn from a surface, and what is laid over it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.fakes import benches, recorded
+from tuner.replay import drawn
+from tuner.replay.drawn import DrawnLaunches
+from tuner.replay.truth import halves
+from tuner.sampling.candidates import Candidates
+
+SURFACE = recorded.surface(passes=6)
+HALVES = halves(SURFACE)
+
+
+def bench(seed: int = 0, **given: object) -> DrawnLaunches:
+    return DrawnLaunches(SURFACE, HALVES.drawn, np.random.default_rng(seed), **given)  # type: ignore[arg-type]
+
+
+def test_what_is_drawn_is_never_the_truth() -> None:
+    for cell, launches in SURFACE.by_cell.items():
+        first, second = HALVES.drawn[cell], HALVES.held_out[cell]
+        assert sorted([*first, *second], key=lambda one: one.number) == list(launches)
+        assert len(first) - len(second) in {0, 1}
+
+
+def test_every_launch_of_a_cell_is_drawn_before_one_comes_again() -> None:
+    cell = SURFACE.head.default
+    found = bench()
+    starts = [found.launch(cell).started_at for _ in range(6)]
+    assert set(starts[:3]) == set(starts[3:]) == {one.started_at for one in HALVES.drawn[cell]}
+    assert found.seconds == pytest.approx(6 * 2.6)
+
+
+def test_two_seeds_draw_in_two_orders() -> None:
+    cells = list(SURFACE.by_cell)
+    first, second = ([bench(seed).launch(cell).started_at for cell in cells] for seed in (1, 2))
+    assert first != second
+
+
+def test_noise_is_of_a_launch_and_without_bias() -> None:
+    cell = SURFACE.head.default
+    plain = {launch.started_at: launch for launch in (bench().launch(cell) for _ in range(1))}
+    del plain
+    noisy = bench(noise_sd=0.2)
+    factors = []
+    for _ in range(400):
+        launch = noisy.launch(cell)
+        (was,) = [one for one in HALVES.drawn[cell] if one.started_at == launch.started_at]
+        before = SURFACE.measured(was)
+        assert launch.measurement is not None
+        assert before is not None
+        factor = launch.measurement.mean_ms / before.mean_ms
+        assert launch.measurement.p99_ms == pytest.approx(before.p99_ms * factor, rel=0.011)
+        assert launch.measurement.throughput_per_s == pytest.approx(
+            before.throughput_per_s / factor, rel=0.01
+        )
+        factors.append(np.log(factor))
+    assert np.std(factors) == pytest.approx(0.2, rel=0.15)
+    assert np.mean(factors) == pytest.approx(0.0, abs=0.04)
+
+
+def test_on_a_null_surface_no_cell_is_better() -> None:
+    same = drawn.null(HALVES.drawn)
+    assert set(same) == set(HALVES.drawn)
+    assert len({tuple(one.number for one in launches) for launches in same.values()}) == 1
+    assert all(one.histogram is not None for one in next(iter(same.values())))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_walls_leave_the_default_and_the_optimum(seed: int) -> None:
+    arena = benches.arena()
+    candidates = Candidates.of(tuple(SURFACE.by_cell), arena.space.encode)
+    kept = (SURFACE.head.default, candidates.cells[7])
+    walled = drawn.walled(candidates, kept, np.random.default_rng(seed))
+    assert not walled & set(kept)
+    assert 0.1 < len(walled) / len(candidates.cells) <= drawn.WALLED_SHARE + 0.01
+    lost = bench(walled=walled).launch(next(iter(walled)))
+    assert lost.measurement is None
+    assert lost.outcome.cause == "oom"

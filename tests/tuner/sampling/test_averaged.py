@@ -1,0 +1,89 @@
+"""Two models and their weights: a good guess is believed, a wrong one is not, and nothing breaks without one."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.fakes import benches, studies
+from tuner.sampling import averaged
+from tuner.sampling.history import History
+from tuner.sampling.knowledge import Knowledge
+from tuner.values import Configuration
+
+ARENA = benches.arena()
+CELLS = ARENA.candidates.cells
+TRUE = np.log(
+    [studies.mean_ms({**studies.default(), **cell}, benches.CONCURRENCY) for cell in CELLS]
+)
+NOISE = 0.03
+
+
+def history(count: int, seed: int = 0) -> History:
+    rng = np.random.default_rng(seed)
+    at = rng.choice(len(CELLS), count, replace=False)
+    return History(
+        configurations=tuple(CELLS[place] for place in at),
+        vectors=ARENA.candidates.vectors[at],
+        targets=TRUE[at] + NOISE * rng.normal(size=count),
+        errors=np.full(count, np.nan),
+        scale="log",
+        scale_reason="",
+        sign=1.0,
+        lost_configurations=(),
+        lost_vectors=np.empty((0, ARENA.candidates.width)),
+        pending_vectors=np.empty((0, ARENA.candidates.width)),
+        seen=frozenset(CELLS[place] for place in at),
+        earlier=count,
+        hyperparameters=(),
+    )
+
+
+def error(model: averaged.Averaged) -> float:
+    mean, _ = model.predict(np.arange(len(CELLS)))
+    return float(np.sqrt(np.mean((mean - TRUE) ** 2)))
+
+
+def test_a_good_guess_is_believed_and_helps() -> None:
+    rng = np.random.default_rng(1)
+    guess = 0.5 + 0.8 * TRUE + 0.05 * rng.normal(size=len(TRUE))
+    found = averaged.fitted(history(10), ARENA.candidates, Knowledge(guess=guess))
+    assert found.weight > 0.9
+    assert error(found) < 0.7 * error(averaged.fitted(history(10), ARENA.candidates))
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "inverted", "constant"])
+def test_a_wrong_guess_does_little_harm(kind: str) -> None:
+    rng = np.random.default_rng(2)
+    guess = {
+        "shuffled": rng.permutation(TRUE),
+        "inverted": TRUE.max() + TRUE.min() - TRUE,
+        "constant": np.full(len(TRUE), 2.0),
+    }[kind]
+    with_guess = averaged.fitted(history(30), ARENA.candidates, Knowledge(guess=guess))
+    plain = averaged.fitted(history(30), ARENA.candidates)
+    assert error(with_guess) < 1.6 * error(plain)
+
+
+def test_without_a_guess_it_is_the_plain_process() -> None:
+    found = averaged.fitted(history(12), ARENA.candidates)
+    assert (found.structured, found.weight) == (None, 0.0)
+    every = np.arange(len(CELLS))
+    assert np.allclose(found.predict(every)[0], found.plain.predict(ARENA.candidates.vectors)[0])
+
+
+def test_a_plain_proposal_does_not_look_at_the_guess() -> None:
+    found = averaged.fitted(history(12), ARENA.candidates, Knowledge(guess=TRUE), is_plain=True)
+    assert found.weight == 0.0
+    plain = averaged.fitted(history(12), ARENA.candidates)
+    at = np.arange(len(CELLS))
+    assert np.allclose(found.knowledge_gradient(at)[1], plain.knowledge_gradient(at)[1])
+
+
+def test_what_is_no_cell_leaves_the_guess_out() -> None:
+    past = history(6)
+    strange = Configuration({**past.configurations[0], "replica.count": 99})
+    odd = dataclasses.replace(past, configurations=(strange, *past.configurations[1:]))
+    assert averaged.fitted(odd, ARENA.candidates, Knowledge(guess=TRUE)).structured is None

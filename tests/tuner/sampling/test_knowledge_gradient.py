@@ -1,0 +1,53 @@
+"""Knowledge gradient: against simulated launches, and where repeats are worth more than new cells."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tuner.sampling.gaussian_process import NoisePrior, Process, fit
+from tuner.sampling.knowledge_gradient import knowledge_gradient
+
+PRIOR = NoisePrior(sd=0.1)
+
+
+def fitted(seed: int) -> tuple[Process, np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
+    rng = np.random.default_rng(seed)
+    cells = rng.uniform(size=(30, 2))
+    y = np.sin(4 * cells[:10, 0]) + 0.1 * rng.normal(size=10)
+    return fit(cells[:10], y, noise=PRIOR), cells
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gains_are_what_simulated_launches_give(seed: int) -> None:
+    process, cells = fitted(seed)
+    every = np.arange(len(cells))
+    places, gains = knowledge_gradient(process, cells, None, may_launch=every, may_be_best=every)
+    mean, sd = process.predict(cells)
+    covariance = process.covariance(cells, cells)
+    rng = np.random.default_rng(0)
+    for place, gain in list(zip(places, gains, strict=True))[::5]:
+        told = covariance[:, place] / np.sqrt(sd[place] ** 2 + process.noise_sd**2)
+        draws = mean[:, None] + told[:, None] * rng.normal(size=20_000)
+        want = mean.min() - draws.min(axis=0).mean()
+        assert gain == pytest.approx(want, rel=0.1, abs=2e-3)
+
+
+def test_a_repeat_is_proposed_where_two_cells_cannot_be_told_apart() -> None:
+    cells = np.array([[0.0], [0.03], [0.97], [1.0]])
+    x = np.vstack([cells] * 2)
+    y = np.array([1.0, 1.02, 5.0, 5.1, 1.05, 0.96, 5.0, 5.1])
+    process = fit(x, y, noise=PRIOR)
+    every = np.arange(4)
+    places, gains = knowledge_gradient(process, cells, None, may_launch=every, may_be_best=every)
+    assert int(places[int(np.argmax(gains))]) in {0, 1}
+
+
+def test_nothing_is_gained_by_a_launch_that_cannot_change_the_recommendation() -> None:
+    process, cells = fitted(1)
+    mean, _ = process.predict(cells)
+    only = np.array([int(np.argmin(mean))])
+    _, gains = knowledge_gradient(
+        process, cells, None, may_launch=np.arange(len(cells)), may_be_best=only
+    )
+    assert gains.max() == pytest.approx(0.0, abs=1e-9)

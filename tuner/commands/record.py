@@ -1,0 +1,139 @@
+"""`tune record`: every configuration of a grid measured, several times over, into a surface."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+
+from tuner import recording
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.errors import WrongUse
+from tuner.progress import Terminal
+from tuner.recording import Order
+from tuner.replay.schedule import Thoroughness
+from tuner.replay.surface import status_of
+from tuner.report import wording
+from tuner.settings import (
+    MeasurementSettings,
+    SearchSettings,
+    StoreSettings,
+    StudySettings,
+    TargetSettings,
+)
+
+TARGET = [
+    "model",
+    "concurrency",
+    "client_batch",
+    "payload",
+    "engine",
+    "hook",
+    "home",
+    "min_accuracy",
+]
+LEAST_PASSES = 3
+"""Fewer leave no launch to hold out as the truth."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the load, the grid, how thoroughly, and where to."""
+    target = options.add_group(parser, "target", only=TARGET)
+    target.add_argument(
+        "--grid",
+        required=True,
+        metavar="FILE",
+        help="search space whose configurations are all measured (docs/search-spaces.md)",
+    )
+    thorough = parser.add_argument_group("how thoroughly")
+    thorough.add_argument(
+        "--passes",
+        default=Thoroughness().passes,
+        type=options.parsing(int),
+        metavar="K",
+        help="times that every configuration is launched, each time in a new order; default 3, the least",
+    )
+    thorough.add_argument(
+        "--most",
+        default=Thoroughness().most,
+        type=options.parsing(int),
+        metavar="K",
+        help="launches that one of the best 5 %% of the configurations gets at most, until its standard "
+        "error is 1 %%; default 16",
+    )
+    thorough.add_argument(
+        "--seed",
+        default=0,
+        type=options.parsing(int),
+        metavar="S",
+        help="seed of the orders and of random inputs; default 0",
+    )
+    options.add_group(parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"])
+    parser.add_argument(
+        "--out",
+        required=True,
+        type=pathlib.Path,
+        metavar="DIR",
+        help="folder of the surface; made, or gone on with",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Measure what the folder lacks."""
+    done = recording.record(_order(arguments), terminal=terminal)
+    surface = done.surface
+    statuses = collections.Counter(status_of(launch.outcome) for launch in surface.launches)
+    ended = ", ".join(f"{count} {status}" for status, count in statuses.most_common())
+    cells = len(surface.by_cell)
+    return Said(
+        text=(
+            f"{arguments.out}: {wording.plural(cells, 'configuration')}, "
+            f"{wording.plural(len(surface.launches), 'launch')} ({ended}), {done.measured} of them new"
+        ),
+        data={
+            "folder": str(arguments.out),
+            "cells": cells,
+            "launches": len(surface.launches),
+            "measured": done.measured,
+            "statuses": dict(statuses),
+            "notes": list(surface.head.notes),
+        },
+    )
+
+
+def _order(arguments: argparse.Namespace) -> Order:
+    """What is asked for, checked.
+
+    Raises:
+        WrongUse: a value is out of its range, or the folder cannot be one.
+    """
+    for option, value, least in (
+        ("--passes", arguments.passes, LEAST_PASSES),
+        ("--most", arguments.most, arguments.passes),
+        ("--seed", arguments.seed, 0),
+    ):
+        if value < least:
+            raise WrongUse(f"{option} {value}: expected a whole number from {least}")
+    out: pathlib.Path = arguments.out
+    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_surface(out))):
+        raise WrongUse(
+            f"--out {out} is no surface; name a new folder, or one that was recorded into"
+        )
+    target = options.group_of(arguments, TargetSettings)
+    return Order(
+        settings=StudySettings(
+            target=dataclasses.replace(target, space=arguments.grid),
+            search=SearchSettings(sampler="random", seed=arguments.seed),
+            measurement=options.group_of(arguments, MeasurementSettings),
+            store=StoreSettings(),
+        ),
+        thoroughness=Thoroughness(passes=arguments.passes, most=arguments.most),
+        out=out,
+    )
+
+
+def _is_surface(path: pathlib.Path) -> bool:
+    return (path / "surface.yaml").is_file()

@@ -1,0 +1,185 @@
+"""`tune replay`: searches on a recorded surface, without serving."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+
+from tuner import replaying
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.errors import WrongUse
+from tuner.objective import NAMES as OBJECTIVES
+from tuner.progress import Terminal
+from tuner.replay import scoring, surface_files
+from tuner.replay.drawn import Wrappers
+from tuner.replay.scoring import ReplayedVerdict, Run
+from tuner.report import lines, wording
+from tuner.sampling import registry
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The surface, the sampler, how many searches of how many trials, and what is laid over it."""
+    parser.add_argument(
+        "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
+    )
+    parser.add_argument(
+        "--sampler", default="gp", choices=registry.NAMES, help="what proposes; default gp"
+    )
+    parser.add_argument(
+        "--trials",
+        default=60,
+        type=options.parsing(int),
+        metavar="N",
+        help="launches of each search; default 60",
+    )
+    parser.add_argument(
+        "--seeds",
+        default=20,
+        type=options.parsing(int),
+        metavar="K",
+        help="searches, with the seeds 0 to K - 1; default 20",
+    )
+    parser.add_argument(
+        "--initial",
+        default=None,
+        type=options.parsing(int),
+        metavar="N",
+        help="launches before results guide the sampler; default: the sampler's own",
+    )
+    parser.add_argument(
+        "--objective", default=None, choices=OBJECTIVES, help="default: the surface's"
+    )
+    parser.add_argument(
+        "--guess",
+        default="profile",
+        choices=replaying.GUESSES,
+        help="prediction that the sampler structured is given: by the surface's profile, whose time "
+        "counts as trials, none, or a wrong one; default profile",
+    )
+    parser.add_argument(
+        "--after",
+        default=None,
+        type=pathlib.Path,
+        metavar="SURFACE",
+        help="another surface of the model, under another load, that each search has searched before; "
+        "default: none",
+    )
+    parser.add_argument(
+        "--pairs",
+        default=0,
+        type=options.parsing(int),
+        metavar="COUNT",
+        help="end every search with finals and a verdict of at most so many pairs, and count false and "
+        "true ones; default 0, none",
+    )
+    laid = parser.add_argument_group("laid over the surface")
+    laid.add_argument(
+        "--noise",
+        default=0.0,
+        type=options.parsing(float),
+        metavar="SD",
+        help="each launch is slower or quicker by a factor of its own, 0.05 for 5 %%; default 0",
+    )
+    laid.add_argument(
+        "--null",
+        action="store_true",
+        help="every configuration draws from the launches of one; default: each from its own",
+    )
+    laid.add_argument(
+        "--resampled",
+        action="store_true",
+        help="launches have their configuration's truth for their mean, and differ from it as launches "
+        "of the whole surface do from theirs; default: as they were recorded",
+    )
+    laid.add_argument(
+        "--oom",
+        action="store_true",
+        help="configurations beyond a wall run out of memory; default: none do",
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Search the surface again and again, and say when what was recommended was good."""
+    order = _order(arguments)
+    ground = replaying.ground_of(surface_files.read(arguments.surface), arguments.objective)
+    if arguments.after is not None:
+        before = replaying.ground_of(surface_files.read(arguments.after), arguments.objective)
+        order = dataclasses.replace(order, after=before)
+    done = 0
+
+    def report(_run: Run) -> None:
+        nonlocal done
+        done += 1
+        terminal.check()
+        if done % 10 == 0 or done == len(order.seeds):
+            lines.say(terminal.console, f"{done} of {len(order.seeds)} searches")
+
+    replayed = replaying.replay(ground, order, report=report)
+    data = replayed.as_json()
+    cells = len(ground.arena.candidates.cells)
+    head = (
+        f"{data['surface']}: {wording.plural(cells, 'configuration')}, {order.sampler}, "
+        f"{wording.plural(len(order.seeds), 'search')} of {wording.plural(order.trials, 'trial')}; "
+        f"optimum {wording.number(ground.truth.optimum)} (standard error "
+        f"{wording.percent(ground.truth.optimum_se)})"
+    )
+    said = [head]
+    for share in scoring.SHARES:
+        one = scoring.reached(replayed.runs, ground.truth, share, cells=cells)
+        said.append(
+            f"within {wording.percent(one.tolerance)} ({wording.plural(one.good_cells, 'configuration')}): "
+            f"median {_trials(one.median)}, 90th percentile {_trials(one.p90)}, reached in "
+            f"{wording.percent(one.reached)}; random search: median {one.random_median}"
+        )
+    said += _verdicts([one.verdict for one in replayed.runs if one.verdict is not None])
+    each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
+    said.append(f"the sampler took {each_ms:.0f} ms a trial")
+    return Said(text="\n".join(said), data=data)
+
+
+def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
+    """What the verdicts were, and how often their intervals held the truth."""
+    if not verdicts:
+        return
+    counts = collections.Counter(one.outcome for one in verdicts)
+    yield "verdicts: " + ", ".join(f"{count} {outcome}" for outcome, count in counts.most_common())
+    covered = [one.covers for one in verdicts if one.covers is not None]
+    if covered:
+        share = sum(covered) / len(covered)
+        yield f"the true ratio lay in {share:.1%} of {len(covered)} intervals"
+
+
+def _trials(value: float | None) -> str:
+    return "not reached" if value is None else f"{value:.0f}"
+
+
+def _order(arguments: argparse.Namespace) -> replaying.Order:
+    for option, value in (("--trials", arguments.trials), ("--seeds", arguments.seeds)):
+        if value < 1:
+            raise WrongUse(f"{option} {value}: expected a whole number from 1")
+    if arguments.pairs < 0 or arguments.pairs == 1:
+        raise WrongUse(f"--pairs {arguments.pairs}: expected 0, or a whole number from 2")
+    if arguments.null and arguments.resampled:
+        raise WrongUse("--null and --resampled: choose one; all configurations are alike, or not")
+    if not 0 <= arguments.noise <= 1:
+        raise WrongUse(f"--noise {arguments.noise:g}: expected a share from 0 to 1, as 0.05")
+    return replaying.Order(
+        sampler=arguments.sampler,
+        trials=arguments.trials,
+        seeds=tuple(range(arguments.seeds)),
+        initial=arguments.initial,
+        objective=arguments.objective,
+        guess=arguments.guess,
+        pairs=arguments.pairs,
+        wrappers=Wrappers(
+            noise_sd=arguments.noise,
+            is_null=arguments.null,
+            is_resampled=arguments.resampled,
+            has_walls=arguments.oom,
+        ),
+    )

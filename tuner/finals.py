@@ -1,0 +1,102 @@
+"""The finals of a study: who among its finalists is the best, and who could as well be.
+
+In: what the search believes, and the fresh starts of the finalists. Out: their standings, and lines for
+people. Decides nothing itself: `measurement.finals` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tuner import verification
+from tuner.measurement.finals import Belief, choose
+from tuner.objective import Objective
+from tuner.report import wording
+from tuner.sampling.finalists import Finalists
+from tuner.space.footprint import differences, footprint
+from tuner.values import Configuration, Finalist, FreshStart, Value
+
+LEAST_SD = 0.005
+"""Of a ratio: half a per cent, under which no machine's launches lie."""
+INFLATION = 1.15
+
+
+def standings(
+    believed: Finalists,
+    starts: Sequence[FreshStart],
+    *,
+    objective: Objective,
+    default: Configuration,
+    cores: int,
+) -> tuple[Finalist, ...]:
+    """The finalists, the chosen one first, the others by their launches.
+
+    One that failed as a fresh start is out, unless all did.
+
+    Args:
+        believed: the finalists, in the order of their roles.
+        starts: whole rounds of all of them; none where there was no time.
+        objective: what is made best.
+        default: among tied finalists the cheapest is chosen, then the one nearest to it.
+        cores: of the machine.
+    """
+    roles = [f"finalist {place + 1}" for place in range(len(believed.configurations))]
+    failed = {start.role for start in starts if start.measurement is None}
+    kept = [place for place, role in enumerate(roles) if role not in failed] or list(
+        range(len(roles))
+    )
+    sound = [start for start in starts if start.role in {roles[place] for place in kept}]
+    rounds = verification.counted(sound, tuple(roles[place] for place in kept))
+    values = np.array(
+        [
+            [objective.to_minimise(rounds.measurements[roles[place]][index]) for place in kept]
+            for index in range(rounds.counted)
+        ],
+        dtype=float,
+    ).reshape(-1, len(kept))
+    configurations = [believed.configurations[place] for place in kept]
+    choice = choose(
+        Belief(
+            mean=believed.mean[kept],
+            covariance=believed.covariance[np.ix_(kept, kept)],
+            launch_sd=believed.launch_sd,
+        ),
+        values,
+        [(footprint(one, cores=cores), differences(one, default)) for one in configurations],
+    )
+    found = [
+        Finalist(
+            configuration=one,
+            ratio=choice.ratios[place] if objective.is_minimised else 1 / choice.ratios[place],
+            interval=choice.intervals[place]
+            if objective.is_minimised
+            else choice.intervals[place].inverse,
+            is_tied=choice.tied[place],
+        )
+        for place, one in enumerate(configurations)
+    ]
+    others = [one for place, one in enumerate(found) if place != choice.chosen]
+    return (found[choice.chosen], *sorted(others, key=lambda one: not one.is_tied))
+
+
+def presumed_sd(believed: Finalists) -> float:
+    """Spread that the logarithms of ratios of two launches are presumed to have, by the search.
+
+    Somewhat more than it found: fresh starts differ by no less than launches on a running server.
+    """
+    return max(LEAST_SD, INFLATION * math.sqrt(2) * believed.launch_sd)
+
+
+def told(found: Sequence[Finalist], named: Callable[[Mapping[str, Value]], str]) -> Iterator[str]:
+    """How the finals ended; nothing where there were none."""
+    if not found:
+        return
+    yield f"best of the finalists: {named(found[0].configuration)}"
+    for one in found[1:]:
+        standing = "tied with it" if one.is_tied else "behind it"
+        if one.is_compared:
+            standing += f", {wording.ratio(one.ratio, one.interval)}"
+        yield f"{standing}: {named(one.configuration)}"

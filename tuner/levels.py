@@ -1,0 +1,115 @@
+"""One model under several loads: a study each, every one starting from what those before it taught.
+
+In: settings, and the loads. Out: the studies, and where from one load to the next the advised
+configuration changes. The first study gets all of its trials, each later one half of them: what the
+others taught stands in for the rest. The longest time is that of all together.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+from tuner import creation, other_engines, study, transfer
+from tuner.advice import advised
+from tuner.progress import Terminal
+from tuner.report import lines
+from tuner.settings import StudySettings
+from tuner.study import Finished
+from tuner.values import Configuration
+
+LATER_SHARE = 0.5
+"""Of the trials, for each study after the first."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Two neighbouring loads with different configurations to run."""
+
+    below: int
+    """Concurrency."""
+    above: int
+    knobs: tuple[str, ...]
+    """Names of those that differ."""
+
+
+def tune(
+    settings: StudySettings,
+    concurrencies: Sequence[int],
+    *,
+    fresh: bool,
+    terminal: Terminal,
+) -> tuple[Finished, ...]:
+    """Run a study for each load, from the lowest to the highest.
+
+    Args:
+        settings: of each; its concurrency is not looked at.
+        concurrencies: ascending.
+        fresh: whether studies of the same names are deleted first.
+        terminal: where to speak and log.
+
+    Raises:
+        WrongUse, TunerError, Interrupted: as for one study; those that are finished are kept.
+    """
+    card = other_engines.card_of(settings.target, other_engines.engine_of(settings.target))
+    base = settings.store.study
+    if base is None:
+        made = creation.named(settings, card, now=dt.datetime.now().astimezone())
+        base = str(made.store.study).replace(f"c{settings.target.concurrency}-", "", 1)
+    done: list[Finished] = []
+    for place, concurrency in enumerate(concurrencies):
+        mine = _of_level(settings, concurrency, f"{base}-c{concurrency}", is_first=not done)
+        mine = _learning(mine, [one.record.name for one in done])
+        share = settings.search.max_time_s / len(concurrencies)
+        mine = dataclasses.replace(mine, search=dataclasses.replace(mine.search, max_time_s=share))
+        lines.say(
+            terminal.console,
+            f"load {place + 1} of {len(concurrencies)}: concurrency {concurrency}",
+            style="bold",
+        )
+        done.append(study.tune(mine, fresh=fresh, terminal=terminal))
+    return tuple(done)
+
+
+def changes(finished: Sequence[Finished]) -> Iterator[Change]:
+    """Where the configuration to run changes from one load to the next."""
+    for one, other in itertools.pairwise(finished):
+        before, after = _advised(one), _advised(other)
+        if before is None or after is None:
+            continue
+        names = tuple(name for name in {**before, **after} if before.get(name) != after.get(name))
+        if names:
+            yield Change(below=one.record.concurrency, above=other.record.concurrency, knobs=names)
+
+
+def _advised(finished: Finished) -> Configuration | None:
+    found = advised(finished.record)
+    return None if found is None else found.configuration
+
+
+def _of_level(
+    settings: StudySettings, concurrency: int, name: str, *, is_first: bool
+) -> StudySettings:
+    search = settings.search
+    if not is_first:
+        trials = max(2, math.ceil(LATER_SHARE * search.trials))
+        initial = None if search.initial is None else min(search.initial, trials)
+        search = dataclasses.replace(search, trials=trials, initial=initial)
+    return dataclasses.replace(
+        settings,
+        target=dataclasses.replace(settings.target, concurrency=concurrency),
+        search=search,
+        store=dataclasses.replace(settings.store, study=name),
+    )
+
+
+def _learning(settings: StudySettings, before: Sequence[str]) -> StudySettings:
+    """From the studies before it; the first from what the settings say."""
+    if not before or settings.search.learn_from == transfer.NONE:
+        return settings
+    names = ",".join(reversed(before[-transfer.MOST_STUDIES :]))
+    search = dataclasses.replace(settings.search, learn_from=names)
+    return dataclasses.replace(settings, search=search)

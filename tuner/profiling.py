@@ -1,0 +1,100 @@
+"""Profiles a model through the running engine: one replica alone, batch size after batch size.
+
+One replica without limits, and for each size enough clients that every batch fills and the replica is
+never idle; so its rate is batch size over service time, and the CPU times of replica, gateway and
+client fall out of the same moment. In: a bench that serves the model. Out: a `Profile`. Half a second
+for each of up to four sizes and each number of threads: a batch's time is nearly linear in its size,
+so that more sizes would cost a search more than they tell it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import numpy as np
+
+from tuner.bench import Bench, Observed
+from tuner.errors import LaunchFailed, LoadFailed, TunerError
+from tuner.probe import FILL_US
+from tuner.simulation.profile import BatchCost, Profile
+from tuner.values import Configuration
+
+SIZES = (1, 4, 16, 64)
+SECONDS = 0.3
+WARMUP_S = 0.1
+
+
+def profiled(bench: Bench, *, most: int, client_batch: int, threads: Iterable[int]) -> Profile:
+    """Measure the costs.
+
+    Args:
+        bench: its engine serves the model, and its payloads are set.
+        most: items in the largest batch that can be.
+        client_batch: items in each request.
+        threads: numbers that the space knows.
+
+    Raises:
+        TunerError: not even single items can be served.
+    """
+    begun_s = time.monotonic()
+    found: list[BatchCost] = []
+    for count in sorted(set(threads)):
+        for size in _sizes(most):
+            try:
+                found.append(_cost(bench, count, size, client_batch))
+            except (LaunchFailed, LoadFailed) as error:
+                if not found:
+                    raise TunerError(f"the model cannot be profiled: {error}") from error
+                break  # a batch that large cannot be served
+    return Profile(
+        batches=tuple(found), client_batch=client_batch, seconds=time.monotonic() - begun_s
+    )
+
+
+def _sizes(most: int) -> list[int]:
+    """Batch sizes to measure: a few, and the largest where it lies well beyond them."""
+    sizes = [size for size in SIZES if size <= max(1, most)]
+    return [*sizes, most] if sizes[-1] * 2 <= most else sizes
+
+
+def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost:
+    configuration = Configuration(
+        {
+            "replica.count": 1,
+            "replica.threads": threads,
+            "batching.max_size": size,
+            "batching.timeout_us": FILL_US if size > 1 else 0,
+        }
+    )
+    clients = max(2, -(-2 * size // client_batch))
+    found = bench.observe(configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S)
+    answered, finished = _answered(found)
+    if not answered:
+        raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
+    items = answered * client_batch
+    replica_s = _between(found.before.cpu_s, found.after.cpu_s)
+    service_s = size * found.load.measured_s / items
+    return BatchCost(
+        threads=threads,
+        size=size,
+        service_s=service_s,
+        # CPU times span the warm-up too, and so does the number of requests that they are shared among.
+        cpu_s=service_s if replica_s is None else replica_s * size / (finished * client_batch),
+        gateway_s=None if found.gateway_cpu_s is None else found.gateway_cpu_s / finished,
+        client_s=found.load.client_cpu_s / finished,
+    )
+
+
+def _answered(found: Observed) -> tuple[int, int]:
+    """Requests answered with 2xx in the measured part, and those that finished in the whole load."""
+    load, records = found.load, found.load.records
+    is_measured = (records.finished_s > load.warmup_end_s) & (
+        records.finished_s <= load.measured_end_s
+    )
+    is_ok = (records.status >= 200) & (records.status < 300)
+    return int(np.sum(is_measured & is_ok)), max(1, len(records))
+
+
+def _between(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

@@ -1,0 +1,282 @@
+"""A surface, recorded: every cell of a grid launched and measured, several times over, into one folder.
+
+    inputs -> engine started once -> schedule -> launch after launch -> rows -> packed
+
+The same bench as a study's measures each cell once per pass, in a fresh launch and a new order, so that
+time and neighbours are no property of a cell; then the best cells until they are well known
+(`replay.schedule`). What fails is kept with its reason. A command that was killed goes on where the
+rows end.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import time
+from typing import Any
+
+import numpy as np
+import yaml
+
+from tuner import inputs, other_engines, prediction
+from tuner import objective as objectives
+from tuner.bench import Bench, Launch
+from tuner.creation import environment_facts
+from tuner.engines.description import OtherEngine
+from tuner.errors import Interrupted, TunerError, WrongUse
+from tuner.interruption import resumable
+from tuner.launching import machine
+from tuner.launching.engine import Served
+from tuner.measurement import summary
+from tuner.preparation import bench_of, notes_of, prepared
+from tuner.progress import Progress, Terminal
+from tuner.replay import surface_files
+from tuner.replay.histogram import Histogram
+from tuner.replay.schedule import Recorded, Thoroughness, due, expected_launches
+from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
+from tuner.replay.surface_files import SurfaceFolder
+from tuner.report import wording
+from tuner.settings import StudySettings
+from tuner.space import files
+from tuner.values import Block, Measurement, RequestRecords
+
+MOST_REFUSED = 8
+"""Launches in a row without a result, from the first on, before a recording is given up."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is recorded."""
+
+    settings: StudySettings
+    """Target (its space is the grid), measurement, and the seed of the orders."""
+    thoroughness: Thoroughness
+    out: pathlib.Path
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """What is in the folder."""
+
+    surface: Surface
+    measured: int
+    """Launches that this command added."""
+
+
+def record(order: Order, *, terminal: Terminal) -> Done:
+    """Measure what the folder lacks.
+
+    Raises:
+        WrongUse: an input is wrong, or the folder is of another recording; nothing was measured.
+        TunerError: it could not be done.
+        Interrupted: a signal came; the launches so far are kept.
+    """
+    settings = order.settings
+    engine = other_engines.engine_of(settings.target)
+    card = other_engines.card_of(settings.target, engine)
+    folder = SurfaceFolder(order.out)
+    known = surface_files.read(order.out) if folder.exists() else None
+    with resumable(None), folder, bench_of(settings, card, engine, terminal) as bench:
+        arena, payloads, served = prepared(bench, settings, card, engine, terminal)
+        head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
+        if known is not None:
+            head = _going_on(head, known.head, order.out)
+        if head.profile is None and not settings.target.is_of_other_engine:
+            profile = prediction.profile_of(bench, arena)
+            head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
+        folder.begin(head)
+        launches = list(known.launches) if known is not None else []
+        before = len(launches)
+        recorder = _Recorder(order, folder, bench, arena, head, terminal)
+        try:
+            recorder.run(launches)
+        except KeyboardInterrupt:
+            kept = f"{len(launches)} launches are in {order.out}"
+            raise Interrupted(f"{kept}; the same command goes on behind them") from None
+        folder.finish(head)
+    return Done(
+        surface=Surface(head=head, launches=tuple(launches)), measured=len(launches) - before
+    )
+
+
+class _Recorder:
+    """One recording under way."""
+
+    def __init__(
+        self,
+        order: Order,
+        folder: SurfaceFolder,
+        bench: Bench,
+        arena: inputs.Arena,
+        head: SurfaceHead,
+        terminal: Terminal,
+    ) -> None:
+        self._order = order
+        self._folder = folder
+        self._bench = bench
+        self._arena = arena
+        self._head = head
+        self._terminal = terminal
+        self._objective = objectives.named(head.objective)
+        self._progress = Progress(terminal.console, default=arena.default, objective=head.objective)
+
+    def run(self, launches: list[RecordedLaunch]) -> None:
+        """Launch what is due, and add it to the folder and to `launches`."""
+        cells = self._arena.candidates.cells
+        recorded = [self._recorded(launch) for launch in launches]
+        expected = expected_launches(len(cells), self._order.thoroughness)
+        self._tell(len(cells), len(launches), expected)
+        begun_s, at_begin = time.monotonic(), len(launches)
+        while True:
+            sweep, waiting = due(cells, recorded, self._order.thoroughness, seed=self._head.seed)
+            if not waiting:
+                return
+            for cell in waiting:
+                launch = self._bench.launch(cell)
+                kept = _kept(launch, number=_next(launches), sweep=sweep)
+                self._folder.append(kept)
+                launches.append(kept)
+                recorded.append(self._recorded(kept))
+                each_s = (time.monotonic() - begun_s) / (len(launches) - at_begin)
+                left_s = each_s * max(0, expected - len(launches))
+                again = ", disturbed by the host" if recorded[-1].is_disturbed else ""
+                self._progress.say(
+                    f"{len(launches):5d} pass {sweep}{again} "
+                    f"{self._progress.result(launch.outcome, launch.measurement)} | "
+                    f"{self._progress.differences(cell)} | {wording.duration(left_s)} left"
+                )
+                self._check(recorded, launch)
+
+    def _check(self, recorded: list[Recorded], last: Launch) -> None:
+        self._terminal.check()
+        if len(recorded) == MOST_REFUSED and all(one.value is None for one in recorded):
+            raise TunerError(
+                f"none of the first {MOST_REFUSED} launches worked; the last: {last.outcome.reason}"
+            )
+
+    def _tell(self, cells: int, done: int, expected: int) -> None:
+        settings = self._order.settings.measurement
+        each_s = settings.seconds + settings.warmup_s + 0.3
+        text = f"{self._head.name}: {wording.plural(cells, 'configuration')} that differ, "
+        text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
+        text += f"about {wording.plural(expected, 'launch')}"
+        if done:
+            text += f", {done:,} of them done"
+        left_s = max(0, expected - done) * each_s
+        self._progress.say(f"{text}: {wording.duration(left_s)}", style="bold")
+
+    def _recorded(self, launch: RecordedLaunch) -> Recorded:
+        measured = launch.measurement(
+            concurrency=self._head.concurrency, client_batch=self._head.client_batch
+        )
+        value = None if measured is None else self._objective.to_minimise(measured)
+        disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
+        return Recorded(launch.sweep, launch.cell, value, disturbed)
+
+
+def _next(launches: list[RecordedLaunch]) -> int:
+    return max((launch.number for launch in launches), default=-1) + 1
+
+
+def _kept(launch: Launch, *, number: int, sweep: int) -> RecordedLaunch:
+    measured, records = launch.measurement, launch.records
+    is_ok = measured is not None and records is not None
+    return RecordedLaunch(
+        number=number,
+        cell=launch.configuration,
+        sweep=sweep,
+        started_at=launch.started_at,
+        outcome=launch.outcome,
+        startup_s=launch.launch_s,
+        loaded_s=launch.loaded_s,
+        errors=measured.errors if measured is not None else 0,
+        blocks=_blocks(measured) if measured is not None else (),
+        histogram=histogram_of(records, measured.warmup_s, measured.seconds)
+        if is_ok and measured is not None and records is not None
+        else None,
+        **({"noise": measured.noise} if measured is not None else {}),
+    )
+
+
+def _blocks(measured: Measurement) -> tuple[Block, ...]:
+    """Its blocks; where round trips were too long for one, the whole measured part is it."""
+    if measured.blocks:
+        return measured.blocks
+    whole = Block(
+        start_s=measured.warmup_s,
+        seconds=measured.seconds,
+        requests=measured.requests,
+        mean_ms=measured.mean_ms,
+        p50_ms=measured.p50_ms,
+        p99_ms=measured.p99_ms,
+        throughput_per_s=measured.throughput_per_s,
+        spread_ms=measured.spread_ms,
+    )
+    return (whole,)
+
+
+def histogram_of(records: RequestRecords, warmup_s: float, seconds: float) -> Histogram:
+    """Round trips of the answers of the measured part."""
+    chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    chosen &= summary.is_ok(records)
+    took_s = records.finished_s[chosen] - records.intended_s[chosen]
+    return Histogram.of(np.asarray(1e3 * took_s, dtype=float))
+
+
+def _head(
+    order: Order,
+    engine: OtherEngine | None,
+    arena: inputs.Arena,
+    served: Served,
+    notes: tuple[str, ...],
+) -> SurfaceHead:
+    settings = order.settings
+    measurement = settings.measurement
+    space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
+    return SurfaceHead(
+        name=order.out.name,
+        model=served.model,
+        concurrency=settings.target.concurrency,
+        client_batch=settings.target.client_batch,
+        engine=served.engine if engine is not None else settings.target.engine,
+        home=settings.target.home,
+        objective=measurement.objective,
+        space=space,
+        default=arena.default,
+        host={**machine.describe(machine.read()), **environment_facts(served)},
+        measurement={
+            "seconds": measurement.seconds,
+            "warmup_s": measurement.warmup_s,
+            "block_s": measurement.block_s,
+        },
+        passes=order.thoroughness.passes,
+        seed=settings.search.seed,
+        notes=notes,
+    )
+
+
+def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> SurfaceHead:
+    """The head of a recording that goes on: what it was begun with, if it is the same."""
+    for name in (
+        "model",
+        "concurrency",
+        "client_batch",
+        "engine",
+        "home",
+        "default",
+        "measurement",
+    ):
+        was, now = getattr(before, name), getattr(head, name)
+        if was != now:
+            raise WrongUse(
+                f"--out {path} was recorded with {name} {was}, this command has {now}; go on with "
+                "the options that it was begun with, or name another folder"
+            )
+    if before.space.get("knobs") != head.space.get("knobs"):
+        raise WrongUse(
+            f"--out {path} was recorded on another grid, or on a machine that narrows it otherwise; "
+            "name another folder"
+        )
+    return dataclasses.replace(
+        before, passes=head.passes, objective=head.objective, seed=before.seed, is_finished=False
+    )

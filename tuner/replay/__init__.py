@@ -1,0 +1,1 @@
+"""Recorded surfaces: every configuration of a grid measured on a real engine, and searched again without one."""

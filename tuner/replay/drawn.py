@@ -1,0 +1,219 @@
+"""Launches drawn from a recorded surface instead of launched, and what can be laid over a surface.
+
+In: a surface and which of its launches may be drawn. Out: a bench for `tuner.search`. Pure.
+
+A cell's launches are drawn without putting them back; when all were, they are drawn anew. Wrappers:
+
+    noise      every launch is slower or quicker by a factor of its own, log-normal, without bias
+    null       every cell draws, putting back, from the launches of one cell: no configuration is better
+    resampled  a cell's launches have its truth for their mean, and differ from it as some launches of
+               the surface differ from theirs: what is true is then known, and the noise is as it was
+    walls      cells beyond a plane through two knobs run out of memory
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.bench import Launch
+from tuner.objective import Objective
+from tuner.replay.histogram import Histogram
+from tuner.replay.surface import RecordedLaunch, Surface
+from tuner.sampling.candidates import Candidates
+from tuner.values import Configuration, Outcome
+
+WALLED_SHARE = 0.3
+"""Most cells that lie beyond a wall, as a share."""
+PLANES = 20
+"""That are tried for it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Wrappers:
+    """What is laid over a surface."""
+
+    noise_sd: float = 0.0
+    """Of the logarithm of a launch's factor."""
+    is_null: bool = False
+    is_resampled: bool = False
+    has_walls: bool = False
+
+
+class DrawnLaunches:
+    """A bench whose launches were recorded; every replay has its own.
+
+    Args:
+        surface: for its load.
+        drawn: launches that may be drawn, by cell.
+        rng: the order of draws, and the noise.
+        noise_sd: of a launch's factor, on the log scale.
+        walled: cells that run out of memory.
+        resampled: means and residuals that launches are given; None: they are drawn as they were.
+        puts_back: whether a launch may be drawn again before all were.
+    """
+
+    def __init__(
+        self,
+        surface: Surface,
+        drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
+        rng: np.random.Generator,
+        *,
+        noise_sd: float = 0.0,
+        walled: frozenset[Configuration] = frozenset(),
+        resampled: Resampled | None = None,
+        puts_back: bool = False,
+    ) -> None:
+        self._surface = surface
+        self._drawn = drawn
+        self._rng = rng
+        self._noise_sd = noise_sd
+        self._walled = walled
+        self._resampled = resampled
+        self._puts_back = puts_back
+        self._waiting: dict[Configuration, list[RecordedLaunch]] = {}
+        self.seconds = 0.0
+        """What the launches so far took when they were recorded."""
+
+    def launch(self, configuration: Configuration) -> Launch:
+        """The next launch of a cell."""
+        recorded = self._next(configuration)
+        factor = math.exp(self._rng.normal(0.0, self._noise_sd)) if self._noise_sd else 1.0
+        if self._resampled is not None:
+            factor *= self._resampled.factor(self._surface, recorded, self._rng)
+        if configuration in self._walled:
+            recorded = dataclasses.replace(
+                recorded,
+                outcome=Outcome(
+                    status="infeasible", cause="oom", reason="out of memory, by the wrapper"
+                ),
+                blocks=(),
+                histogram=None,
+                loaded_s=0.0,
+            )
+        if factor != 1.0:
+            recorded = slowed(recorded, factor)
+        self.seconds += recorded.startup_s + recorded.loaded_s
+        return Launch(
+            configuration=configuration,
+            outcome=recorded.outcome,
+            measurement=self._surface.measured(recorded),
+            records=None,
+            launch_s=recorded.startup_s,
+            loaded_s=recorded.loaded_s,
+            started_at=recorded.started_at,
+        )
+
+    def launch_fresh(self, configuration: Configuration) -> Launch:
+        """The same: a recorded launch had new replicas, and no server of its own."""
+        return self.launch(configuration)
+
+    def _next(self, configuration: Configuration) -> RecordedLaunch:
+        every = self._drawn[configuration]
+        if self._puts_back:
+            return every[int(self._rng.integers(len(every)))]
+        waiting = self._waiting.get(configuration)
+        if not waiting:
+            waiting = [every[place] for place in self._rng.permutation(len(every))]
+            self._waiting[configuration] = waiting
+        return waiting.pop()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Resampled:
+    """What launches are made to give."""
+
+    means: Mapping[Configuration, float]
+    """Of each feasible cell: the logarithm of the objective, minimised."""
+    residuals: NDArray[np.float64]
+    """Logarithms of launches over their cells' means, of the whole surface."""
+    objective: Objective
+
+    @classmethod
+    def of(
+        cls, surface: Surface, means: Mapping[Configuration, float], objective: Objective
+    ) -> Self:
+        """Residuals of every cell with two launches or more, as wide as launches really differ."""
+        found = []
+        for launches in surface.by_cell.values():
+            measured = [one for launch in launches if (one := surface.measured(launch)) is not None]
+            if len(measured) < 2:
+                continue
+            logs = np.log([objective.to_minimise(one) for one in measured])
+            found.append((logs - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1)))
+        residuals = np.concatenate(found)
+        # The mean of a factor is 1 on the log scale, as that of the cells' means is.
+        return cls(means=means, residuals=residuals - residuals.mean(), objective=objective)
+
+    def factor(self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator) -> float:
+        """By which a launch is slowed."""
+        measured = surface.measured(launch)
+        if measured is None or launch.cell not in self.means:
+            return 1.0
+        residual = float(self.residuals[int(rng.integers(len(self.residuals)))])
+        wanted = self.means[launch.cell] + residual
+        return math.exp(wanted - math.log(self.objective.to_minimise(measured)))
+
+
+def slowed(launch: RecordedLaunch, factor: float) -> RecordedLaunch:
+    """The launch as if every round trip had taken `factor` times as long."""
+    blocks = tuple(
+        dataclasses.replace(
+            block,
+            mean_ms=block.mean_ms * factor,
+            p50_ms=block.p50_ms * factor,
+            p99_ms=block.p99_ms * factor,
+            spread_ms=None if block.spread_ms is None else block.spread_ms * factor,
+            throughput_per_s=block.throughput_per_s / factor,
+            requests=max(1, round(block.requests / factor)),
+        )
+        for block in launch.blocks
+    )
+    histogram: Histogram | None = launch.histogram
+    return dataclasses.replace(
+        launch,
+        blocks=blocks,
+        histogram=None if histogram is None else histogram.scaled(factor),
+    )
+
+
+def null(
+    drawn: Mapping[Configuration, Sequence[RecordedLaunch]],
+) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+    """Every cell with the launches of the cell that has most of them that worked."""
+    worked = {
+        cell: [launch for launch in launches if launch.histogram is not None]
+        for cell, launches in drawn.items()
+    }
+    chosen = max(worked, key=lambda cell: len(worked[cell]))
+    return dict.fromkeys(drawn, worked[chosen])
+
+
+def walled(
+    candidates: Candidates, kept: Sequence[Configuration], rng: np.random.Generator
+) -> frozenset[Configuration]:
+    """Cells beyond a plane through two axes: of the planes that leave `kept` alone one with many cells behind it.
+
+    Args:
+        candidates: all cells.
+        kept: cells that must go on working: the default, the optimum.
+        rng: the planes.
+    """
+    places = [place for cell in kept if (place := candidates.index_of(cell)) is not None]
+    widest = np.zeros(len(candidates.cells), dtype=bool)
+    for _ in range(PLANES):
+        width = candidates.design_width
+        weights: NDArray[np.float64] = np.zeros(width)
+        axes = rng.permutation(width)[:2]
+        weights[axes] = rng.choice([-1.0, 1.0], len(axes)) * rng.uniform(0.5, 1.0, len(axes))
+        heights = candidates.vectors[:, :width] @ weights
+        limit = max(float(np.quantile(heights, 1 - WALLED_SHARE)), *heights[places])
+        behind = heights > limit
+        if behind.sum() > widest.sum():
+            widest = behind
+    return frozenset(candidates.cells[int(place)] for place in np.flatnonzero(widest))

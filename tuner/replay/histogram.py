@@ -1,0 +1,91 @@
+"""Round trips counted in buckets 1 % wide, so that those of several launches can be put together.
+
+A p99 of several launches is a quantile of all their requests; the mean of their p99s is another
+figure, and too low wherever the launches differ. In: round trips in ms. Out: counts, and quantiles to
+half a per cent. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+WIDTH = 1.01
+"""Upper over lower end of a bucket; bucket i holds round trips from WIDTH^i up to WIDTH^(i+1) ms."""
+_LOG_WIDTH = math.log(WIDTH)
+LEAST_MS = 1e-6
+"""Resolution of the clock: what is shorter is counted as this."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Counts (k,) of consecutive buckets from number `first` on."""
+
+    first: int
+    counts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, took_ms: NDArray[np.float64]) -> Self:
+        """Count round trips (n,), n at least 1."""
+        buckets = np.floor(np.log(np.maximum(took_ms, LEAST_MS)) / _LOG_WIDTH).astype(np.int64)
+        first = int(buckets.min())
+        return cls(first, np.bincount(buckets - first).astype(np.int64))
+
+    @classmethod
+    def merged(cls, histograms: Iterable[Histogram]) -> Self:
+        """All of them as one; at least one."""
+        every = list(histograms)
+        first = min(one.first for one in every)
+        counts = np.zeros(max(one.first + len(one.counts) for one in every) - first, dtype=np.int64)
+        for one in every:
+            counts[one.first - first : one.first - first + len(one.counts)] += one.counts
+        return cls(first, counts)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Histogram)
+            and self.first == other.first
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        """Round trips in it."""
+        return int(self.counts.sum())
+
+    def scaled(self, factor: float) -> Histogram:
+        """What it were if every round trip took `factor` times as long, to a bucket."""
+        return Histogram(self.first + round(math.log(factor) / _LOG_WIDTH), self.counts)
+
+    def quantile_ms(self, share: float) -> float:
+        """The round trip with this share of them at or below it (nearest rank), within its bucket by rank."""
+        return self.at_rank_ms(max(1, math.ceil(share * len(self) - 1e-9)))
+
+    def at_rank_ms(self, rank: int) -> float:
+        """The round trip of that rank, 1 the shortest."""
+        upto = np.cumsum(self.counts)
+        place = int(np.searchsorted(upto, rank))
+        inside = (rank - (upto[place] - self.counts[place]) - 0.5) / self.counts[place]
+        return float(math.exp(_LOG_WIDTH * (self.first + place + inside)))
+
+    def text(self) -> tuple[str, str]:
+        """First bucket and counts as they stand in a file."""
+        return str(self.first), " ".join(map(str, self.counts.tolist()))
+
+    @classmethod
+    def parse(cls, first: str, counts: str) -> Self:
+        """Inverse of `text`.
+
+        Raises:
+            ValueError: something else.
+        """
+        found: Sequence[int] = [int(part) for part in counts.split()]
+        if not found or min(found) < 0 or not sum(found):
+            raise ValueError(f"{counts[:40]!r} are no counts")
+        return cls(int(first), np.array(found, dtype=np.int64))

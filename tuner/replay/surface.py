@@ -1,0 +1,175 @@
+"""A recorded surface: the launches of every configuration of a grid, and what they were measured on.
+
+In: nothing; values that `surface_files` reads and `tuner.recording` makes. Out: launches by cell, and a
+`Measurement` of each, as a study would have had it. Pure.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from tuner.measurement import blocks as block_means
+from tuner.measurement import percentiles
+from tuner.measurement.little import little_error
+from tuner.replay.histogram import Histogram
+from tuner.values import (
+    OK,
+    Block,
+    Cause,
+    Configuration,
+    HostNoise,
+    Interval,
+    Measurement,
+    Outcome,
+)
+
+MOST_STOLEN = 0.05
+"""Share of the machine's time that the host may take during a launch."""
+Status = Literal["ok"] | Cause
+FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
+"""Ways to break; the other ones say that the configuration cannot work."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedLaunch:
+    """One launch of one cell."""
+
+    number: int
+    """In order of time, from 0."""
+    cell: Configuration
+    sweep: int
+    """The pass over the grid that it belongs to, from 0; those after the last whole pass repeat the best cells."""
+    started_at: float
+    """Unix time."""
+    outcome: Outcome
+    startup_s: float
+    """From the decision to a ready server."""
+    loaded_s: float
+    """Warm-up and measured time; 0 where no load was driven."""
+    errors: int = 0
+    blocks: tuple[Block, ...] = ()
+    """Empty unless the outcome is ok."""
+    histogram: Histogram | None = None
+    """Of the measured part's round trips; None unless the outcome is ok."""
+    noise: HostNoise = dataclasses.field(default_factory=HostNoise)
+
+    def is_disturbed(self, cores: int) -> bool:
+        """Whether the host took so much of the machine meanwhile that the launch tells of the host."""
+        stolen_s = self.noise.steal_s
+        return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(self.loaded_s, 0.1)
+
+    def measurement(self, *, concurrency: int, client_batch: int) -> Measurement | None:
+        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok."""
+        if self.histogram is None or not self.blocks:
+            return None
+        requests = sum(block.requests for block in self.blocks)
+        seconds = sum(block.seconds for block in self.blocks)
+        mean_ms = sum(block.requests * block.mean_ms for block in self.blocks) / requests
+        spread_ms = self.histogram.quantile_ms(0.95) - self.histogram.quantile_ms(0.05)
+        spread_ms = max(block_means.FINEST_MS, spread_ms)
+        rate = (requests + self.errors) / seconds
+        return Measurement(
+            requests=requests,
+            errors=self.errors,
+            seconds=seconds,
+            mean_ms=mean_ms,
+            mean_interval=block_means.mean_interval(self.blocks, mean_ms),
+            p50_ms=self.histogram.quantile_ms(0.5),
+            p50_interval=_interval(self.histogram, 0.5),
+            p95_ms=self.histogram.quantile_ms(0.95),
+            p95_interval=_interval(self.histogram, 0.95),
+            p99_ms=self.histogram.quantile_ms(0.99),
+            p99_interval=_interval(self.histogram, 0.99),
+            throughput_per_s=requests / seconds,
+            little_error=little_error(rate, mean_ms / 1e3, concurrency),
+            warmup_s=max(0.0, self.loaded_s - seconds),
+            blocks=self.blocks,
+            noise=self.noise,
+            client_batch=client_batch,
+            spread_ms=spread_ms,
+            spread_interval=block_means.spread_interval(self.blocks, spread_ms),
+        )
+
+
+def _interval(histogram: Histogram, share: float) -> Interval:
+    low, high = percentiles.interval_ranks(len(histogram), share)
+    return Interval(
+        low=None if low is None else histogram.at_rank_ms(low),
+        high=None if high is None else histogram.at_rank_ms(high),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SurfaceHead:
+    """What was recorded, where, and how."""
+
+    name: str
+    model: str
+    concurrency: int
+    client_batch: int
+    engine: str
+    home: str
+    objective: str
+    """By which the best cells were chosen that were launched more often."""
+    space: Mapping[str, Any]
+    """The space on that machine, in the form of a search-space file, with every knob's grid."""
+    default: Configuration
+    host: Mapping[str, Any]
+    measurement: Mapping[str, Any]
+    """Seconds, warm-up and blocks of a launch."""
+    passes: int
+    seed: int
+    notes: tuple[str, ...] = ()
+    profile: Mapping[str, Any] | None = None
+    """What the model, the gateway and the client cost, for a simulator; None where it was not measured."""
+    is_finished: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Surface:
+    """A head and its launches."""
+
+    head: SurfaceHead
+    launches: tuple[RecordedLaunch, ...]
+
+    @functools.cached_property
+    def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
+        """Launches of every cell that was launched, by number; cells in the order of their first launch.
+
+        Without the disturbed ones, but for cells that have no other.
+        """
+        found: dict[Configuration, list[RecordedLaunch]] = collections.defaultdict(list)
+        for launch in sorted(self.launches, key=lambda one: one.number):
+            found[launch.cell].append(launch)
+        return {
+            cell: [one for one in every if not one.is_disturbed(self.cores)] or every
+            for cell, every in found.items()
+        }
+
+    @functools.cached_property
+    def cores(self) -> int:
+        """Of the machine."""
+        return int(self.head.host["host"]["cores"])
+
+    def measured(self, launch: RecordedLaunch) -> Measurement | None:
+        """A launch under the surface's load."""
+        return launch.measurement(
+            concurrency=self.head.concurrency, client_batch=self.head.client_batch
+        )
+
+
+def outcome_of(status: Status, reason: str) -> Outcome:
+    """How a launch ended, from the word in a file."""
+    if status == "ok":
+        return OK
+    kind: Literal["infeasible", "failed"] = "failed" if status in FAILED else "infeasible"
+    return Outcome(status=kind, cause=status, reason=reason)
+
+
+def status_of(outcome: Outcome) -> Status:
+    """The word for a file."""
+    return "ok" if outcome.status == "ok" else outcome.cause or "errors"

@@ -1,0 +1,350 @@
+"""A surface as a folder: what was recorded in `surface.yaml`, the launches beside it as rows.
+
+    surface.yaml        the head: model, load, engine, host, space with grids, default, profile
+    cells.csv           one row per measured block: the knobs by name, the launch, its figures; a launch
+                        that failed has one row, without a block
+    histograms.csv      one row per measured launch: its round trips in buckets 1 % wide
+
+The rows are written as launches end, so that a kill loses the running one; a finished surface's are
+packed (`.csv.gz`). In: a folder. Out: a `Surface`, or one line that says what is wrong where.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import fcntl
+import gzip
+import io
+import os
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Self
+
+import yaml
+
+from serving.yaml_problem import yaml_problem
+from tuner.errors import InvalidSurface, WrongUse
+from tuner.replay.histogram import Histogram
+from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead, outcome_of, status_of
+from tuner.store.run_folder import storage_errors
+from tuner.values import Block, Configuration, HostNoise, Value
+
+HEAD, CELLS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
+VERSION = 1
+NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
+COLUMNS = (
+    "launch",
+    "pass",
+    "block",
+    "started_at",
+    "status",
+    "requests",
+    "seconds",
+    "mean_ms",
+    "p50_ms",
+    "p99_ms",
+    *NOISE,
+    "startup_s",
+    "loaded_s",
+    "spread_ms",
+    "throughput_per_s",
+    "start_s",
+    "errors",
+    "reason",
+)
+"""Behind the knobs. Those of a launch as a whole stand in each of its rows."""
+BUCKETS = ("launch", "first", "counts")
+
+
+def read(folder: pathlib.Path) -> Surface:
+    """A surface, finished or not.
+
+    Raises:
+        InvalidSurface: it is none, or something in it is wrong.
+    """
+    head = _head(folder)
+    knobs = tuple(head.default)
+    rows = _rows(folder, CELLS, (*knobs, *COLUMNS))
+    buckets = {row["launch"]: _histogram(folder, row) for row in _rows(folder, HISTOGRAMS, BUCKETS)}
+    by_launch: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        by_launch.setdefault(row["launch"], []).append(row)
+    kinds = {name: type(value) for name, value in head.default.items()}
+    launches = []
+    for number, parts in by_launch.items():
+        if parts[0]["status"] == "ok" and number not in buckets:
+            continue  # a kill between the two files
+        try:
+            launches.append(_launch(parts, kinds, buckets.get(number)))
+        except (ValueError, KeyError) as error:
+            raise InvalidSurface(
+                str(folder / CELLS), f"launch {number}", f"cannot be read: {error}"
+            ) from error
+    return Surface(head=head, launches=tuple(launches))
+
+
+class SurfaceFolder:
+    """A folder that is recorded into; use it as a context manager: it belongs to one process at a time."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self._owned = contextlib.ExitStack()
+        self._cells: Any = None
+        self._histograms: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._owned.close()
+
+    def exists(self) -> bool:
+        """Whether a surface was begun there."""
+        return (self.path / HEAD).is_file()
+
+    def begin(self, head: SurfaceHead) -> None:
+        """Make the folder, or go on in it, and open it for launches.
+
+        Raises:
+            WrongUse: another process records into it.
+            StorageFailed: it cannot be written.
+        """
+        with storage_errors(f"surface {self.path}", option="--out"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self._owned.enter_context((self.path / "lock").open("a"))
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WrongUse(
+                    f"--out {self.path}: another `tune record` writes it; wait for its end, or name another"
+                ) from None
+            self.write_head(head)
+            for name in (CELLS, HISTOGRAMS):
+                _unpack(self.path / name)
+                _cut(self.path / name)
+            self._cells = self._open(CELLS, (*head.default, *COLUMNS))
+            self._histograms = self._open(HISTOGRAMS, BUCKETS)
+
+    def write_head(self, head: SurfaceHead) -> None:
+        """Write `surface.yaml` whole."""
+        text = yaml.safe_dump(_plain(head), sort_keys=False, allow_unicode=True, width=100)
+        _replace(self.path / HEAD, text.encode())
+
+    def append(self, launch: RecordedLaunch) -> None:
+        """Write a launch; its rows in `cells.csv` come last, so that a launch that has rows is whole."""
+        with storage_errors(f"surface {self.path}", option="--out"):
+            if launch.histogram is not None:
+                _write(self._histograms, [(str(launch.number), *launch.histogram.text())])
+            _write(self._cells, _as_rows(launch))
+
+    def finish(self, head: SurfaceHead) -> None:
+        """Pack the rows, and say in the head that all is there."""
+        with storage_errors(f"surface {self.path}", option="--out"):
+            self._cells.close()
+            self._histograms.close()
+            for name in (CELLS, HISTOGRAMS):
+                plain = self.path / name
+                packed = gzip.compress(plain.read_bytes(), 9, mtime=0)
+                _replace(plain.with_name(name + ".gz"), packed)
+                plain.unlink()
+            self.write_head(dataclasses.replace(head, is_finished=True))
+            (self.path / "lock").unlink(missing_ok=True)
+
+    def _open(self, name: str, columns: Sequence[str]) -> Any:
+        path = self.path / name
+        is_new = not path.exists() or not path.stat().st_size
+        file = self._owned.enter_context(path.open("a", encoding="utf-8", newline=""))
+        if is_new:
+            _write(file, [columns])
+        return file
+
+
+def _plain(head: SurfaceHead) -> dict[str, Any]:
+    """The head as `surface.yaml` has it; the space's keys stand beside the others."""
+    data: dict[str, Any] = {"version": VERSION}
+    for field in dataclasses.fields(head):
+        value = getattr(head, field.name)
+        if field.name == "space":
+            data |= {
+                key: value[key] for key in ("knobs", "constraints", "equivalence") if key in value
+            }
+        elif isinstance(value, Mapping):
+            data[field.name] = dict(value)
+        elif isinstance(value, tuple):
+            data[field.name] = list(value)
+        else:
+            data[field.name] = value
+    return data
+
+
+def _head(folder: pathlib.Path) -> SurfaceHead:
+    path = folder / HEAD
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidSurface(
+            str(path), "", f"{reason}; expected a folder that `tune record` wrote"
+        ) from error
+    except yaml.YAMLError as error:
+        raise InvalidSurface(str(path), "", f"no YAML: {yaml_problem(error)}") from error
+    if not isinstance(data, dict) or data.get("version") != VERSION:
+        raise InvalidSurface(
+            str(path), "version", f"expected {VERSION}: no surface of this version"
+        )
+    space = {"name": data.get("model")}
+    space |= {key: data[key] for key in ("knobs", "constraints", "equivalence") if key in data}
+    try:
+        return SurfaceHead(
+            **{
+                field.name: _as(field, data)
+                for field in dataclasses.fields(SurfaceHead)
+                if field.name != "space"
+                and (field.name in data or field.default is dataclasses.MISSING)
+            },
+            space=space,
+        )
+    except (KeyError, TypeError) as error:
+        raise InvalidSurface(
+            str(path), str(error).strip("'"), "is missing or no such value"
+        ) from error
+
+
+def _as(field: dataclasses.Field[Any], data: Mapping[str, Any]) -> Any:
+    value = data[field.name]
+    if field.name == "default":
+        return Configuration(value)
+    return tuple(value) if field.name == "notes" else value
+
+
+def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    path = folder / name
+    packed = path.with_name(name + ".gz")
+    try:
+        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+        text = data.decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InvalidSurface(str(path), "", f"cannot be read: {reason}") from error
+    whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last row off
+    reader = csv.DictReader(io.StringIO(whole))
+    lacking = [column for column in columns if column not in (reader.fieldnames or ())]
+    if lacking:
+        raise InvalidSurface(str(path), lacking[0], "this column is missing")
+    return list(reader)
+
+
+def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> Histogram:
+    try:
+        return Histogram.parse(row["first"], row["counts"])
+    except ValueError as error:
+        where = f"launch {row['launch']}"
+        raise InvalidSurface(str(folder / HISTOGRAMS), where, str(error)) from error
+
+
+def _launch(
+    rows: Sequence[Mapping[str, str]],
+    kinds: Mapping[str, type],
+    histogram: Histogram | None,
+) -> RecordedLaunch:
+    first = rows[0]
+    is_ok = first["status"] == "ok"
+    return RecordedLaunch(
+        number=int(first["launch"]),
+        cell=Configuration({name: _value(first[name], kind) for name, kind in kinds.items()}),
+        sweep=int(first["pass"]),
+        started_at=float(first["started_at"]),
+        outcome=outcome_of(first["status"], first["reason"]),  # type: ignore[arg-type]
+        startup_s=float(first["startup_s"]),
+        loaded_s=float(first["loaded_s"]),
+        errors=int(first["errors"]),
+        blocks=tuple(map(_block, rows)) if is_ok else (),
+        histogram=histogram if is_ok else None,
+        noise=HostNoise(**{name: _number(first[name]) for name in NOISE}),
+    )
+
+
+def _block(row: Mapping[str, str]) -> Block:
+    return Block(
+        start_s=float(row["start_s"]),
+        seconds=float(row["seconds"]),
+        requests=int(row["requests"]),
+        mean_ms=float(row["mean_ms"]),
+        p50_ms=float(row["p50_ms"]),
+        p99_ms=float(row["p99_ms"]),
+        throughput_per_s=float(row["throughput_per_s"]),
+        spread_ms=_number(row["spread_ms"]),
+    )
+
+
+def _as_rows(launch: RecordedLaunch) -> Iterator[list[str]]:
+    """One row per block; of a launch that failed one without."""
+    whole = {
+        "launch": launch.number,
+        "pass": launch.sweep,
+        "started_at": f"{launch.started_at:.2f}",
+        "status": status_of(launch.outcome),
+        "startup_s": launch.startup_s,
+        "loaded_s": launch.loaded_s,
+        "errors": launch.errors,
+        "reason": " ".join(launch.outcome.reason.split()),
+        **{name: getattr(launch.noise, name) for name in NOISE},
+    }
+    for number, block in enumerate(launch.blocks or (None,)):
+        row = dict(whole)
+        if block is not None:
+            row |= {"block": number, **dataclasses.asdict(block)}
+        else:
+            row |= {"requests": 0}
+        yield [*map(_text, launch.cell.values()), *(_text(row.get(name)) for name in COLUMNS)]
+
+
+def _value(text: str, kind: type) -> Value:
+    if kind is bool:
+        return {"true": True, "false": False}[text]
+    value: Value = kind(text)
+    return value
+
+
+def _number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _write(file: Any, rows: Iterable[Sequence[str]]) -> None:
+    """Whole rows with one write, so that a kill cuts at most the last of them."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    file.write(text.getvalue())
+    file.flush()
+
+
+def _replace(path: pathlib.Path, data: bytes) -> None:
+    beside = path.with_name(path.name + ".new")
+    beside.write_bytes(data)
+    beside.replace(path)
+
+
+def _unpack(path: pathlib.Path) -> None:
+    packed = path.with_name(path.name + ".gz")
+    if packed.exists() and not path.exists():
+        _replace(path, gzip.decompress(packed.read_bytes()))
+        packed.unlink()
+
+
+def _cut(path: pathlib.Path) -> None:
+    """Remove a last row that a kill has cut off."""
+    if path.exists():
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        if whole != data:
+            os.truncate(path, len(whole))

@@ -1,0 +1,455 @@
+"""Searches replayed on a recorded surface: the same search, store and sampler as a study's, launches drawn.
+
+    surface -> arena, truth, halves -> one run per seed, over the cores -> runs and what they reached
+
+In: a surface and an order. Out: runs. Nothing is served; processes are started for the seeds, and ended.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import functools
+import math
+import multiprocessing
+import os
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import yaml
+
+from tuner import finals, prediction, transfer, verification
+from tuner import objective as objectives
+from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
+from tuner.errors import InvalidSurface
+from tuner.inputs import Arena
+from tuner.measurement import comparison
+from tuner.objective import Objective
+from tuner.replay import drawn as drawing
+from tuner.replay import scoring
+from tuner.replay.drawn import DrawnLaunches, Resampled, Wrappers
+from tuner.replay.scoring import ReplayedVerdict, Run
+from tuner.replay.surface import RecordedLaunch, Surface
+from tuner.replay.truth import Halves, Truth, halves, truth
+from tuner.sampling import registry
+from tuner.sampling.candidates import Candidates
+from tuner.search import Search
+from tuner.settings import SearchSettings
+from tuner.simulation.profile import Profile
+from tuner.space import distributions, files, vocabulary
+from tuner.space.environment import Environment, Machine
+from tuner.space.physics import features
+from tuner.store.study_store import StudyStore
+from tuner.transfer import EarlierStudy, Launched
+from tuner.values import OUR_ENGINE, Configuration
+
+Guess = Literal["profile", "none", "shuffled", "inverted", "constant", "twice"]
+GUESSES: tuple[Guess, ...] = get_args(Guess)
+"""The prediction from the surface's profile, none at all, and wrong ones: of other cells, turned over, the
+same for all, and of a machine that is twice as fast at everything but the gateway."""
+_APART = 1_000_003
+"""Between the seeds of a search and of the one before it."""
+_STREAM = 7
+"""Of the draws, apart from a sampler's own streams of the same seed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is replayed."""
+
+    sampler: str
+    trials: int
+    seeds: tuple[int, ...]
+    initial: int | None = None
+    objective: str | None = None
+    """None: the surface's."""
+    guess: Guess = "profile"
+    """What a sampler that can use a prediction is given."""
+    after: Ground | None = None
+    """Another surface of the model that each search has searched before; None: it begins afresh."""
+    after_trials: int = 30
+    """Of that search."""
+    pairs: int = 0
+    """Most pairs of a verdict at the end of each search; 0: none."""
+    wrappers: Wrappers = dataclasses.field(default_factory=Wrappers)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Ground:
+    """A surface made ready for searches."""
+
+    surface: Surface
+    arena: Arena
+    halves: Halves
+    truth: Truth
+    objective: str
+
+    @functools.cached_property
+    def profile(self) -> Profile | None:
+        """Of the model; None where the surface has none."""
+        kept = self.surface.head.profile
+        return None if kept is None else Profile.from_json(kept)
+
+    @functools.cached_property
+    def trial_s(self) -> float:
+        """Time of a typical trial when the surface was recorded."""
+        took_s = [
+            launch.startup_s + launch.loaded_s
+            for launch in self.surface.launches
+            if launch.histogram is not None
+        ]
+        return statistics.median(took_s)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Replayed:
+    """Runs of one sampler on one surface."""
+
+    ground: Ground
+    order: Order
+    runs: tuple[Run, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """What anybody needs to compute the figures again."""
+        found, cells = self.ground.truth, self.ground.arena.candidates.cells
+        each = [
+            scoring.reached(self.runs, found, share, cells=len(cells)) for share in scoring.SHARES
+        ]
+        return {
+            "surface": self.ground.surface.head.name,
+            "sampler": self.order.sampler,
+            "objective": self.ground.objective,
+            "cells": len(cells),
+            "optimum_ms": found.optimum,
+            "optimum_se": found.optimum_se,
+            "good_cells": {f"{one.share:g}": one.good_cells for one in each},
+            "trials_to": {
+                f"{one.share:g}": {
+                    "median": one.median,
+                    "p90": one.p90,
+                    "reached": one.reached,
+                    "random_median": one.random_median,
+                    "tolerance": one.tolerance,
+                }
+                for one in each
+            },
+            "runs": [
+                {
+                    "seed": run.seed,
+                    "cells": [None if cell is None else dict(cell) for cell in run.cells],
+                    "recommended": [
+                        None if cell is None else dict(cell) for cell in run.recommended
+                    ],
+                    "seconds": list(run.seconds),
+                    "sampler_s": run.sampler_s,
+                    "lost": list(run.lost),
+                    **({} if run.verdict is None else {"verdict": run.verdict.as_json()}),
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def ground_of(surface: Surface, objective: str | None = None) -> Ground:
+    """Make a surface ready.
+
+    Raises:
+        InvalidSurface: it has too few launches, or its space cannot be read.
+    """
+    name = objective or surface.head.objective
+    if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
+        raise InvalidSurface(
+            surface.head.name, "", "a cell has fewer than two launches; go on with `tune record`"
+        )
+    arena = arena_of(surface)
+    parts = halves(surface)
+    found = truth(surface, parts.held_out, objectives.named(name), arena.candidates)
+    return Ground(surface=surface, arena=arena, halves=parts, truth=found, objective=name)
+
+
+def arena_of(surface: Surface) -> Arena:
+    """The recorded cells as a search sees a space."""
+    head = surface.head
+    known = vocabulary.SERVING if head.engine == OUR_ENGINE else vocabulary.OF_ANY
+    text = yaml.safe_dump(dict(head.space), sort_keys=False)
+    host = head.host["host"]
+    environment = Environment(
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+        machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
+    )
+    space = files.parse(text, file=f"{head.name}/surface.yaml", vocabulary=known)
+    return Arena(
+        text=text,
+        space=space,
+        environment=environment,
+        default=head.default,
+        candidates=Candidates.of(
+            tuple(surface.by_cell), space.encode, lambda cell: features(cell, environment)
+        ),
+        distributions=distributions.distributions(space),
+        knobs=tuple(knob.info() for knob in space.searched),
+        notes=head.notes,
+    )
+
+
+def replay(
+    ground: Ground,
+    order: Order,
+    *,
+    workers: int | None = None,
+    report: Callable[[Run], None] = lambda _: None,
+) -> Replayed:
+    """Run all seeds, on all cores.
+
+    Args:
+        ground: the surface.
+        order: what is replayed.
+        workers: processes; None: as many as cores.
+        report: hears of every run as it ends.
+    """
+    count = min(len(order.seeds), workers or os.cpu_count() or 1)
+    if count <= 1:
+        runs = []
+        for seed in order.seeds:
+            runs.append(one_run(ground, order, seed))
+            report(runs[-1])
+        return Replayed(ground=ground, order=order, runs=tuple(runs))
+    context = multiprocessing.get_context("fork")
+    with concurrent.futures.ProcessPoolExecutor(
+        count, mp_context=context, initializer=_prepare, initargs=(ground, order)
+    ) as pool:
+        waiting = [pool.submit(_run_here, seed) for seed in order.seeds]
+        by_seed = {}
+        for done in concurrent.futures.as_completed(waiting):
+            run = done.result()
+            by_seed[run.seed] = run
+            report(run)
+    return Replayed(ground=ground, order=order, runs=tuple(by_seed[seed] for seed in order.seeds))
+
+
+def one_run(ground: Ground, order: Order, seed: int) -> Run:
+    """One search with one seed."""
+    launches = launches_of(ground, order.wrappers, seed)
+    spent = profiling_trials(ground, order)
+    search = search_of(ground, order, seed, launches)
+    cells: list[Configuration | None] = [None] * spent
+    recommended: list[Configuration | None] = [None] * spent
+    seconds = [spent * ground.trial_s] * spent
+    lost: list[int] = []
+    sampler_s = 0.0
+    for _ in range(order.trials - spent):
+        begun_s = time.perf_counter()
+        trial = search.step()
+        if trial.outcome.status != "ok":
+            lost.append(len(cells))
+        cells.append(trial.configuration)
+        recommended.append(search.recommended())
+        sampler_s += time.perf_counter() - begun_s
+        seconds.append(spent * ground.trial_s + launches.seconds)
+    verdict = verdict_of(ground, order, search, launches) if order.pairs else None
+    return Run(
+        verdict=verdict,
+        seed=seed,
+        cells=tuple(cells),
+        recommended=tuple(recommended),
+        seconds=tuple(seconds),
+        sampler_s=sampler_s,
+        lost=tuple(lost),
+    )
+
+
+def verdict_of(
+    ground: Ground, order: Order, search: Search, launches: DrawnLaunches
+) -> ReplayedVerdict:
+    """Finals and verification as a study has them, of drawn launches."""
+    default, best = ground.arena.default, search.recommended()
+    believed = search.finalists(MOST_FINALISTS)
+    if best is None or believed is None or ground.arena.is_default(best):
+        return ReplayedVerdict(outcome="no difference shown", best=best)
+
+    def quiet(_starts: object, _launch: object) -> None:
+        pass
+
+    if len(believed.configurations) > 1:
+        roles = {f"finalist {n + 1}": one for n, one in enumerate(believed.configurations)}
+        rounds = verification.alternate(
+            launches, roles, rounds=FINAL_ROUNDS, slo_ms=None, report=quiet
+        )
+        best = finals.standings(
+            believed,
+            rounds.starts,
+            objective=search.objective,
+            default=default,
+            cores=ground.arena.environment.machine.cores,
+        )[0].configuration
+
+    rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
+
+    def is_enough(rounds: verification.Rounds) -> bool:
+        if rounds.counted < comparison.LEAST_PAIRS:
+            return False
+        sides = rounds.measurements["default"], rounds.measurements["best"]
+        found = comparison.differences_of(*sides, search.objective.name)
+        return rule.stop(found) is not None
+
+    rounds = verification.alternate(
+        launches,
+        {"default": default, "best": best},
+        rounds=order.pairs,
+        slo_ms=None,
+        report=quiet,
+        is_enough=is_enough,
+    )
+    if rounds.counted < comparison.LEAST_PAIRS:
+        return ReplayedVerdict(outcome="no difference shown", best=best)
+    found = comparison.compare(
+        default=rounds.measurements["default"],
+        best=rounds.measurements["best"],
+        objective=search.objective.name,
+        rule=rule,
+    )
+    return ReplayedVerdict(
+        outcome=found.outcome,
+        best=best,
+        ratio=found.ratio,
+        interval=found.interval,
+        pairs=rounds.counted,
+        true_ratio=_true_ratio(ground, order, search.objective, best),
+    )
+
+
+def _true_ratio(
+    ground: Ground, order: Order, objective: Objective, best: Configuration
+) -> float | None:
+    """Of best over default, in the objective's own direction; None where it is not known."""
+    if order.wrappers.is_null:
+        return 1.0
+    minimised = ground.truth.ratio(best, ground.arena.default)
+    if minimised is None:
+        return None
+    return minimised if objective.is_minimised else 1 / minimised
+
+
+def profiling_trials(ground: Ground, order: Order) -> int:
+    """Trials whose time the profile takes that a sampler is given, rounded up."""
+    profile = ground.profile
+    is_used = order.guess != "none" and registry.takes(order.sampler, "guess")
+    if profile is None or not is_used:
+        return 0
+    return min(order.trials - 1, math.ceil(profile.seconds / ground.trial_s))
+
+
+def guessed(ground: Ground, order: Order, seed: int) -> Arena:
+    """The arena with the prediction that is asked for."""
+    profile, arena = ground.profile, ground.arena
+    if profile is None or order.guess == "none" or ground.objective not in prediction.OBJECTIVES:
+        return arena
+    if order.guess == "twice":
+        profile = profile.faster(2.0)
+    arena = prediction.with_guess(arena, profile)
+    assert arena.guess is not None
+    logs = np.log(arena.guess)
+    if order.guess == "shuffled":
+        logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
+    elif order.guess == "inverted":
+        logs = logs.max() + logs.min() - logs
+    elif order.guess == "constant":
+        logs = np.full_like(logs, logs.mean())
+    return dataclasses.replace(arena, guess=np.exp(logs))
+
+
+def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
+    """The arena with what a search on the other surface has taught."""
+    if order.after is None:
+        return arena
+    before = dataclasses.replace(
+        order, after=None, trials=order.after_trials, wrappers=Wrappers(), pairs=0
+    )
+    launches = launches_of(order.after, before.wrappers, seed + _APART)
+    search = search_of(order.after, before, seed, launches)
+    for _ in range(order.after_trials):
+        search.step()
+    study = EarlierStudy(
+        name=order.after.surface.head.name,
+        environment=order.after.arena.environment,
+        launches=tuple(
+            Launched(configuration=trial.configuration, objective=trial.objective)
+            for trial in search.trials
+            if trial.objective is not None
+        ),
+        winner=search.recommended(),
+    )
+    profile = ground.profile if arena.guess is not None else None
+    return transfer.with_earlier(arena, [study], objective=ground.objective, profile=profile)
+
+
+def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
+    """The bench of one seed."""
+    rng = np.random.default_rng([_STREAM, seed])
+    drawn: Mapping[Configuration, Sequence[RecordedLaunch]] = ground.halves.drawn
+    walled: frozenset[Configuration] = frozenset()
+    resampled: Resampled | None = None
+    if wrappers.is_null:
+        drawn = drawing.null(ground.surface.by_cell)
+    elif wrappers.is_resampled:
+        truth_ = ground.truth
+        resampled = Resampled.of(
+            ground.surface,
+            dict(zip(truth_.cells, truth_.log_mean.tolist(), strict=True)),
+            objectives.named(ground.objective),
+        )
+    if wrappers.has_walls:
+        kept = (ground.arena.default, ground.truth.cells[ground.truth.best])
+        walled = drawing.walled(ground.arena.candidates, kept, rng)
+    return DrawnLaunches(
+        ground.surface,
+        drawn,
+        rng,
+        noise_sd=wrappers.noise_sd,
+        walled=walled,
+        resampled=resampled,
+        puts_back=wrappers.is_null,
+    )
+
+
+def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) -> Search:
+    """A search as a study has it, in memory."""
+    settings = SearchSettings(
+        sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
+    )
+    search = Search(
+        store=StudyStore.in_memory(f"seed-{seed}"),
+        arena=taught(guessed(ground, order, seed), ground, order, seed),
+        bench=launches,
+        budget=Budget(
+            trials=order.trials,
+            initial=settings.first_trials,
+            max_time_s=float("inf"),
+            load_s=0.0,
+            pairs=0,
+        ),
+        objective=ground.objective,
+        slo_ms=None,
+        stop_ei=0.0,
+        keep_in=None,
+    )
+    search.prepare(settings)
+    return search
+
+
+_here: tuple[Ground, Order] | None = None
+
+
+def _prepare(ground: Ground, order: Order) -> None:
+    """Keep what every run of this process needs."""
+    global _here  # noqa: PLW0603 - one process, one surface
+    _here = (ground, order)
+
+
+def _run_here(seed: int) -> Run:
+    assert _here is not None
+    return one_run(*_here, seed)

@@ -1,0 +1,185 @@
+"""Two models of one study, each believed by how well it foretells: the plain process, and the one with a guess.
+
+In: a history, the cells, and what was known before: a prediction of every cell, launches of earlier
+studies. Out: means, deviations and knowledge gradients over cells. Pure.
+
+Launches of earlier studies are rows of the same process, which has the load as further inputs: what one
+load has taught of a knob holds at another as far as the launches say that it does.
+
+The weight of the structured process is its share of the two leave-one-out predictive densities (pseudo
+Bayesian model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions",
+Bayesian Analysis 13:917, 2018), with the prior odds `ODDS` for it. A guess that is shuffled, turned
+over or flat foretells no better than none, and a slope that the data choose has made it harmless
+before its weight does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from tuner.sampling import surrogate
+from tuner.sampling.candidates import Candidates
+from tuner.sampling.gaussian_process import Process
+from tuner.sampling.history import History
+from tuner.sampling.knowledge import NOTHING, Knowledge
+from tuner.sampling.knowledge_gradient import knowledge_gradient
+from tuner.sampling.surrogate import Seen
+
+Array = NDArray[np.float64]
+Positions = NDArray[np.intp]
+
+ODDS = 10.0
+"""Of the structured process before the data: a handful of noisy launches cannot tell which foretells better."""
+LEAST_SHARE = 1e-3
+"""Below it a process has no say."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Averaged:
+    """One process, or two with their weights."""
+
+    plain: Process
+    structured: Process | None
+    weight: float
+    """Of the structured one; 0 without it."""
+    _inputs: Array  # (m, d) of the cells, with the context where there are earlier launches
+    _guess: Array | None
+    _observed: Array  # (n, d)
+    _observed_guess: Array | None
+    _context: Array  # (c,)
+
+    @property
+    def noise_sd(self) -> float:
+        """Standard deviation of one launch, in units of the targets."""
+        own = 0.0 if self.structured is None else self.weight * self.structured.noise_sd
+        return own + (1 - self.weight) * self.plain.noise_sd
+
+    def predict(self, at: Positions) -> tuple[Array, Array]:
+        """Mean and standard deviation (k,) at cells, by position."""
+        guess = None if self._guess is None else self._guess[at]
+        return self._mixed(self._inputs[at], guess)
+
+    def covariance(self, at: Positions) -> Array:
+        """Covariance (k, k) at cells, of the process that counts more."""
+        vectors = self._inputs[at]
+        if self.structured is None or self._guess is None or self.weight < 0.5:
+            return self.plain.covariance(vectors, vectors)
+        guess = self._guess[at]
+        return self.structured.covariance(vectors, vectors, guess, guess)
+
+    def predict_observed(self) -> tuple[Array, Array]:
+        """The same (n,) for every observation of the study."""
+        return self._mixed(self._observed, self._observed_guess)
+
+    def _mixed(self, vectors: Array, guess: Array | None) -> tuple[Array, Array]:
+        mean, sd = self.plain.predict(vectors)
+        if self.structured is None or not self.weight:
+            return mean, sd
+        other, spread = self.structured.predict(vectors, guess)
+        if self.weight == 1:
+            return other, spread
+        both = self.weight * other + (1 - self.weight) * mean
+        variance = self.weight * (spread**2 + other**2) + (1 - self.weight) * (sd**2 + mean**2)
+        return both, np.sqrt(np.maximum(variance - both**2, 1e-12))
+
+    def expecting(self, pending: Array) -> Averaged:
+        """As it would be if trials under way (p, d) gave their predicted means.
+
+        The structured one has no guess for what is no cell, and steps back.
+        """
+        if not len(pending):
+            return self
+        return dataclasses.replace(
+            self,
+            plain=self.plain.expecting(_with(pending, self._context)),
+            structured=None,
+            weight=0.0,
+        )
+
+    def knowledge_gradient(self, among: Positions) -> tuple[Positions, Array]:
+        """Positions in `among` that are worth weighing, and what a launch of each is expected to gain."""
+        vectors = self._inputs[among]
+        every = np.arange(len(among))
+        gains = np.zeros(len(among))
+        weighed = np.zeros(len(among), dtype=bool)
+        parts: list[tuple[float, Process, Array | None]] = [(1 - self.weight, self.plain, None)]
+        if self.structured is not None and self._guess is not None:
+            parts.append((self.weight, self.structured, self._guess[among]))
+        for share, process, guess in parts:
+            if share < LEAST_SHARE and len(parts) > 1:
+                continue
+            tried, found = knowledge_gradient(
+                process, vectors, guess, may_launch=every, may_be_best=every
+            )
+            gains[tried] += share * found
+            weighed[tried] = True
+        tried = np.flatnonzero(weighed)
+        return tried, gains[tried]
+
+
+def fitted(
+    history: History,
+    candidates: Candidates,
+    known: Knowledge = NOTHING,
+    *,
+    is_plain: bool = False,
+) -> Averaged:
+    """The models of a history with at least one observation.
+
+    Args:
+        history: of the study.
+        candidates: the cells.
+        known: what was known before it.
+        is_plain: whether only the process without the prediction counts.
+    """
+    earlier = known.earlier if history.scale == "log" else None
+    context = np.empty(0) if earlier is None else earlier.own_context
+    observed = _with(history.vectors, context)
+    rows, targets, errors = observed, history.targets, history.errors
+    if earlier is not None:
+        rows = np.vstack([rows, np.hstack([earlier.vectors, earlier.context])])
+        targets = np.concatenate([targets, earlier.targets])
+        errors = np.concatenate([errors, earlier.errors])
+    seen = Seen(vectors=rows, targets=targets, errors=errors, scale=history.scale)
+    plain = surrogate.fitted(seen, start=history.hyperparameters)
+    own_guess = _of_observed(history, candidates, known.guess)
+    structured, weight, guess = None, 0.0, None
+    if own_guess is not None and history.scale == "log" and len(targets) > 1:
+        guesses = own_guess
+        if earlier is not None and earlier.guess is not None:
+            guesses = np.concatenate([own_guess, earlier.guess])
+        if len(guesses) == len(targets):
+            guess = known.guess
+            structured = surrogate.fitted(seen, guess=guesses)
+            ahead = float(structured.leave_one_out().sum() - plain.leave_one_out().sum())
+            weight = float(expit(ahead + np.log(ODDS)))
+    return Averaged(
+        plain=plain,
+        structured=structured,
+        weight=0.0 if is_plain else weight,
+        _inputs=_with(candidates.vectors, context),
+        _guess=guess,
+        _observed=observed,
+        _observed_guess=own_guess if structured is not None else None,
+        _context=context,
+    )
+
+
+def _with(vectors: Array, context: Array) -> Array:
+    """Vectors (k, d + c), each with the context behind it."""
+    if not len(context):
+        return vectors
+    return np.hstack([vectors, np.broadcast_to(context, (len(vectors), len(context)))])
+
+
+def _of_observed(history: History, candidates: Candidates, guess: Array | None) -> Array | None:
+    """The guess (n,) of each observation; None without one, or where one of them is no cell."""
+    if guess is None:
+        return None
+    places = [candidates.index_of(one) for one in history.configurations]
+    known = [place for place in places if place is not None]
+    return guess[known] if len(known) == len(places) else None

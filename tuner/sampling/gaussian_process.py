@@ -1,0 +1,357 @@
+"""Exact Gaussian-process regression on few points and many cells: Matern-5/2 with a length scale per axis.
+
+In: vectors (n, d) in [0, 1], targets (n,), the noise of each of them as a share of a common one, and
+optionally a guess of the target at every point. Out: a `Process` that predicts mean, standard deviation
+and covariances of the latent function, in units of the targets. Pure NumPy; knows nothing of trials,
+cells or acquisition.
+
+    target = shift + b0 + b1 x guess + f(x) + noise,    f ~ GP(0, variance x Matern-5/2)
+
+b0 and b1 are integrated out under normal priors (Rasmussen and Williams, Gaussian Processes for Machine
+Learning, section 2.7, equation 2.40 with finite B); the prior of b1 has mean 1, so that a guess is
+believed until the data say otherwise, and without a guess the term is absent. Length scales, variance
+and noise are the most probable ones (L-BFGS on the log posterior, with its gradient: equation 5.9).
+
+Priors, each log-normal (median, spread of the logarithm):
+
+- length scales 0.6 sqrt(d), 1.3: distances grow with sqrt(d), so the prior of a function's roughness does
+  not depend on the number of knobs (Hvarfner et al., "Vanilla Bayesian Optimization Performs Great in
+  High Dimensions", ICML 2024);
+- variance of f 1, 1, of standardised targets, or another median where f is only what a guess leaves;
+- noise: what the caller knows of it, with the spread that he gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+from scipy.linalg import cho_solve, cholesky, solve_triangular
+
+Array = NDArray[np.float64]
+
+LENGTH_SCALE = 0.6
+LENGTH_SCALE_SPREAD = 1.3
+VARIANCE_SPREAD = 1.0
+LEVEL_SD = 1.0
+"""Prior standard deviation of b0, in standard deviations of the targets."""
+SLOPE_SD = 0.5
+"""Prior standard deviation of b1, whose mean is 1."""
+ITERATIONS = 40
+LEAST_SD = 0.5
+"""Targets that differ by less than this share of the noise's median are standardised by it, so that noise is
+not blown up to look like a function."""
+_JITTER = 1e-9
+_ROOT5 = math.sqrt(5.0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NoisePrior:
+    """What is known of the noise of one launch before this study's own launches tell."""
+
+    sd: float
+    """Median, in units of the targets: 0.05 is 5 % of a latency where the targets are logarithms."""
+    spread: float = 1.0
+    """Of its logarithm; 0.3 where a pilot has measured it."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hyperparameters:
+    """Logarithms, of standardised targets."""
+
+    variance: float
+    lengths: tuple[float, ...]
+    noise: float
+    """Of the standard deviation of a launch."""
+
+    def as_tuple(self) -> tuple[float, ...]:
+        """Plain numbers for the store."""
+        return (self.variance, *self.lengths, self.noise)
+
+    @classmethod
+    def of(cls, values: Array | tuple[float, ...]) -> Hyperparameters:
+        """Inverse of `as_tuple`."""
+        return cls(float(values[0]), tuple(map(float, values[1:-1])), float(values[-1]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class Process:
+    """A fitted process."""
+
+    vectors: Array  # (n, d)
+    guess: Array | None  # (n,) standardised
+    hyperparameters: Hyperparameters
+    log_posterior: float
+    """Of the hyper-parameters and the standardised targets."""
+    _shift: float
+    _factor: float
+    _guess_shift: float
+    _chol: Array  # (n, n) lower
+    _pull: Array  # (n,) K^-1 residuals
+    _residuals: Array  # (n,)
+    _shares: Array  # (n,) of the noise's variance
+
+    def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
+        """Mean (m,) and standard deviation (m,) of the latent function, without noise.
+
+        Args:
+            vectors: (m, d).
+            guess: (m,), where the process was fitted with one.
+        """
+        standard = self._standard(guess)
+        cross = self._prior(vectors, standard, self.vectors, self.guess)
+        mean = cross @ self._pull + (0.0 if standard is None else standard)
+        reduced = solve_triangular(self._chol, cross.T, lower=True, check_finite=False)
+        variance = self._prior_variance(standard, len(vectors)) - (reduced**2).sum(axis=0)
+        sd = np.sqrt(np.maximum(variance, 1e-12))
+        return self._shift + self._factor * mean, self._factor * sd
+
+    def covariance(
+        self,
+        a: Array,
+        b: Array,
+        guess_a: Array | None = None,
+        guess_b: Array | None = None,
+    ) -> Array:
+        """Posterior covariance (len(a), len(b)) of the latent function, in squared units of the targets."""
+        first, second = self._standard(guess_a), self._standard(guess_b)
+        left = solve_triangular(
+            self._chol,
+            self._prior(self.vectors, self.guess, a, first),
+            lower=True,
+            check_finite=False,
+        )
+        right = solve_triangular(
+            self._chol,
+            self._prior(self.vectors, self.guess, b, second),
+            lower=True,
+            check_finite=False,
+        )
+        return np.asarray(self._factor**2 * (self._prior(a, first, b, second) - left.T @ right))
+
+    def expecting(self, pending: Array, guess: Array | None = None) -> Process:
+        """The process as it would be if trials under way (p, d) gave their predicted means.
+
+        Means stay, uncertainty near the pending points shrinks, so that parallel trials spread out
+        ("kriging believer": Ginsbourger et al., "Kriging is well-suited to parallelize optimization", 2010).
+        """
+        if not len(pending):
+            return self
+        standard = self._standard(guess)
+        cross = self._prior(pending, standard, self.vectors, self.guess)
+        vectors = np.vstack([self.vectors, pending])
+        both = None
+        if self.guess is not None and standard is not None:
+            both = np.concatenate([self.guess, standard])
+        residuals = np.concatenate([self._residuals, cross @ self._pull])
+        shares = np.concatenate([self._shares, np.ones(len(pending))])
+        return _conditioned(self, vectors, both, residuals, shares)
+
+    @property
+    def noise_sd(self) -> float:
+        """Standard deviation of one launch, in units of the targets."""
+        return self._factor * math.exp(self.hyperparameters.noise)
+
+    def leave_one_out(self) -> Array:
+        """Log predictive density (n,) of each target given the others, in units of the targets.
+
+        Rasmussen and Williams, equations 5.10 to 5.12.
+        """
+        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
+        precision = np.diag(inverse)
+        return np.asarray(
+            0.5 * np.log(precision)
+            - 0.5 * self._pull**2 / precision
+            - 0.5 * math.log(2 * math.pi)
+            - math.log(self._factor)
+        )
+
+    def _standard(self, guess: Array | None) -> Array | None:
+        if self.guess is None:
+            return None
+        assert guess is not None, "the process was fitted with a guess"
+        return np.asarray((guess - self._guess_shift) / self._factor)
+
+    def _prior(self, a: Array, guess_a: Array | None, b: Array, guess_b: Array | None) -> Array:
+        found = _kernel(a, b, self.hyperparameters) + LEVEL_SD**2
+        if guess_a is not None and guess_b is not None:
+            found += SLOPE_SD**2 * np.outer(guess_a, guess_b)
+        return found
+
+    def _prior_variance(self, guess: Array | None, count: int) -> Array:
+        found = np.full(count, math.exp(self.hyperparameters.variance) + LEVEL_SD**2)
+        return found if guess is None else found + SLOPE_SD**2 * guess**2
+
+
+def fit(
+    vectors: Array,
+    targets: Array,
+    *,
+    noise: NoisePrior,
+    weights: Array | None = None,
+    guess: Array | None = None,
+    start: Hyperparameters | None = None,
+    variance: float = 1.0,
+) -> Process:
+    """The process with the most probable hyper-parameters, from two starts at most.
+
+    Args:
+        vectors: (n, d), n at least 1.
+        targets: (n,).
+        noise: prior of the noise.
+        weights: (n,) variance of each target's noise as a share of the common one; None: all alike.
+        guess: (n,) of the targets, in their unit.
+        start: hyper-parameters of an earlier fit, tried beside the prior's medians.
+        variance: prior median of that of f, as a share of the targets'.
+    """
+    width = vectors.shape[1]
+    shift = float(np.mean(targets))
+    factor = max(float(np.std(targets)), LEAST_SD * noise.sd)
+    guess_shift = 0.0 if guess is None else float(np.mean(guess))
+    standard_guess = None if guess is None else (guess - guess_shift) / factor
+    residuals = (targets - shift) / factor
+    if standard_guess is not None:
+        residuals = residuals - standard_guess
+    shares = np.ones(len(targets)) if weights is None else weights
+    middle = Hyperparameters(
+        math.log(variance),
+        (math.log(LENGTH_SCALE * math.sqrt(width)),) * width,
+        math.log(noise.sd / factor),
+    )
+    target = _Posterior(vectors, residuals, standard_guess, shares, middle, noise.spread)
+    starts = [middle] if start is None or len(start.lengths) != width else [start, middle]
+    best, height = middle, math.inf
+    for first in starts:
+        found, reached = target.climbed(first)
+        if reached < height:
+            best, height = found, reached
+    blank = Process(
+        vectors=vectors,
+        guess=standard_guess,
+        hyperparameters=best,
+        log_posterior=-height,
+        _shift=shift,
+        _factor=factor,
+        _guess_shift=guess_shift,
+        _chol=np.empty((0, 0)),
+        _pull=np.empty(0),
+        _residuals=residuals,
+        _shares=shares,
+    )
+    return _conditioned(blank, vectors, standard_guess, residuals, shares)
+
+
+def _conditioned(
+    process: Process, vectors: Array, guess: Array | None, residuals: Array, shares: Array
+) -> Process:
+    """A process with the same hyper-parameters, given these points."""
+    at = process.hyperparameters
+    covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2
+    if guess is not None:
+        covariance += SLOPE_SD**2 * np.outer(guess, guess)
+    covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + _JITTER
+    chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
+    return dataclasses.replace(
+        process,
+        vectors=vectors,
+        guess=guess,
+        _chol=chol,
+        _pull=cho_solve((chol, True), residuals, check_finite=False),
+        _residuals=residuals,
+        _shares=shares,
+    )
+
+
+class _Posterior:
+    """Negative log posterior of the hyper-parameters, and its gradient."""
+
+    def __init__(
+        self,
+        vectors: Array,
+        residuals: Array,
+        guess: Array | None,
+        shares: Array,
+        medians: Hyperparameters,
+        noise_spread: float,
+    ) -> None:
+        self._vectors = vectors
+        self._residuals = residuals
+        self._shares = shares
+        self._medians = np.array(medians.as_tuple())
+        width = vectors.shape[1]
+        self._spreads = np.array([VARIANCE_SPREAD, *[LENGTH_SCALE_SPREAD] * width, noise_spread])
+        self._squares = (vectors[:, None, :] - vectors[None, :, :]).transpose(2, 0, 1) ** 2
+        self._basis = np.full((len(residuals),) * 2, LEVEL_SD**2)
+        if guess is not None:
+            self._basis += SLOPE_SD**2 * np.outer(guess, guess)
+
+    def climbed(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
+        """Where a climb from `start` ends, and the negative log posterior there."""
+        reach = 4 * self._spreads
+        bounds = list(zip(self._medians - reach, self._medians + reach, strict=True))
+        first = np.clip(
+            np.array(start.as_tuple()), [low for low, _ in bounds], [high for _, high in bounds]
+        )
+        found = optimize.minimize(
+            self._height,
+            first,
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"maxiter": ITERATIONS},
+        )
+        return Hyperparameters.of(found.x), float(found.fun)
+
+    def _parts(self, at: Array) -> tuple[Array, Array, Array, Array]:
+        """Covariance of the targets, and what its gradient needs."""
+        variance, lengths, noise = math.exp(at[0]), np.exp(2 * at[1:-1]), math.exp(2 * at[-1])
+        r = np.sqrt(5 * np.tensordot(1 / lengths, self._squares, axes=1))
+        decay = np.exp(-r)
+        kernel = variance * (1 + r + r**2 / 3) * decay
+        covariance = kernel + self._basis
+        covariance[np.diag_indices_from(covariance)] += noise * self._shares + _JITTER
+        return covariance, kernel, variance * (5 / 3) * (1 + r) * decay, lengths
+
+    @staticmethod
+    def _factored(covariance: Array) -> Array:
+        return np.asarray(cholesky(covariance, lower=True, check_finite=False))
+
+    def _height(self, at: Array) -> tuple[float, Array]:
+        covariance, kernel, slope, lengths = self._parts(at)
+        try:
+            chol = self._factored(covariance)
+        except np.linalg.LinAlgError:
+            return 1e10, np.zeros_like(at)
+        pull = cho_solve((chol, True), self._residuals, check_finite=False)
+        inverse = cho_solve((chol, True), np.eye(len(pull)), check_finite=False)
+        outer = np.outer(pull, pull) - inverse
+        away = (at - self._medians) / self._spreads
+        height = (
+            0.5 * float(self._residuals @ pull)
+            + float(np.log(np.diag(chol)).sum())
+            + 0.5 * len(pull) * math.log(2 * math.pi)
+            + 0.5 * float(away @ away)
+        )
+        weighted = outer * slope
+        by_length = np.tensordot(self._squares, weighted, axes=([1, 2], [0, 1])) / lengths
+        noise = math.exp(2 * at[-1])
+        gradient = np.concatenate(
+            [
+                [-0.5 * float((outer * kernel).sum())],
+                -0.5 * by_length,
+                [-float(np.diag(outer) @ self._shares) * noise],
+            ]
+        )
+        return height, gradient + away / self._spreads
+
+
+def _kernel(a: Array, b: Array, at: Hyperparameters) -> Array:
+    """Matern-5/2 (len(a), len(b)) of the latent function."""
+    lengths = np.exp(np.array(at.lengths))
+    first, second = a / lengths, b / lengths
+    squared = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1) - 2 * first @ second.T
+    r = np.sqrt(5 * np.maximum(squared, 0.0))
+    return np.asarray(math.exp(at.variance) * (1 + r + r**2 / 3) * np.exp(-r))

@@ -1,0 +1,137 @@
+"""The model of a study: a Gaussian process over its history, with what launches are known to differ by.
+
+In: launches, and optionally a guess for each of them. Out: a fitted `Process` of the targets. Pure.
+
+A target's noise has two parts: what launches of one configuration differ by, which the process learns
+and a prior bounds, and what its own launch could tell (`History.errors`). The latter come from a few
+blocks each and are hardly known one by one, so each is drawn towards their common value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.sampling import gaussian_process
+from tuner.sampling.gaussian_process import Hyperparameters, NoisePrior, Process
+from tuner.sampling.history import History
+
+Array = NDArray[np.float64]
+
+NOISE = NoisePrior(sd=0.08, spread=0.7)
+"""Launches of one configuration differ by 2 % on a quiet machine, and by 15 % on a small and shared one."""
+LAUNCH_OVER_ERROR = 2.5
+"""Launches' standard deviation over the standard error of one launch's four blocks, which is half of theirs."""
+LEAST_NOISE, MOST_NOISE = 0.02, 0.2
+LEFT_VARIANCE = 0.03
+"""Of the targets' variance, what a prediction leaves to be explained: a sixth of their spread."""
+ERROR_DEGREES = 3.0
+"""Of a launch's own standard error: four blocks."""
+KEPT = 4
+"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches."""
+PRIOR_DEGREES = 9.0
+"""Weight of what all launches say of it."""
+
+_fitted: dict[bytes, Process] = {}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Seen:
+    """Launches to learn from, of one study or several."""
+
+    vectors: Array  # (n, d)
+    targets: Array  # (n,) minimised
+    errors: Array  # (n,) standard error of each within its launch; NaN where not known
+    scale: Literal["log", "raw"]
+
+    @classmethod
+    def of(cls, history: History) -> Seen:
+        """Those of one study."""
+        return cls(
+            vectors=history.vectors,
+            targets=history.targets,
+            errors=history.errors,
+            scale=history.scale,
+        )
+
+
+def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = ()) -> Process:
+    """The process of at least one launch.
+
+    Args:
+        seen: launches.
+        guess: (n,) of the targets, one for each launch.
+        start: hyper-parameters of an earlier fit, as numbers; others than these axes' are passed over.
+    """
+    key = _key(seen, guess, start)
+    if key not in _fitted:
+        _fitted[key] = _fit(seen, guess, start)
+        while len(_fitted) > KEPT:
+            del _fitted[next(iter(_fitted))]
+    return _fitted[key]
+
+
+def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
+    prior = noise_prior(seen.errors)
+    if seen.scale == "raw":
+        # No unit to measure noise in: the same share of the spread that 4 % is of a factor of e.
+        prior = NoisePrior(
+            sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
+        )
+    fits = len(start) == seen.vectors.shape[1] + 2
+    return gaussian_process.fit(
+        seen.vectors,
+        seen.targets,
+        noise=prior,
+        weights=weights(seen.errors) if seen.scale == "log" else None,
+        guess=guess,
+        start=Hyperparameters.of(tuple(start)) if fits else None,
+        variance=1.0 if guess is None else LEFT_VARIANCE,
+    )
+
+
+def noise_prior(errors: Array) -> NoisePrior:
+    """What is known of launches' noise before they are compared with one another.
+
+    Where the blocks of a launch differ much, launches do as well: on the machines that were measured, by
+    as much as one block or somewhat more.
+
+    Args:
+        errors: (n,) standard errors within the launches, NaN where not known.
+    """
+    known = errors[np.isfinite(errors)]
+    if not len(known):
+        return NOISE
+    within = LAUNCH_OVER_ERROR * float(np.median(known))
+    return NoisePrior(sd=min(max(within, LEAST_NOISE), MOST_NOISE), spread=0.5)
+
+
+def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
+    """What a fit depends on."""
+    made = hashlib.blake2b(digest_size=16)
+    parts = (seen.vectors, seen.targets, seen.errors, np.array(start, dtype=float), guess)
+    for part in parts:
+        made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
+    made.update(seen.scale.encode())
+    return made.digest()
+
+
+def weights(errors: Array) -> Array:
+    """Variance of each target's noise as a share of the common one.
+
+    Args:
+        errors: (n,) standard errors within the launches, NaN where not known.
+    """
+    known = np.isfinite(errors)
+    if not known.any():
+        return np.ones(len(errors))
+    common = float(np.mean(errors[known] ** 2))
+    own = np.where(known, errors, math.sqrt(common)) ** 2
+    shrunken = (ERROR_DEGREES * own + PRIOR_DEGREES * common) / (ERROR_DEGREES + PRIOR_DEGREES)
+    return np.asarray((NOISE.sd**2 + shrunken) / (NOISE.sd**2 + common))

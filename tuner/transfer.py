@@ -1,0 +1,257 @@
+"""What earlier studies of a model have taught, for a study of it under another load.
+
+In: the folder of studies, the settings and the arena of the new one. Out: the arena with their launches,
+in its own axes, and with their winners. Reads studies, changes nothing.
+
+Which studies count: of the same model, engine, home and objective, on a machine with as many cores of the
+same kind, whose knobs are the same ones; the nearest loads first. Of a launch under another load is
+known how its figure grows with the load alone: at saturation a round trip is as long as there are
+items in flight. That is taken out; what is left, the process learns, with the load as an input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner import study_files
+from tuner.errors import TunerError, WrongUse
+from tuner.inputs import Arena
+from tuner.launching import machine
+from tuner.prediction import load_of
+from tuner.sampling.knowledge import Earlier
+from tuner.settings import StudySettings
+from tuner.simulation import closed_form
+from tuner.simulation.profile import Profile
+from tuner.space import physics
+from tuner.space.environment import Environment
+from tuner.store.run_folder import RunFolder
+from tuner.values import Configuration
+
+AUTO = "auto"
+NONE = "none"
+MOST_STUDIES = 4
+MOST_LAUNCHES = 120
+"""In all, the newest of each study first: a process of more takes long to fit and learns little from them."""
+LOAD_SCALE = 8.0
+"""Powers of two of a load that lie as far apart as the ends of a knob."""
+GROWING = frozenset({"mean", "p50", "p95", "p99", "consistency"})
+"""Objectives that grow with the items in flight where the server is busy."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Launched:
+    """One launch of an earlier study."""
+
+    configuration: Configuration
+    objective: float
+    """Minimised."""
+    error: float = math.nan
+    """Standard error within the launch, on the log scale; NaN where not known."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierStudy:
+    """A study to learn from."""
+
+    name: str
+    environment: Environment
+    """Its load, on the machine of the new study."""
+    launches: tuple[Launched, ...]
+    winner: Configuration | None
+
+
+def learnt(
+    settings: StudySettings, arena: Arena, model: str, profile: Profile | None
+) -> tuple[Arena, str | None]:
+    """The arena with what earlier studies taught, and a line that says which; None where none did.
+
+    Args:
+        settings: of the new study; `learn_from` says which studies.
+        arena: of the new study.
+        model: name of the model, as the engine says it.
+        profile: of the model, where the search predicts.
+
+    Raises:
+        WrongUse: a study that is named is none, or not of this model.
+    """
+    wanted = settings.search.learn_from
+    if wanted == NONE:
+        return arena, None
+    found = list(_named(settings, arena, model, wanted))
+    if not found:
+        return arena, None
+    made = with_earlier(arena, found, objective=settings.measurement.objective, profile=profile)
+    if made.earlier is None:
+        return arena, None
+    from_ = ", ".join(
+        f"{one.name} (concurrency {one.environment.concurrency}, {len(one.launches)} launches)"
+        for one in found
+    )
+    return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
+
+
+def with_earlier(
+    arena: Arena,
+    studies: Sequence[EarlierStudy],
+    *,
+    objective: str,
+    profile: Profile | None = None,
+) -> Arena:
+    """The arena with the launches of these studies, the most important study first."""
+    context = _context(arena.environment)
+    vectors, contexts, targets, errors, guesses = [], [], [], [], []
+    for study in studies:
+        shift = _shift(arena.environment, study.environment, objective)
+        for launch in study.launches[-MOST_LAUNCHES // len(studies) :]:
+            vector = _vector(arena, launch.configuration, study.environment)
+            if vector is None or launch.objective <= 0:
+                continue
+            vectors.append(vector)
+            contexts.append(_context(study.environment))
+            targets.append(math.log(launch.objective) + shift)
+            errors.append(launch.error)
+            if profile is not None:
+                load = load_of(study.environment)
+                predicted = closed_form.mean_ms(profile, load, launch.configuration)
+                guesses.append(math.log(predicted) + shift)
+    if not vectors:
+        return arena
+    differing = np.flatnonzero(np.ptp(np.array([context, *contexts]), axis=0))
+    earlier = Earlier(
+        vectors=np.array(vectors),
+        context=np.array(contexts)[:, differing],
+        targets=np.array(targets),
+        errors=np.array(errors),
+        guess=np.array(guesses) if profile is not None else None,
+        own_context=context[differing],
+    )
+    return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
+
+
+def _named(
+    settings: StudySettings, arena: Arena, model: str, wanted: str
+) -> Iterator[EarlierStudy]:
+    """The studies to learn from, the nearest load first."""
+    runs_dir = pathlib.Path(settings.store.runs_dir)
+    if wanted != AUTO:
+        for name in filter(None, wanted.split(",")):
+            folder = RunFolder(runs_dir, name)
+            if not folder.is_study():
+                raise WrongUse(f"--learn-from {name}: {runs_dir} has no such study")
+            study = _read(folder, settings, arena, model)
+            if study is None:
+                raise WrongUse(
+                    f"--learn-from {name}: it is no finished study of {model} with this objective, "
+                    "engine and search space on such a machine"
+                )
+            yield study
+        return
+    if not runs_dir.is_dir():
+        return
+    found = []
+    for path in sorted(runs_dir.iterdir()):
+        folder = RunFolder(runs_dir, path.name)
+        if path.name == settings.store.study or not folder.is_study():
+            continue
+        try:
+            study = _read(folder, settings, arena, model)
+        except TunerError:
+            continue  # a study that cannot be read teaches nothing
+        if study is not None:
+            found.append(study)
+    found.sort(key=lambda one: _distance(one.environment, arena.environment))
+    yield from found[:MOST_STUDIES]
+
+
+def _read(
+    folder: RunFolder, settings: StudySettings, arena: Arena, model: str
+) -> EarlierStudy | None:
+    """A study; None where it does not fit this one."""
+    if not study_files.is_finished(folder):
+        return None
+    kept = study_files.settings_of(folder)
+    environment = folder.read_json("environment.json") or {}
+    if not _is_alike(kept, settings) or not _is_same_machine(environment):
+        return None
+    store = study_files.store_of(folder, kept)
+    facts = store.facts()
+    names = {knob["name"] for knob in facts["knobs"]}
+    if facts["model"] != model or names != {knob.name for knob in arena.knobs}:
+        return None
+    end = folder.read_json(study_files.VERDICT_FILE) or {}
+    return EarlierStudy(
+        name=folder.name,
+        environment=dataclasses.replace(
+            arena.environment,
+            concurrency=int(facts["concurrency"]),
+            client_batch=int(facts.get("client_batch", 1)),
+        ),
+        launches=tuple(
+            Launched(configuration=trial.configuration, objective=trial.objective)
+            for trial in store.trials()
+            if trial.objective is not None
+        ),
+        winner=Configuration(end["best"]) if end.get("best") else None,
+    )
+
+
+def _is_alike(one: StudySettings, other: StudySettings) -> bool:
+    return (
+        one.measurement.objective == other.measurement.objective
+        and one.target.engine == other.target.engine
+        and one.target.home == other.target.home
+        and one.target.payload == other.target.payload
+    )
+
+
+def _is_same_machine(environment: Mapping[str, Any]) -> bool:
+    here = machine.describe(machine.read())["host"]
+    then = environment.get("host", {})
+    return all(here.get(name) == then.get(name) for name in ("cores", "processor"))
+
+
+def _vector(arena: Arena, configuration: Configuration, then: Environment) -> Any:
+    """Its place in the arena's axes, with what follows from the knobs under its own load; None without one."""
+    try:
+        return arena.candidates.placed(configuration, lambda cell: physics.features(cell, then))
+    except (KeyError, ValueError, TunerError):
+        return None
+
+
+def _winners(arena: Arena, studies: Sequence[EarlierStudy]) -> tuple[Configuration, ...]:
+    """The studies' winners, as cells of the arena."""
+    found: dict[Configuration, None] = {}
+    for study in studies:
+        if study.winner is None:
+            continue
+        place = arena.candidates.index_of(
+            arena.space.canonical({**arena.default, **study.winner}, arena.environment)
+        )
+        if place is not None:
+            found[arena.candidates.cells[place]] = None
+    return tuple(found)
+
+
+def _context(environment: Environment) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """The load (2,): concurrency, client batch."""
+    load = (environment.concurrency, environment.client_batch)
+    return np.asarray(np.log2(np.array(load, dtype=float)) / LOAD_SCALE)
+
+
+def _distance(one: Environment, other: Environment) -> float:
+    return float(np.abs(_context(one) - _context(other)).sum())
+
+
+def _shift(now: Environment, then: Environment, objective: str) -> float:
+    """What the logarithm of a figure grows by from one load to another, where the server is busy."""
+    if objective in GROWING:
+        return math.log(now.items / then.items)
+    if objective == "time-per-item":
+        return 0.0
+    return math.log(now.client_batch / then.client_batch)
