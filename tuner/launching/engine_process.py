@@ -41,6 +41,8 @@ APPLY_TIMEOUT_S = 60.0
 """Twice the engine's own time for a replica to become ready (replica.ready_timeout_s)."""
 STOP_GRACE_S = 1.5
 """Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
+ENDING_S = 0.5
+"""For this long a server whose connections broke is expected to end."""
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
@@ -197,7 +199,12 @@ class EngineProcess:
         return self._process.poll() is None
 
     def last_words(self) -> str:
-        """How the server ended, and the last line that it wrote."""
+        """How the server ended, and the last line that it wrote.
+
+        One that was killed cannot be asked for its status until the last of its threads has ended.
+        """
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=ENDING_S)
         status = self._process.poll()
         how = "still running" if status is None else f"exit status {status}"
         if status is not None and status < 0:
