@@ -28,7 +28,7 @@ from tuner.measurement.outcome import measure_outcome
 from tuner.settings import MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.plan import LoadPlan, Race, Warmup
 from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
@@ -140,14 +140,20 @@ class Bench:
         """Host and query port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """Launch a configuration on the running engine and measure it."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Launch a configuration on the running engine and measure it.
+
+        Args:
+            configuration: what is launched.
+            race: when the measurement ends early; None: it lasts its time.
+        """
         started_at, before_s = time.time(), time.monotonic()
         try:
             engine = self._launched(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
-        return self._measured(engine, configuration, started_at, time.monotonic() - before_s)
+        launch_s = time.monotonic() - before_s
+        return self._measured(engine, configuration, started_at, launch_s, race)
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
         """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
@@ -246,15 +252,16 @@ class Bench:
         configuration: Configuration,
         started_at: float,
         launch_s: float,
+        race: Race | None = None,
     ) -> Launch:
         load: LoadResult | None = None
         measurement: Measurement | None = None
         try:
             try:
-                load, outcome, measurement = self._loaded(engine)
+                load, outcome, measurement = self._loaded(engine, race)
             except ClientLost as error:  # not the configuration's fault: it has another chance
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-                load, outcome, measurement = self._loaded(engine)
+                load, outcome, measurement = self._loaded(engine, race)
         except LaunchFailed as error:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
@@ -269,14 +276,19 @@ class Bench:
             started_at=started_at,
         )
 
-    def _loaded(self, engine: Engine) -> tuple[LoadResult, Outcome, Measurement | None]:
+    def _loaded(
+        self, engine: Engine, race: Race | None
+    ) -> tuple[LoadResult, Outcome, Measurement | None]:
         """Drive the load, and judge it."""
         before = _Readings.of(engine)
         meter = Meter(self._counters) if self._counters else None
         with meter or contextlib.nullcontext():
-            load = self._generator.run(self._plan(engine))
+            load = self._generator.run(dataclasses.replace(self._plan(engine), race=race))
         after = _Readings.of(engine)
         outcome, measurement = self._judged(load, before, after)
+        if measurement is not None and race is not None:
+            left_s = self.settings.seconds - load.measured_s
+            measurement = dataclasses.replace(measurement, ended_early=left_s > race.look_s / 2)
         if meter is not None and measurement is not None:
             outcome, measurement = self._with_energy(load, measurement, meter)
         return load, outcome, measurement

@@ -136,6 +136,9 @@ class Progress:
         """What a launch gave, in a few words."""
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement.ended_early:
+            after = f"ended after {measurement.seconds:.1f} s: no rival of the best"
+            return f"{self._value(measurement)} ({after})"
         ends = self._objective.interval(measurement)
         return f"{self._value(measurement)} ({wording.interval(ends)})"
 

@@ -28,6 +28,7 @@ from tuner.errors import InvalidSurface
 from tuner.inputs import Arena
 from tuner.measurement import comparison
 from tuner.objective import Objective
+from tuner.racing import Racing
 from tuner.replay import drawn as drawing
 from tuner.replay import scoring
 from tuner.replay.drawn import DrawnLaunches, Resampled, Wrappers
@@ -413,6 +414,7 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
         walled=walled,
         resampled=resampled,
         puts_back=wrappers.is_null,
+        most_blocks=wrappers.most_blocks,
     )
 
 
@@ -436,9 +438,22 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
         slo_ms=None,
         stop_ei=0.0,
         keep_in=None,
+        racing=_racing(ground, order) if order.wrappers.is_raced else None,
     )
     search.prepare(settings)
     return search
+
+
+def _racing(ground: Ground, order: Order) -> Racing:
+    """As a study with the surface's measurements has it."""
+    head = ground.surface.head
+    block_s = float(head.measurement["block_s"])
+    return Racing(
+        blocks=order.wrappers.most_blocks or max(1, round(head.measurement["seconds"] / block_s)),
+        block_s=block_s,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+    )
 
 
 _here: tuple[Ground, Order] | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import statistics
 import time
 from typing import Any, Protocol
 
@@ -21,6 +22,7 @@ from tuner.budget import Budget
 from tuner.inputs import Arena
 from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import limit_outcome
+from tuner.racing import Racing
 from tuner.sampling import finalists, recommendation, registry
 from tuner.sampling.finalists import Finalists
 from tuner.sampling.knowledge import NOTHING, Knowledge
@@ -29,12 +31,15 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
+from tuner.traffic.plan import Race
 from tuner.values import Configuration, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
 MOST_REFUSED = 8
 """Launches in a row that end without a result, from the first on, before the study is given up."""
+LEAST_FOR_RACE = 4
+"""Trials that worked before one is ended early: until then nobody knows how good the best is."""
 PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials whose sampler told what is to gain: where all was launched, a repeat gains nothing."""
 _log = logging.getLogger(__name__)
@@ -43,8 +48,8 @@ _log = logging.getLogger(__name__)
 class LaunchesConfigurations(Protocol):
     """What a search needs of a bench."""
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """Launch a configuration and measure it, whatever happens."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Launch a configuration and measure it, whatever happens; only as long as it keeps up."""
         ...
 
 
@@ -63,6 +68,7 @@ class Search:
         stop_ei: float,
         keep_in: RunFolder | None,
         prefix: str = "trials",
+        racing: Racing | None = None,
     ) -> None:
         self.store = store
         self.arena = arena
@@ -76,6 +82,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
+        self._racing = racing
         self._known = NOTHING
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
@@ -120,7 +127,7 @@ class Search:
         proposed = self.store.ask(
             self.arena.distributions, else_origin="initial" if is_initial else "guided"
         )
-        launch = self._bench.launch(proposed.configuration)
+        launch = self._bench.launch(proposed.configuration, self._race())
         self._keep_records(proposed.trial.number, launch)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
@@ -200,6 +207,29 @@ class Search:
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
+        )
+
+    def _race(self) -> Race | None:
+        """When the next trial is to end early; None where it lasts its time."""
+        measured = [one.measurement for one in self.trials if one.measurement is not None]
+        if self._racing is None or len(measured) < LEAST_FOR_RACE:
+            return None
+        incumbent = recommendation.incumbent(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if incumbent is None or not incumbent.is_log:
+            return None
+        errors = [
+            error
+            for one in measured
+            if not one.ended_early and (error := relative_error(self.objective, one)) is not None
+        ]
+        return self._racing.race(
+            self.objective.name,
+            minimised=incumbent.minimised,
+            sd=incumbent.sd,
+            noise_sd=incumbent.noise_sd,
+            error=statistics.median(errors) if errors else 0.0,
         )
 
     def _has_little_to_gain(self) -> bool:

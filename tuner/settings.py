@@ -331,6 +331,15 @@ class MeasurementSettings:
         "a request without an answer after this long is an error; default 10",
         parse=float,
     )
+    racing: str = _option(
+        "on",
+        "--racing",
+        "on|off",
+        "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
+        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, without "
+        "--slo-ms); default on",
+        choices=("on", "off"),
+    )
     pairs: int = _option(
         20,
         "--pairs",

@@ -42,6 +42,7 @@ from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
 from tuner.preparation import bench_of, budget_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
+from tuner.racing import Racing
 from tuner.report import files as report_files
 from tuner.report import lines
 from tuner.search import Search
@@ -220,6 +221,7 @@ def _conducted(setup: Setup) -> Finished:
         slo_ms=settings.measurement.slo_ms,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
+        racing=Racing.of(settings),
     )
     try:
         search.prepare(settings.search)

@@ -192,6 +192,8 @@ class Measurement:
     """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
     kept the measurement."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    ended_early: bool = False
+    """Whether it ended before its time, because it was decided to be no rival of the best so far."""
 
     @property
     def items_per_s(self) -> float:
