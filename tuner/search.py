@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import statistics
 import time
 from typing import Any, Protocol
@@ -38,6 +39,12 @@ STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
 MOST_REFUSED = 8
 """Launches in a row that end without a result, from the first on, before the study is given up."""
+MOST_DRIFT = 0.05
+"""Of the machine's speed in the course of a search, before it is told: launches differ by as much anyhow."""
+CHECK_EVERY = 8
+"""Every so many trials the incumbent and the default are launched again, in turn: the one because a lucky
+launch must not lead a search astray, the other because it tells a slower machine from a slower
+configuration."""
 LEAST_FOR_RACE = 4
 """Trials that worked before one is ended early: until then nobody knows how good the best is."""
 PROMISING = frozenset({"guided", "replicate"})
@@ -124,6 +131,7 @@ class Search:
         """Run one trial to its end and keep it."""
         before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
         is_initial = len(self.trials) < self.budget.initial
+        self._enqueue_check()
         proposed = self.store.ask(
             self.arena.distributions, else_origin="initial" if is_initial else "guided"
         )
@@ -172,6 +180,24 @@ class Search:
         ok = [trial for trial in self.trials if trial.objective is not None]
         return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
 
+    def drift(self) -> str | None:
+        """What the machine did meanwhile, where it was too much to be passed over; None where it was not."""
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        mean, error = recommendation.drifted(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if len(mean) != len(worked) or not len(mean):
+            return None
+        slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
+        apart = float(mean[slow] - mean[quick])
+        if apart < MOST_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
+            return None
+        return (
+            f"the machine was {math.expm1(apart):.0%} slower around trial {worked[slow].number} than around "
+            f"trial {worked[quick].number}: trials are compared with that taken out, but a quieter machine "
+            "tells more"
+        )
+
     def recommended(self) -> Configuration | None:
         """The configuration with the best posterior mean; None while no trial was ok."""
         found = recommendation.recommend(
@@ -208,6 +234,15 @@ class Search:
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
         )
+
+    def _enqueue_check(self) -> None:
+        """Now and then what is launched next is not the sampler's to choose: see `CHECK_EVERY`."""
+        turn, rest = divmod(len(self.trials), CHECK_EVERY)
+        if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
+            return
+        checked = self.recommended() if turn % 2 else self.arena.default
+        if checked is not None:
+            self.store.enqueue(checked, origin="check")
 
     def _race(self) -> Race | None:
         """When the next trial is to end early; None where it lasts its time."""

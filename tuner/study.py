@@ -255,6 +255,9 @@ def _searched(setup: Setup, search: Search) -> Ending:
             _look_closer(setup, trial.measurement)
             search.pause()
     setup.progress.say(reason)
+    if (drift := search.drift()) is not None:
+        setup.store.note(drift)
+        setup.progress.say(drift)
     found = search.finalists(MOST_FINALISTS)
     best = search.recommended()
     if best is not None and setup.arena.is_default(best):

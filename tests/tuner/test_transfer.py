@@ -103,6 +103,7 @@ def _history(count: int) -> History:
         vectors=ARENA.candidates.vectors[at],
         targets=targets + 0.03 * rng.normal(size=count),
         errors=np.full(count, np.nan),
+        at_s=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,

@@ -65,6 +65,7 @@ class History:
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
+    at_s: Array  # (n,) Unix time of each launch; NaN where not known
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
@@ -144,6 +145,7 @@ def gather(
     """
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
+    at_s: list[float] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -167,6 +169,7 @@ def gather(
         if reading == "observed" and trial.value is not None:
             observed.append((configuration, vector, trial.value))
             errors.append(float(trial.user_attrs.get("error", math.nan)))
+            at_s.append(float(trial.user_attrs.get("facts", {}).get("started_at", math.nan)))
         elif reading == "lost":
             lost.append((configuration, vector))
         elif reading == "pending":
@@ -180,6 +183,7 @@ def gather(
         ),
         targets=targets,
         errors=np.array(errors, dtype=float),
+        at_s=np.array(at_s, dtype=float),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,

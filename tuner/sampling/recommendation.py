@@ -85,6 +85,26 @@ def incumbent(
     )
 
 
+def drifted(
+    study: Study, *, candidates: Candidates, known: Knowledge = NOTHING
+) -> tuple[Array, Array]:
+    """How much slower than at other times the machine was at each launch, on the log scale.
+
+    Args:
+        study: one objective; may still be running.
+        candidates: as the sampler had them.
+        known: what was known before the study.
+
+    Returns:
+        Means (n,) and their errors (n,), of the launches that worked, in order; empty where there is none.
+    """
+    history = history_of(study, candidates)
+    if history is None or not len(history.targets):
+        return np.empty(0), np.empty(0)
+    with blas.single_threaded():
+        return averaged.fitted(history, candidates, known).drift()
+
+
 def history_of(study: Study, candidates: Candidates | None) -> History | None:
     """What a study has taught; None where nothing varies."""
     trials = study.get_trials(deepcopy=False)

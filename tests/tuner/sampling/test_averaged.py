@@ -29,6 +29,7 @@ def history(count: int, seed: int = 0) -> History:
         vectors=ARENA.candidates.vectors[at],
         targets=TRUE[at] + NOISE * rng.normal(size=count),
         errors=np.full(count, np.nan),
+        at_s=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,
