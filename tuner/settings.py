@@ -204,7 +204,7 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt or tpe; default structured",
+        "gp, random, epsilon-greedy, skopt, gpy or tpe; default structured",
     )
     trials: int = _option(
         50,

@@ -18,6 +18,7 @@ from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler
 from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
+from tuner.sampling.gpy_ei import GpySampler
 from tuner.sampling.random import RandomSampler
 from tuner.sampling.skopt_ei import SkoptSampler
 from tuner.sampling.tpe import TpeSampler
@@ -28,6 +29,7 @@ SAMPLERS: Mapping[str, type[CellSampler]] = {
     "random": RandomSampler,
     "epsilon-greedy": EpsilonGreedySampler,
     "skopt": SkoptSampler,
+    "gpy": GpySampler,
     "tpe": TpeSampler,
 }
 NAMES = tuple(SAMPLERS)

@@ -18,8 +18,8 @@ from tuner.sampling.history import PROPOSAL
 
 
 def test_the_names_are_those_of_the_command() -> None:
-    """Six samplers, each an Optuna sampler."""
-    names = ("gp", "structured", "random", "epsilon-greedy", "skopt", "tpe")
+    """Each is an Optuna sampler."""
+    names = ("gp", "structured", "random", "epsilon-greedy", "skopt", "gpy", "tpe")
     assert names == registry.NAMES
     for name in registry.NAMES:
         assert isinstance(registry.create(name, seed=0, initial=5), BaseSampler)
@@ -60,11 +60,14 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
         registry.create("gp", seed=seed, initial=5)
 
 
-def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without scikit-optimize the error is one line with the command."""
-    monkeypatch.setitem(sys.modules, "skopt", None)  # what Python itself takes for "not there"
-    with pytest.raises(WrongUse, match=r"pip install '.\[skopt\]'"):
-        registry.create("skopt", seed=0, initial=5)
+@pytest.mark.parametrize(("name", "module"), [("skopt", "skopt"), ("gpy", "GPy")])
+def test_a_missing_extra_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, module: str
+) -> None:
+    """Without it the error is one line with the command."""
+    monkeypatch.setitem(sys.modules, module, None)  # what Python itself takes for "not there"
+    with pytest.raises(WrongUse, match=rf"pip install '.\[{name}\]'"):
+        registry.create(name, seed=0, initial=5)
 
 
 def test_greed_repeats_the_best_mean_and_not_the_luckiest() -> None:

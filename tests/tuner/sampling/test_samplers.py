@@ -45,7 +45,7 @@ SAMPLERS = {
     "epsilon-greedy-model": maker("epsilon-greedy", exploit="model"),
     "tpe-multivariate": maker("tpe", multivariate=True),
 }
-NEVER_TWICE = ("random", "skopt")
+NEVER_TWICE = ("random", "skopt", "gpy")
 
 
 @pytest.fixture(params=SAMPLERS)
