@@ -33,12 +33,14 @@ from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
 from tuner.traffic.plan import Race
-from tuner.values import Configuration, Trial
+from tuner.values import Configuration, Measurement, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
 MOST_REFUSED = 8
 """Launches in a row that end without a result, from the first on, before the study is given up."""
+MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
+"""Knobs that bound what the peak is of: a replica of the serving core, or another engine as a whole."""
 MOST_DRIFT = 0.05
 """Of the machine's speed in the course of a search, before it is told: launches differ by as much anyhow."""
 CHECK_EVERY = 8
@@ -233,6 +235,7 @@ class Search:
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
+            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
         )
 
     def _enqueue_check(self) -> None:
@@ -279,6 +282,14 @@ class Search:
             self._folder.write_bytes(
                 f"{self._prefix}/{number}/requests.npz", records.encoded(launch.records)
             )
+
+
+def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
+    """Logarithm of peak memory over limit; None where one of them is not known."""
+    limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
+    limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
+    peak_mb = measurement.noise.peak_memory_mb
+    return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None
 
 
 def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:

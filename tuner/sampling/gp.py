@@ -10,7 +10,7 @@ trial:
    (`averaged`);
 2. weigh every likely feasible cell, those that were run included: how much better is the best
    posterior mean expected to be after one more launch there (`knowledge_gradient`), times the
-   probability that the launch works (`feasibility`);
+   probability that the launch works (`feasibility`, and `headroom` of memory);
 3. propose the best. A cell that was run is proposed again, marked as a replicate, where a second
    launch is worth more than a new cell; one that failed is not.
 
@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import WrongUse
-from tuner.sampling import averaged, feasibility, recommendation
+from tuner.sampling import averaged, feasibility, headroom, recommendation
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
@@ -105,6 +105,11 @@ class GpSampler(CellSampler):
         log_feasible = (
             np.zeros(len(among)) if classifier is None else classifier.log_probability(vectors)
         )
+        room = headroom.fit(history.vectors, history.headroom, history.killed_vectors)
+        if (
+            room is not None
+        ):  # not their product: where memory is the wall, both tell of the same launches
+            log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
         if len(history.targets):

@@ -37,6 +37,8 @@ DRIFT_SD = 0.03
 """A small machine is a few per cent faster at one time than at another."""
 DRIFT_S = 120.0
 """Within two minutes."""
+TAIL_DEGREES = 4.0
+"""Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
 KEPT = 4
 """Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches."""
 PRIOR_DEGREES = 9.0
@@ -91,7 +93,7 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
     fits = len(start) == seen.vectors.shape[1] + 2
-    return gaussian_process.fit(
+    found = gaussian_process.fit(
         seen.vectors,
         seen.targets,
         noise=prior,
@@ -101,6 +103,7 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
         variance=1.0 if guess is None else LEFT_VARIANCE,
         drift=drift(seen.at_s) if seen.scale == "log" else None,
     )
+    return found.tempered(TAIL_DEGREES) if TAIL_DEGREES else found
 
 
 def drift(at_s: Array) -> Array:
