@@ -47,10 +47,11 @@ from tuner.store.study_store import StudyStore
 from tuner.transfer import EarlierStudy, Launched
 from tuner.values import OUR_ENGINE, Configuration
 
-Guess = Literal["profile", "none", "shuffled", "inverted", "constant", "twice"]
+Guess = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 GUESSES: tuple[Guess, ...] = get_args(Guess)
-"""The prediction from the surface's profile, none at all, and wrong ones: of other cells, turned over, the
-same for all, and of a machine that is twice as fast at everything but the gateway."""
+"""The prediction from the surface's profile in closed form, the same with the most promising cells simulated
+event by event, none at all, and wrong ones: of other cells, turned over, the same for all, and of a machine
+that is twice as fast at everything but the gateway."""
 _APART = 1_000_003
 """Between the seeds of a search and of the one before it."""
 _STREAM = 7
@@ -93,6 +94,13 @@ class Ground:
         """Of the model; None where the surface has none."""
         kept = self.surface.head.profile
         return None if kept is None else Profile.from_json(kept)
+
+    @functools.cached_property
+    def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """What the discrete-event simulation predicts (m,); None without a profile."""
+        if self.profile is None:
+            return None
+        return prediction.simulated(self.arena, self.profile)
 
     @functools.cached_property
     def trial_s(self) -> float:
@@ -353,6 +361,8 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         profile = profile.faster(2.0)
     arena = prediction.with_guess(arena, profile)
     assert arena.guess is not None
+    if order.guess == "discrete":
+        return dataclasses.replace(arena, guess=ground.simulated)
     logs = np.log(arena.guess)
     if order.guess == "shuffled":
         logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)

@@ -206,7 +206,7 @@ def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None
     again = search_of(tmp_path, ToyBench())
     assert run_out(again) == "the budget of 12 trials is used up"
     origins = [trial.origin for trial in again.store.trials()]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert again.store.trials()[:3] == search.store.trials()[:3]
 
 

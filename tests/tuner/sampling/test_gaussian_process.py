@@ -63,9 +63,10 @@ def test_the_gradient_is_that_of_the_posterior(seed: int) -> None:
     x, y = data(seed, n=12)
     guess = y + 0.3 * rng.normal(size=len(y)) if seed % 2 else None
     residuals = (y - y.mean()) / y.std()
+    drift = np.exp(-np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y)))) / 3)
     middle = Hyperparameters(0.0, (-0.2, 0.1, 0.3), -2.0)
     posterior = gaussian_process._Posterior(
-        x, residuals, guess, rng.uniform(0.5, 2, len(y)), middle, 1.0
+        x, residuals, guess, rng.uniform(0.5, 2, len(y)), 0.1 * drift, middle, 1.0
     )
     at = np.array(middle.as_tuple()) + 0.5 * rng.normal(size=5)
     height = posterior._height

@@ -107,7 +107,7 @@ def test_no_bound_is_beaten(cell: Configuration, concurrency: int, cores: int) -
         largest = int(cell["batching.max_size"])
         item_s = batch_s(largest) / largest
         quota = int(cell["replica.count"]) * float(cell["replica.cpu"])
-        assert rate * item_s < 1.05 * min(quota, cores)
+        assert rate * item_s < 1.1 * min(quota, cores)  # some periods of the quota, not whole ones
         assert found_s > 0.95 * (batch_s(1) + GATEWAY_S + CLIENT_S)
 
 
