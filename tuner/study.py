@@ -397,9 +397,11 @@ def _alternated(
     if done:
         setup.progress.say(f"goes on behind {len(done)} fresh starts")
     begun_s = time.monotonic()
+    setup.bench.stream = 1 + len(done) // len(sides)
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
+        setup.bench.stream = 1 + number // len(sides)  # one for each round, 0 is the search's
         if launch.records is not None and number <= len(sides):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encoded(launch.records)
@@ -492,7 +494,12 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
-        load=load_in_words(settings.target.concurrency, settings.target.client_batch),
+        load=load_in_words(
+            settings.target.in_flight,
+            settings.target.client_batch,
+            rate_per_s=setup.arena.environment.rate_per_s,
+            arrivals=settings.target.arrivals,
+        ),
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,

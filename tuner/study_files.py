@@ -89,7 +89,8 @@ def facts_of(
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
-        "concurrency": settings.target.concurrency,
+        "concurrency": settings.target.in_flight,
+        "rate_per_s": arena.environment.rate_per_s,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
         "sampler": settings.search.sampler,
@@ -193,6 +194,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
+        rate_per_s=facts.get("rate_per_s"),
         client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),

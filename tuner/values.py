@@ -159,6 +159,8 @@ class Energy:
 
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
+LATE_S = 1e-3
+"""A request that is sent later than this after it was due waited for a free connection, or for the client."""
 LEAST_FOR_P99 = 459
 """Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
@@ -192,6 +194,10 @@ class Measurement:
     """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
     kept the measurement."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    rate_per_s: float | None = None
+    """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
+    late_share: float | None = None
+    """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
 
     @property
     def items_per_s(self) -> float:
@@ -238,7 +244,7 @@ class Measurement:
 
 
 Status = Literal["ok", "infeasible", "failed"]
-Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint"]
+Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -540,6 +546,13 @@ class StudyRecord:
     """Items in each request."""
     finalists: tuple[Finalist, ...] = ()
     """What was measured again to choose the best, the best first; empty where there was no choice."""
+    rate_per_s: float | None = None
+    """Requests that were due each second; None where the load was a closed loop."""
+
+    @property
+    def arrivals(self) -> str | None:
+        """How an open loop spread its requests, as it was asked for."""
+        return self.settings.get("target", {}).get("arrivals")
 
     @property
     def is_of_other_engine(self) -> bool:

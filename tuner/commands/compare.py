@@ -20,7 +20,7 @@ from tuner.report.lines import Copied
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Those of a study that make sense for several, and which samplers, how often."""
-    options.add_group(parser, "target")
+    options.add_group(parser, "target", but=["rate", "arrivals"])
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
     group.add_argument(
         "--samplers",

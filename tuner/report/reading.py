@@ -17,6 +17,7 @@ from tuner import advice as advices
 from tuner import objective as objectives
 from tuner.advice import advised, export_of_best
 from tuner.report import wording
+from tuner.settings import load_in_words
 from tuner.values import (
     LEAST_FOR_P99,
     MOST_LITTLE_ERROR,
@@ -88,6 +89,16 @@ class Launches:
     def fewest_requests(self) -> int:
         """Requests of the shortest launch."""
         return min((item.requests for item in self.measurements), default=0)
+
+
+def load(study: StudyRecord) -> str:
+    """The load, as the end of a sentence."""
+    return load_in_words(
+        study.concurrency,
+        study.client_batch,
+        rate_per_s=study.rate_per_s,
+        arrivals=study.arrivals,
+    )
 
 
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -171,8 +182,11 @@ def headline(study: StudyRecord) -> str:
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
-        kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
-        way = " Give a limit that can be kept." if kept else ""
+        causes = {trial.outcome.cause for trial in study.trials}
+        way = {
+            frozenset({"constraint"}): " Give a limit that can be kept.",
+            frozenset({"overload"}): " Give a rate that can be served (--rate).",
+        }.get(frozenset(causes), "")
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
