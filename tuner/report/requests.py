@@ -2,9 +2,9 @@
 
 The requests are those of the figures beside them: answered, and finished in the measured part of
 the phase, or in an open loop due in it (docs/measurement.md). The records hold the warm-up and what
-was in flight at the end as well; where the measured part lies is found from the measurement of the same phase (the one whose
-number of requests fits). Thinning keeps the tail: quantiles are taken densely near 1, and the
-slowest requests are all kept.
+was in flight at the end as well; where the measured part lies is found from the measurement of the
+same phase (the one whose number of requests fits). Thinning keeps the tail: quantiles are taken
+densely near 1, and the slowest requests are all kept.
 """
 
 from __future__ import annotations
