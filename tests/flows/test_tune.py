@@ -298,7 +298,7 @@ def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
     answer = json.loads(done.out)
     assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
     assert answer["best"]["batching.timeout_us"] == 0
-    assert answer["verdict"]["outcome"] == "better"
+    assert answer["verdict"]["ratio"] < 0.9
     best = answer["verdict"]["best"][0]
     assert best["rate_per_s"] == 200.0
     assert best["little_error"] is None

@@ -112,8 +112,8 @@ def test_a_load_is_closed_or_open() -> None:
     """A concurrency is held; with a rate, or a trace, it is the most in flight, and need not be given."""
     closed = TargetSettings(model="echo", concurrency=4)
     assert (closed.is_open, closed.in_flight) == (False, 4)
-    for given in ({"rate": 9.0}, {"arrivals": "trace:a.txt"}, {"rate": 9.0, "arrivals": "burst"}):
-        found = TargetSettings(model="echo", **given)
+    for load in ({"rate": 9.0}, {"arrivals": "trace:a.txt"}, {"rate": 9.0, "arrivals": "burst"}):
+        found = TargetSettings(model="echo", **load)
         assert (found.is_open, found.in_flight) == (True, MOST_IN_FLIGHT)
     assert TargetSettings(model="echo", concurrency=7, rate=9.0).in_flight == 7
 
