@@ -33,6 +33,8 @@ from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
 from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
+LEAST_OPEN, OPEN_TIMES = 64, 8
+"""Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
 STREAMS = 1_000_003
 """Streams of random arrivals that a seed has before those of the next one begin."""
 _log = logging.getLogger(__name__)
@@ -174,8 +176,9 @@ class Bench:
 
         def drive(engine: Engine) -> _Driven:
             plan = dataclasses.replace(self._closed(engine), seconds=seconds, requests=None)
-            # The study's concurrency is not a bound here: what waits must not wait for a connection.
-            plan = dataclasses.replace(plan, concurrency=MOST_IN_FLIGHT)
+            # More than the study's concurrency: what waits shall wait in the server, as users would.
+            most = min(MOST_IN_FLIGHT, max(LEAST_OPEN, OPEN_TIMES * self.concurrency))
+            plan = dataclasses.replace(plan, concurrency=most)
             return self._driven(engine, self._opened(plan, load))
 
         return self._fresh(configuration, drive)

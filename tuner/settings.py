@@ -486,6 +486,11 @@ class StudySettings:
                 f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
             )
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are due by a schedule (open loop)."""
+        return self.target.is_open
+
     def nested(self) -> dict[str, dict[str, Any]]:
         """The form of `settings.yaml`: one mapping per group."""
         return dataclasses.asdict(self)

@@ -156,6 +156,27 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     assert lines[4].split()[:2] == ["0", "default"]
 
 
+def test_the_winner_is_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
+    """At 80 % of its rate, beside the default, in the answer, in verdict.json and in the report."""
+    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "w", "--json")
+    done = tune(tmp_path, *ECHO, *SHORT, *budget)
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    shown = answer["open_loop"]
+    rates = [launch["throughput_per_s"] for launch in answer["verdict"]["best"]]
+    assert min(rates) <= shown["rate_per_s"] / 0.8 <= max(rates)
+    assert [start["role"] for start in shown["starts"]] == ["default", "best"]
+    best = shown["starts"][1]
+    assert best["outcome"]["status"] == "ok", best["outcome"]
+    assert best["measurement"]["seconds"] == pytest.approx(0.8)
+    folder = tmp_path / "runs" / "w"
+    kept = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))["open_loop"]
+    assert kept["rate_per_s"] == shown["rate_per_s"]
+    assert "In an open loop" in (folder / "report.html").read_text(encoding="utf-8")
+    assert any("In an open loop at 80 %" in note for note in answer["notes"])
+
+
 def test_the_store_is_an_optuna_study(finished: tuple[pathlib.Path, Done]) -> None:
     """Optuna opens it by itself; each trial has its origin, and a launch of its own."""
     folder, _ = finished

@@ -150,6 +150,7 @@ def as_json(
         else objectives.named(record.objective).of(best_trial),
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
         "fresh_starts": {
             role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
         },

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 from tuner import objective as objectives
 from tuner.advice import advised
-from tuner.report import reading, tables, wording
+from tuner.report import open_loop, reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
 from tuner.settings import serve_command
 from tuner.values import StudyRecord, VerdictOutcome
@@ -47,7 +47,7 @@ def answer(study: StudyRecord) -> Markup:
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
-                element("div", *_measured(study)),
+                element("div", *_measured(study), *open_loop.section(study)),
                 class_="halves",
             ),
             remarks(reading.remarks(study)),

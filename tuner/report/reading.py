@@ -16,7 +16,7 @@ from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
 from tuner.advice import advised, export_of_best
-from tuner.report import wording
+from tuner.report import open_loop, wording
 from tuner.settings import load_in_words
 from tuner.values import (
     LEAST_FOR_P99,
@@ -41,6 +41,7 @@ PLAIN = (
     "accelerator.share left out",
     "energy counts",
     "accuracy of the model's variants",
+    "not shown in an open loop",
 )
 """How notes begin that are for information."""
 
@@ -272,7 +273,8 @@ def is_plain(note: str) -> bool:
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
     """What to know before believing the result."""
-    return (*(note for note in study.notes if not is_plain(note)), *cautions(study))
+    own = (note for note in study.notes if not is_plain(note))
+    return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
@@ -283,6 +285,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *(() if meant is None else (meant,)),
         *_ties(study),
         *_against_guess(study),
+        *open_loop.sentences(study),
     )
 
 
