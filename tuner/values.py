@@ -584,7 +584,8 @@ class StudyRecord:
     @property
     def arrivals(self) -> str | None:
         """How an open loop spread its requests, as it was asked for."""
-        return self.settings.get("target", {}).get("arrivals")
+        asked = self.settings.get("target", {}).get("arrivals")
+        return None if asked is None else str(asked)
 
     @property
     def is_of_other_engine(self) -> bool:

@@ -281,7 +281,6 @@ def test_without_time_the_open_loop_is_left_out_with_a_word(tmp_path: pathlib.Pa
 
     class Late(ToyBench):
         def launch_fresh(self, configuration):
-            setup.store.keep_used_s(0)
             object.__setattr__(setup, "begin_s", setup.begin_s - 400)
             return self.launch(configuration)
 

@@ -184,10 +184,11 @@ def headline(study: StudyRecord) -> str:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
         causes = {trial.outcome.cause for trial in study.trials}
-        way = {
-            frozenset({"constraint"}): " Give a limit that can be kept.",
-            frozenset({"overload"}): " Give a rate that can be served (--rate).",
-        }.get(frozenset(causes), "")
+        way = ""
+        if causes == {"constraint"}:
+            way = " Give a limit that can be kept."
+        elif causes == {"overload"}:
+            way = " Give a rate that can be served (--rate)."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
