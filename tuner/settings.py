@@ -544,7 +544,13 @@ def load_in_words(
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
     kind = (arrivals or SPREADS[0]).partition(":")[0]
-    return f"{rate_per_s:,.4g} requests/s ({kind} arrivals){batched}"
+    return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
+
+
+def rate_in_words(rate_per_s: float) -> str:
+    """A rate of requests: three digits, and all that stand before the point."""
+    number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    return f"{number} requests/s"
 
 
 def is_trace(arrivals: str | None) -> bool:

@@ -17,7 +17,7 @@ from scipy import special
 from tuner import objective as objectives
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
-from tuner.settings import load_in_words
+from tuner.settings import load_in_words, rate_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
@@ -101,7 +101,7 @@ def facts(subject: Subject) -> dict[str, str]:
 def _load(record: StudyRecord) -> dict[str, str]:
     if record.rate_per_s is None:
         return {"concurrency": str(record.concurrency)}
-    return {"rate": f"{record.rate_per_s:,.4g}"}
+    return {"rate": rate_in_words(record.rate_per_s)}
 
 
 def in_flight(subject: Subject) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.measurement import summary
+from tuner.settings import rate_in_words
 from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -83,7 +84,7 @@ def measure_outcome(
 
 def overloaded(rate_per_s: float | None, why: str) -> Outcome:
     """A configuration that cannot serve the rate of an open loop."""
-    rate = "the requests" if rate_per_s is None else f"{rate_per_s:,.4g} requests/s"
+    rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
