@@ -204,7 +204,8 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt or tpe; default structured",
+        "gp, random, epsilon-greedy, skopt, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "(docs/samplers.md); default structured",
     )
     trials: int = _option(
         50,
