@@ -31,7 +31,7 @@ INITIALS = {
     "ridge": 8,
     **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
 }
-"""Samplers whose model needs fewer, found on recorded surfaces."""
+"""Samplers that need fewer: ours as found on recorded surfaces, those of other libraries by their own default."""
 HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
