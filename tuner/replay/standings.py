@@ -87,6 +87,11 @@ def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> W
         float(row[int(count) - 1]) if math.isfinite(count) else math.inf
         for row, count in zip(seconds, trials, strict=True)
     ]
+    return within_of(share, trials, took)
+
+
+def within_of(share: float, trials: Sequence[float], took: Sequence[float]) -> Within:
+    """Over runs, by their trials and seconds; infinite where one does not get there."""
     return Within(
         share=share,
         trials=tuple(map(_finite, trials)),

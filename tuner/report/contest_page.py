@@ -60,7 +60,7 @@ def _verdicts(record: ContestRecord) -> list[Markup]:
     for budget in sorted({one.budget for one in found}):
         each = [one for one in found if one.budget == budget]
         worse = [one.peer for one in each if one.standing == "worse"]
-        small = element("span", _counts(each, unit), class_="soft")
+        small = element("span", _counts(record, each, unit), class_="soft")
         class_ = "verdict worse" if worse else "verdict"
         if all(one.standing in {"better", "non-inferior"} for one in each):
             class_ = "verdict better"
@@ -93,14 +93,19 @@ def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int
     return f"After {trials} {record.reference} is {'; '.join(parts)}."
 
 
-def _counts(each: Sequence[NonInferiority], unit: str) -> str:
+def _counts(record: ContestRecord, each: Sequence[NonInferiority], unit: str) -> str:
     better = [one.peer for one in each if one.standing == "better"]
     units = min(one.units for one in each)
     beaten = f"Its regret is lower than that of {_listed(better)}. " if better else ""
     return (
-        f"{beaten}No worse: by 1 point of regret at most, upper 95 % bound, corrected by Holm; "
+        f"{beaten}No worse: by {_points(record)} of regret at most, upper 95 % bound, corrected by Holm; "
         f"{wording.plural(units, unit)}."
     )
+
+
+def _points(record: ContestRecord) -> str:
+    points = 100 * record.margin
+    return f"{points:g} point{'' if points == 1 else 's'}"
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -122,8 +127,9 @@ def _summary(record: ContestRecord) -> Markup:
         for budget in budgets:
             mean = sum(one.regret.mean[budget - 1] for one in each) / len(each)
             cells.append(element("td", wording.percent(mean), class_="number"))
-        for share in (0.10, 0.05, 0.03):
-            cells.append(element("td", _medians(each, share), class_="number"))
+        cells += [
+            element("td", _medians(each, share), class_="number") for share in (0.10, 0.05, 0.03)
+        ]
         own_ms = sum(one.sampler_ms for one in each) / len(each)
         cells.append(element("td", f"{wording.number(own_ms)}", class_="number"))
         rows.append(element("tr", *cells))
@@ -172,7 +178,7 @@ def _over_surfaces(record: ContestRecord) -> Markup:
     caption = (
         f"Mean over {wording.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that of "
         "each other sampler, in points (left is good), and the way to its upper 95 % bound; the "
-        "dashed line is the margin of 1 point. A surface is one unit, however many seeds it has."
+        f"dashed line is the margin of {_points(record)}. A surface is one unit, however many seeds it has."
     )
     return document.figure(
         drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
@@ -246,7 +252,7 @@ def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
     caption = (
         f"Mean over the seeds, paired, of the regret of {record.reference} less that of each other "
         "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
-        "the margin of 1 point."
+        f"the margin of {_points(record)}."
     )
     return document.figure(
         contest_figures.forest(surface.noninferiority, record.margin),
@@ -301,15 +307,23 @@ def _standing(one: NonInferiority | None) -> Markup:
 
 
 def _method(record: ContestRecord) -> Markup:
-    items = [
-        "Every sampler proposes configurations to the same search, each trial draws one of the launches that were "
-        "recorded of its configuration, and after each the same rule says what is recommended. Truth comes from "
-        "launches that no search draws.",
-        "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, one-sided, "
-        "95 %; regrets are skewed, so that with few seeds it is approximate. p-values are corrected by Holm "
-        f"over {wording.plural(len(record.samplers) - 1, 'sampler')} and all budgets.",
-        "“No worse” is shown where the corrected p-value of “worse by the margin or more” is at most 0.05; “better” "
-        "where the bound is below 0 as well; “worse” where the other bound is above the margin.",
+    tests = wording.plural(len(record.samplers) - 1, "sampler")
+    items = (
+        (
+            "Every sampler proposes configurations to the same search, each trial draws one of the launches "
+            "that were recorded of its configuration, and after each the same rule says what is recommended. "
+            "Truth comes from launches that no search draws."
+        ),
+        (
+            "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
+            "one-sided, 95 %; regrets are skewed, so that with few seeds it is approximate. p-values are "
+            f"corrected by Holm over {tests} and all budgets."
+        ),
+        (
+            f"“Non-inferior” is shown where the corrected p-value of “worse by {_points(record)} or more” is at "
+            "most 0.05; “better” where the bound is below 0 as well; “worse” where the other bound is above "
+            "the margin."
+        ),
         "The time that a prediction's profile takes counts as trials.",
-    ]
+    )
     return joined((bullets([*items, *record.notes]),))
