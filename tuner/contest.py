@@ -7,8 +7,9 @@ seconds are those of the recorded launches, of the model's profile and of the sa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, Literal
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Self
 
 Standing = Literal["better", "non-inferior", "not shown", "worse"]
 """Of the reference against a peer.
@@ -30,7 +31,7 @@ class Quartiles:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Within:
-    """How soon the searches of a sampler recommend something within a share of the optimum, for good."""
+    """How soon the searches of a sampler have something within a share of the best, for good."""
 
     share: float
     trials: tuple[float | None, ...]
@@ -43,6 +44,20 @@ class Within:
     p90_s: float | None
     reached: float
     """Share of the runs that get there."""
+
+    @classmethod
+    def over(cls, share: float, trials: Sequence[float], seconds: Sequence[float]) -> Self:
+        """Of runs, by their trials and seconds; infinite where one does not get there."""
+        return cls(
+            share=share,
+            trials=tuple(map(_finite, trials)),
+            seconds=tuple(map(_finite, seconds)),
+            median=rank(trials, 0.5),
+            p90=rank(trials, 0.9),
+            median_s=rank(seconds, 0.5),
+            p90_s=rank(seconds, 0.9),
+            reached=sum(map(math.isfinite, trials)) / len(trials),
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,3 +156,12 @@ class ContestRecord:
             for name in ("good_cells", "tolerances", "random_median"):
                 surface[name] = {f"{share:g}": value for share, value in surface[name].items()}
         return data
+
+
+def rank(values: Sequence[float], share: float) -> float | None:
+    """The value that this share of the runs does not exceed; None where it is infinite."""
+    return _finite(sorted(values)[max(0, math.ceil(share * len(values)) - 1)])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.contest import Contestant, ContestRecord, SurfaceContest
+from tuner.contest import Contestant, ContestRecord, SurfaceContest, Within
 from tuner.measurement import noninferiority
 from tuner.replay import standings
 from tuner.replay.standings import SHARES
@@ -80,10 +80,10 @@ def _contestant(name: str, rank: int, place: int, trials: int, seeds: int) -> Co
     )
 
 
-def _within(regrets: np.ndarray, seconds: np.ndarray, share: float) -> standings.Within:
+def _within(regrets: np.ndarray, seconds: np.ndarray, share: float) -> Within:
     firsts = [float(np.argmax(row <= share)) + 1 if row[-1] <= share else np.inf for row in regrets]
     took = [
         row[int(first) - 1] if np.isfinite(first) else np.inf
         for row, first in zip(seconds, firsts, strict=True)
     ]
-    return standings.within_of(share, firsts, took)
+    return Within.over(share, firsts, took)

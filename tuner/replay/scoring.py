@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.contest import rank
 from tuner.replay.truth import Truth
 from tuner.values import Configuration, Interval, VerdictOutcome
 
@@ -144,9 +145,3 @@ def regrets(runs: Sequence[Run], truth: Truth) -> np.ndarray[tuple[int, int], np
             for run in runs
         ]
     )
-
-
-def rank(values: Sequence[float], share: float) -> float | None:
-    """The value that this share of the runs does not exceed; None where it is infinite."""
-    value = sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
-    return value if math.isfinite(value) else None

@@ -87,31 +87,13 @@ def within(runs: Sequence[Run], seconds: Array, truth: Truth, share: float) -> W
         float(row[int(count) - 1]) if math.isfinite(count) else math.inf
         for row, count in zip(seconds, trials, strict=True)
     ]
-    return within_of(share, trials, took)
-
-
-def within_of(share: float, trials: Sequence[float], took: Sequence[float]) -> Within:
-    """Over runs, by their trials and seconds; infinite where one does not get there."""
-    return Within(
-        share=share,
-        trials=tuple(map(_finite, trials)),
-        seconds=tuple(map(_finite, took)),
-        median=scoring.rank(trials, 0.5),
-        p90=scoring.rank(trials, 0.9),
-        median_s=scoring.rank(took, 0.5),
-        p90_s=scoring.rank(took, 0.9),
-        reached=float(np.mean(np.isfinite(trials))),
-    )
+    return Within.over(share, trials, took)
 
 
 def differences(reference: Contestant, peer: Contestant, budget: int) -> Array:
     """Regrets of the reference less those of a peer (runs,) after so many trials, paired by seed."""
     mine, other = (np.array([row[budget - 1] for row in one.regrets]) for one in (reference, peer))
     return np.asarray(mine - other)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _row(values: Array) -> tuple[float, ...]:

@@ -1,4 +1,4 @@
-"""Figures of a contest on a recorded surface: regret by trial, how soon it is small, who is no worse than whom.
+"""Figures of a contest on a recorded surface: regret by trial, how soon it is good, who is no worse than whom.
 
 In: `SurfaceContest`, `NonInferiority`. Out: Plotly figures without a title. The reference has one colour in every
 figure, the others share theirs with the meaning of the figure: with a dozen samplers a colour for each tells
@@ -13,15 +13,14 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 import plotly.subplots
 
-from tuner.contest import Contestant, NonInferiority, Standing, SurfaceContest, Within
+from tuner.contest import Contestant, NonInferiority, Standing, SurfaceContest
 from tuner.report import theme, wording
 from tuner.report.axes import escaped
+from tuner.report.soon_figure import soon
 
 FLOOR = 0.1
 """Per cent: a regret below it is drawn there, since a logarithm has no zero."""
 REFERENCE, OTHER, FAINT = "#0072B2", "#D55E00", "#8b949e"
-SHADES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
-"""Of a tolerance: the tighter the darker."""
 STANDINGS: dict[Standing, tuple[str, str]] = {
     "better": ("#009E73", "circle"),
     "non-inferior": ("#56A5D8", "circle-open"),
@@ -77,38 +76,16 @@ def regret(surface: SurfaceContest, reference: str) -> go.Figure:
 
 
 def within(surface: SurfaceContest, reference: str, trials: int) -> go.Figure:
-    """Bars to the median of the trials, and of the seconds, until a tolerance; a line to the 90th percentile."""
-    order = ranked(surface, reference)[::-1]
-    drawn = plotly.subplots.make_subplots(
-        rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03, column_widths=[0.5, 0.5]
-    )
-    longest_s = max(row[-1] for one in order for row in one.seconds)
-    for share, colour in reversed(SHADES.items()):
-        each = [one.reached(share) for one in order]
-        label = f"within {wording.percent(surface.tolerances[share])}"
-        drawn.add_trace(_bars(order, each, colour, label, end=trials), row=1, col=1)
-        drawn.add_trace(
-            _bars(order, each, colour, label, end=longest_s, is_time=True), row=1, col=2
-        )
-    drawn.update_layout(
-        template=theme.LIGHT,
-        height=110 + 58 * len(order),
-        barmode="group",
-        bargap=0.25,
-        margin={"l": 64, "r": 16, "t": 16, "b": 48},
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "y": 1.01,
-            "yanchor": "bottom",
-            "traceorder": "reversed",
-            "bgcolor": "rgba(0,0,0,0)",
-        },
-    )
-    drawn.update_xaxes(title={"text": "trials"}, range=[0, 1.22 * trials], row=1, col=1)
-    drawn.update_xaxes(title={"text": "seconds"}, range=[0, 1.22 * longest_s], row=1, col=2)
-    drawn.update_yaxes(showgrid=False, ticks="", title={"text": ""})
-    return drawn
+    """How soon the recommendation is good for good; the reference above the others."""
+    rows = [
+        (one.sampler, {each.share: each for each in one.within})
+        for one in ranked(surface, reference)
+    ]
+    longest_s = max(row[-1] for one in surface.contestants for row in one.seconds)
+    labels = {
+        share: f"within {wording.percent(surface.tolerances[share])}" for share in theme.TOLERANCES
+    }
+    return soon(rows, labels, trials=trials, longest_s=longest_s)
 
 
 def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
@@ -212,59 +189,6 @@ def _band(one: Contestant, colour: str) -> tuple[go.Scatter, ...]:
             hovertemplate="%{text}<extra></extra>",
         ),
     )
-
-
-def _bars(
-    order: Sequence[Contestant],
-    each: Sequence[Within],
-    colour: str,
-    label: str,
-    *,
-    end: float,
-    is_time: bool = False,
-) -> go.Bar:
-    medians = [one.median_s if is_time else one.median for one in each]
-    highs = [one.p90_s if is_time else one.p90 for one in each]
-    lengths = [end if median is None else median for median in medians]
-    reach = [
-        0.0 if median is None else (end if high is None else high) - median
-        for median, high in zip(medians, highs, strict=True)
-    ]
-    unit = "s" if is_time else "trials"
-    return go.Bar(
-        x=lengths,
-        y=[escaped(one.sampler) for one in order],
-        orientation="h",
-        name=label,
-        legendgroup=label,
-        showlegend=not is_time,
-        marker={
-            "color": colour,
-            "opacity": [0.25 if median is None else 1.0 for median in medians],
-        },
-        error_x={
-            "type": "data",
-            "symmetric": False,
-            "array": [max(0.0, length) for length in reach],
-            "arrayminus": [0.0] * len(reach),
-            "thickness": 1.5,
-            "width": 3,
-            "color": FAINT,
-        },
-        text=["not reached" if median is None else "" for median in medians],
-        textposition="inside",
-        insidetextanchor="middle",
-        textfont={"size": 10},
-        hovertext=[_hover(one, label, unit, is_time=is_time) for one in each],
-        hovertemplate="%{y}: %{hovertext}<extra></extra>",
-    )
-
-
-def _hover(one: Within, label: str, unit: str, *, is_time: bool) -> str:
-    median, high = (one.median_s, one.p90_s) if is_time else (one.median, one.p90)
-    half = "not in half of the searches" if median is None else f"median {median:,.0f} {unit}"
-    most = "not in nine of ten" if high is None else f"90th percentile {high:,.0f} {unit}"
-    return f"{label}: {half}, {most}, reached in {wording.percent(one.reached)}"
 
 
 def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...]:

@@ -52,7 +52,7 @@ def test_each_panel_has_its_own_sampler_over_the_others():
     drawn = contest_figures.regret(surface, "structured")
     thick = [trace for trace in drawn.data if trace.line.width == 3]
     assert len(thick) == len(surface.contestants)
-    assert [note.text for note in drawn.layout.annotations][0] == "structured"
+    assert drawn.layout.annotations[0].text == "structured"
     medians = [100 * value for value in surface.contestants[0].regret.median]
     assert list(thick[0].y) == [max(contest_figures.FLOOR, value) for value in medians]
 
