@@ -3,8 +3,10 @@
 The parts and their options are those of SMAC's facade for hyper-parameters: a forest of ten trees on
 logarithms of the objective, log expected improvement over the best prediction so far, and one proposal of five
 at random. What differs: SMAC looks for the largest expected improvement by local search, here every cell
-that was not run is scored; and its racing of repeated launches is left out, as MLOS does
-(`deterministic=True`). It is told what `told` says.
+that was not run is scored; its racing of repeated launches is left out, as MLOS does
+(`deterministic=True`); and the improvement is computed by `gain_ratio`, the same formula over the value of the
+incumbent, because SMAC's own raises where rounding makes an improvement of nothing negative. It is told
+what `told` says.
 
 A new forest is grown for each proposal and seeded by the trial's stream, so nothing is lost on resume.
 This is the only file that knows SMAC, which the extra `benchmarks` brings.
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.expected_improvement import gain_ratio
 from tuner.sampling.told import is_too_early, told
 
 Array = NDArray[np.float64]
@@ -63,9 +66,8 @@ class SmacSampler(CellSampler):
 def expected_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator, *, is_log: bool
 ) -> Array:
-    """Expected improvement (m,) of points (m, d), by a forest that was told these (n, d) and (n,)."""
+    """Expected improvement (m,) of points (m, d) as a share, by a forest that was told these (n, d) and (n,)."""
     import ConfigSpace  # noqa: PLC0415 - an extra, and slow to import
-    from smac.acquisition.function.expected_improvement import EI  # noqa: PLC0415
     from smac.model.random_forest.random_forest import RandomForest  # noqa: PLC0415
 
     with warnings.catch_warnings():
@@ -85,7 +87,6 @@ def expected_improvement(
             seed=int(rng.integers(2**31 - 1)),
         )
         forest.train(vectors, targets[:, None])
-        predicted, _ = forest.predict_marginalized(vectors)
-        worth = EI(xi=0.0, log=is_log)
-        worth.update(model=forest, eta=float(np.min(predicted)), num_data=len(targets))
-        return np.asarray(worth._compute(at), dtype=float).ravel()  # noqa: SLF001 - of vectors
+        incumbent = float(np.min(forest.predict_marginalized(vectors)[0]))
+        mean, variance = (part.ravel() for part in forest.predict_marginalized(at))
+    return gain_ratio(mean, np.sqrt(variance), incumbent, is_log=is_log)
