@@ -62,31 +62,32 @@ def log_noisy_improvement(
     vectors: Array, targets: Array, at: Array, rng: np.random.Generator
 ) -> Array:
     """Logarithm of the improvement (m,) that is expected at points (m, d), of these (n, d) and (n,)."""
-    # An extra, and slow to import.
-    import torch  # noqa: PLC0415
-    from botorch.acquisition.logei import qLogNoisyExpectedImprovement  # noqa: PLC0415
-    from botorch.fit import fit_gpytorch_mll  # noqa: PLC0415
-    from botorch.models import SingleTaskGP  # noqa: PLC0415
-    from botorch.sampling.normal import SobolQMCNormalSampler  # noqa: PLC0415
-    from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: PLC0415
-
     seed = int(rng.integers(2**31 - 1))
-    inputs, outputs = torch.tensor(vectors), -torch.tensor(targets)[:, None]
-    with _alone(torch), warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        # Of fits that are tried again, and of equal targets, which cannot be standardised.
+    with warnings.catch_warnings():
+        # Of imports, of fits that are tried again, and of equal targets, which cannot be standardised.
         warnings.simplefilter("ignore")
-        torch.manual_seed(seed)
-        model = SingleTaskGP(inputs, outputs)
-        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-        worth = qLogNoisyExpectedImprovement(
-            model,
-            X_baseline=inputs,
-            sampler=SobolQMCNormalSampler(torch.Size([DRAWS]), seed=seed),
-            prune_baseline=True,
-        )
-        with torch.no_grad():
-            parts = [worth(part[:, None, :]) for part in torch.tensor(at).split(TOGETHER)]
-        return np.asarray(torch.cat(parts).numpy(), dtype=float)
+        # An extra, and slow to import.
+        import torch  # noqa: PLC0415
+        from botorch.acquisition.logei import qLogNoisyExpectedImprovement  # noqa: PLC0415
+        from botorch.fit import fit_gpytorch_mll  # noqa: PLC0415
+        from botorch.models import SingleTaskGP  # noqa: PLC0415
+        from botorch.sampling.normal import SobolQMCNormalSampler  # noqa: PLC0415
+        from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: PLC0415
+
+        with _alone(torch), torch.random.fork_rng(devices=[]):
+            inputs, outputs = torch.tensor(vectors), -torch.tensor(targets)[:, None]
+            torch.manual_seed(seed)
+            model = SingleTaskGP(inputs, outputs)
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            worth = qLogNoisyExpectedImprovement(
+                model,
+                X_baseline=inputs,
+                sampler=SobolQMCNormalSampler(torch.Size([DRAWS]), seed=seed),
+                prune_baseline=True,
+            )
+            with torch.no_grad():
+                parts = [worth(part[:, None, :]) for part in torch.tensor(at).split(TOGETHER)]
+            return np.asarray(torch.cat(parts).numpy(), dtype=float)
 
 
 @contextlib.contextmanager

@@ -53,7 +53,7 @@ def asked(vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
         f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
     }
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore")  # of what is experimental, and of PyTorch's own
         sampler = optuna.samplers.GPSampler(
             seed=int(rng.integers(2**31 - 1)),
             n_startup_trials=1,
