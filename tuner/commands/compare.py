@@ -68,7 +68,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` asks for them, unless there is a surface
             action.required = False
-            action.help = f"{action.help}; needed unless there is a --surface"
+            action.help = f"{action.help}; no default: needed without --surface"
     group = options.add_group(parser, "search", only=["trials", "initial", "epsilon", "seed"])
     group.add_argument(
         "--samplers",

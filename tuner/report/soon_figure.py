@@ -36,7 +36,7 @@ def soon(
     drawn = plotly.subplots.make_subplots(
         rows=1, cols=2, shared_yaxes=True, horizontal_spacing=0.03
     )
-    for share, label in reversed(labels.items()):
+    for share, label in reversed(list(labels.items())):
         each = [(sampler, within[share]) for sampler, within in reversed(rows)]
         colour = theme.TOLERANCES[share]
         drawn.add_trace(_bars(each, colour, label, end=trials), row=1, col=1)

@@ -84,6 +84,9 @@ def expected_improvement(
             min_samples_leaf=1,
             max_depth=2**20,
             bootstrapping=True,
+            # The same trees as SMAC's own: a million leaves at most, for which memory is taken, and threads.
+            max_leaf_nodes=max(2, len(targets)),
+            n_jobs=1,
             seed=int(rng.integers(2**31 - 1)),
         )
         forest.train(vectors, targets[:, None])
