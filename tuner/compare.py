@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -98,7 +99,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         record = ComparisonRecord(
             name=folder.name,
             model=served.model,
-            concurrency=settings.target.concurrency,
+            concurrency=settings.target.in_flight,
             client_batch=settings.target.client_batch,
             objective=settings.measurement.objective,
             samplers=order.samplers,
@@ -284,6 +285,7 @@ def _ended(
         objectives=values,
         best_so_far=best_so_far(values, objective),
         wall_s=sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s)),
         winner=winners.get(run.sampler),
         remeasured=measured.measurements.get(run.sampler, ()),
     )

@@ -26,6 +26,11 @@ SIMULATED = 40
 """Configurations that are simulated event by event, where they are."""
 OBJECTIVES = frozenset({"mean", "p50", "p95", "p99", "throughput", "time-per-item", "consistency"})
 """Those that go with the mean round trip; it is no guess of energy."""
+_WITHOUT = {
+    "structured": "the search relies on what it measures alone (sampler gp)",
+    "guess": "the sampler guess has nothing to go by, and tries configurations at random",
+}
+"""What a sampler does without a prediction."""
 
 
 def is_wanted(settings: StudySettings) -> bool:
@@ -34,6 +39,7 @@ def is_wanted(settings: StudySettings) -> bool:
         registry.takes(settings.search.sampler, "guess")
         and settings.measurement.objective in OBJECTIVES
         and not settings.target.is_of_other_engine
+        and not settings.target.is_open
     )
 
 
@@ -43,9 +49,12 @@ def why_none(settings: StudySettings) -> str | None:
         return None
     if settings.target.is_of_other_engine:
         why = "how another engine batches is not known"
+    elif settings.target.is_open:
+        why = "a profile tells of a closed loop, and not how requests queue up in an open one"
     else:
         why = f"a profile does not tell of the objective {settings.measurement.objective}"
-    return f"no prediction: {why}; the search relies on what it measures alone (sampler gp)"
+    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT["structured"])
+    return f"no prediction: {why}; {instead}"
 
 
 def profile_of(bench: Bench, arena: Arena) -> Profile | None:

@@ -49,10 +49,12 @@ class Racing:
         measurement, target = settings.measurement, settings.target
         if measurement.racing == "off" or measurement.requests or measurement.slo_ms is not None:
             return None
+        if target.is_open:
+            return None
         return cls(
             blocks=max(1, round(measurement.seconds / measurement.block_s)),
             block_s=measurement.block_s,
-            concurrency=target.concurrency,
+            concurrency=target.in_flight,
             client_batch=target.client_batch,
         )
 

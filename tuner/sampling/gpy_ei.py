@@ -7,33 +7,15 @@ from them; a lost trial is told as the worst value that was seen, as it knows no
 
 from __future__ import annotations
 
-import importlib.util
-
 import numpy as np
 
-from tuner.errors import WrongUse
 from tuner.sampling import gp_model
-from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import log_expected_improvement
 
 
 class GpySampler(CellSampler):
     """GPy's GP, Matern-5/2, and expected improvement on the cells that were not run."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
-        if importlib.util.find_spec("GPy") is None:
-            raise WrongUse(
-                "the sampler 'gpy' needs GPy: pip install '.[gpy]' in a clone of Luthier"
-            )
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the new cell with the largest expected improvement."""
