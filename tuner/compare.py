@@ -27,8 +27,9 @@ from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.interruption import resumable
 from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
 from tuner.measurement.winners import best_so_far, differences
-from tuner.preparation import bench_of, budget_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
@@ -159,7 +160,7 @@ def _runs(
             bench,
             winners,
             rounds,
-            settings.measurement.slo_ms,
+            needs_of(settings),
             progress,
             terminal,
             later_s=later_s,
@@ -241,7 +242,7 @@ def _remeasured(
     bench: Bench,
     winners: Mapping[str, Configuration],
     rounds: int,
-    slo_ms: float | None,
+    needs: Needs,
     progress: Progress,
     terminal: Terminal,
     *,
@@ -264,7 +265,7 @@ def _remeasured(
 
     if not winners:
         return verification.Rounds(starts=(), measurements={})
-    measured = verification.alternate(bench, winners, rounds=rounds, slo_ms=slo_ms, report=report)
+    measured = verification.alternate(bench, winners, rounds=rounds, needs=needs, report=report)
     bench.start()
     return measured
 

@@ -10,10 +10,11 @@ listed.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
-from tuner.values import Interval, Measurement, Trial, VerdictOutcome
+from tuner.values import UNKNOWN, Interval, Measurement, Trial, VerdictOutcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Objective:
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """The objective of one launch, in `unit`."""
+        """The objective of one launch, in `unit`; NaN where the launch cannot tell it."""
         value: float = getattr(measurement, self.field)
         return value
 
@@ -58,12 +59,16 @@ class Objective:
         if self.name == "time-per-item":
             share = measurement.time_per_item_ms / measurement.mean_ms
             return Interval(low=low and share * low, high=high and share * high)
-        ends: Interval = getattr(measurement, f"{self.field.rpartition('_')[0]}_interval")
+        if self.name == "p99" and not measurement.has_p99:
+            return UNKNOWN
+        field = self.field.removeprefix("told_").rpartition("_")[0]
+        ends: Interval = getattr(measurement, f"{field}_interval")
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """The objective of a trial; None unless it was ok."""
-        return None if trial.measurement is None else self.value(trial.measurement)
+        """The objective of a trial; None unless it was ok and tells it."""
+        value = math.nan if trial.measurement is None else self.value(trial.measurement)
+        return value if math.isfinite(value) else None
 
     def judged(self, interval: Interval) -> VerdictOutcome:
         """What the interval of a ratio, first over second, shows of the first."""
@@ -89,7 +94,7 @@ OBJECTIVES = {
         name="p95", label="p95 round trip", unit="ms", is_minimised=True, field="p95_ms"
     ),
     "p99": Objective(
-        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="p99_ms"
+        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="told_p99_ms"
     ),
     "throughput": Objective(
         name="throughput",

@@ -20,6 +20,7 @@ from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import meters
+from tuner.measurement.outcome import Needs
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.search import sampler_of
@@ -55,6 +56,11 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
     """What the study may use; a trial of another engine costs a start of it, as the first one took."""
     start_s = bench.start_s if settings.target.is_of_other_engine else None
     return Budget.of(settings, start_s=start_s)
+
+
+def needs_of(settings: StudySettings) -> Needs:
+    """What each launch of a study must tell, and keep to."""
+    return Needs(objective=settings.measurement.objective, slo_ms=settings.measurement.slo_ms)
 
 
 def prepared(

@@ -27,6 +27,7 @@ from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
 from tuner.errors import InvalidSurface
 from tuner.inputs import Arena
 from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
 from tuner.objective import Objective
 from tuner.replay import drawn as drawing
 from tuner.replay import scoring
@@ -274,10 +275,11 @@ def verdict_of(
     def quiet(_starts: object, _launch: object) -> None:
         pass
 
+    needs = Needs(objective=search.objective.name)
     if len(believed.configurations) > 1:
         roles = {f"finalist {n + 1}": one for n, one in enumerate(believed.configurations)}
         rounds = verification.alternate(
-            launches, roles, rounds=FINAL_ROUNDS, slo_ms=None, report=quiet
+            launches, roles, rounds=FINAL_ROUNDS, needs=needs, report=quiet
         )
         best = finals.standings(
             believed,
@@ -300,7 +302,7 @@ def verdict_of(
         launches,
         {"default": default, "best": best},
         rounds=order.pairs,
-        slo_ms=None,
+        needs=needs,
         report=quiet,
         is_enough=is_enough,
     )

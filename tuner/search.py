@@ -20,7 +20,7 @@ from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
 from tuner.measurement.error import relative_error
-from tuner.measurement.outcome import limit_outcome
+from tuner.measurement.outcome import Needs
 from tuner.sampling import finalists, recommendation, registry
 from tuner.sampling.finalists import Finalists
 from tuner.sampling.knowledge import NOTHING, Knowledge
@@ -72,7 +72,7 @@ class Search:
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
         self._bench = bench
-        self._slo_ms = slo_ms
+        self._needs = Needs(objective=objective, slo_ms=slo_ms)
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
@@ -99,6 +99,8 @@ class Search:
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
+        if self.trials and self.trials[0].outcome.cause == "short":
+            return self.trials[0].outcome.reason  # no longer launch will follow
         if self._has_little_to_gain():
             return (
                 f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
@@ -189,7 +191,7 @@ class Search:
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
         if measurement is not None:
-            outcome = limit_outcome(measurement, self._slo_ms)
+            outcome = self._needs.outcome(measurement)
         if outcome.status != "ok":
             measurement = None
         return TrialResult(

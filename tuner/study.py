@@ -40,7 +40,7 @@ from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
-from tuner.preparation import bench_of, budget_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.report import lines
@@ -321,6 +321,7 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]
+    found += filter(None, [needs_of(setup.settings).remark(measurement)])
     for note in found:
         setup.store.note(note)
         setup.progress.say(note)
@@ -421,7 +422,7 @@ def _alternated(
         setup.bench,
         sides,
         rounds=rounds,
-        slo_ms=setup.settings.measurement.slo_ms,
+        needs=needs_of(setup.settings),
         report=report,
         done=done,
         is_enough=is_enough,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.values import Signature
+from tuner.histogram import Histogram
 
 OUR_ENGINE = "luthier"
 """The serving core, as `--engine` and reports call it."""
@@ -160,7 +161,7 @@ class Energy:
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
 LEAST_FOR_P99 = 459
-"""Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
+"""Fewest independent requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +193,25 @@ class Measurement:
     """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
     kept the measurement."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    p99_effective: float | None = None
+    """Independent requests that the p99 rests on; None where an older version kept the measurement."""
+    histogram: Histogram | None = None
+    """Of the round trips of its answers; None where an older version kept the measurement."""
+
+    @property
+    def effective(self) -> float:
+        """Independent requests that the p99 rests on, at most all."""
+        return float(self.requests if self.p99_effective is None else self.p99_effective)
+
+    @property
+    def has_p99(self) -> bool:
+        """Whether the requests are enough for a p99: what is told of it without is luck."""
+        return self.effective >= LEAST_FOR_P99
+
+    @property
+    def told_p99_ms(self) -> float:
+        """p99; NaN where the requests are too few for one."""
+        return self.p99_ms if self.has_p99 else math.nan
 
     @property
     def items_per_s(self) -> float:
@@ -232,13 +252,16 @@ class Measurement:
                 fields[name] = Interval(**fields[name])
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         fields["noise"] = HostNoise(**fields["noise"])
+        counted = fields.get("histogram")
+        if counted is not None:
+            fields["histogram"] = Histogram(counted["first"], tuple(counted["counts"]))
         energy = fields.get("energy")
         fields["energy"] = None if energy is None else Energy.from_json(energy)
         return cls(**fields)
 
 
 Status = Literal["ok", "infeasible", "failed"]
-Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint"]
+Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint", "short"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +478,8 @@ class Verdict:
     interval: Interval
     throughput_ratio: float
     throughput_interval: Interval
-    p99_ratio: float
+    p99_ratio: float | None
+    """None where too few pairs have a p99 on both sides."""
     p99_interval: Interval
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.bench import Launch
-from tuner.measurement.outcome import limit_outcome
+from tuner.measurement.outcome import Needs
 from tuner.values import Configuration, FreshStart, Measurement
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
@@ -56,7 +56,7 @@ def alternate(
     configurations: Mapping[str, Configuration],
     *,
     rounds: int,
-    slo_ms: float | None,
+    needs: Needs,
     report: Report,
     done: Sequence[FreshStart] = (),
     is_enough: IsEnough | None = None,
@@ -67,7 +67,7 @@ def alternate(
         bench: starts the servers.
         configurations: by role.
         rounds: in all, with those that are done.
-        slo_ms: limit on p99; None: no limit.
+        needs: what each launch must tell, and keep to.
         report: hears of every launch.
         done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
         is_enough: asked after each round whether it was the last one; None: all rounds.
@@ -80,7 +80,7 @@ def alternate(
             break
         for role in waiting[len(starts) : len(starts) + len(roles)]:
             launch = bench.launch_fresh(configurations[role])
-            starts.append(_judged(role, launch, slo_ms))
+            starts.append(_judged(role, launch, needs))
             report(tuple(starts), launch)
     return counted(starts, roles)
 
@@ -90,10 +90,10 @@ def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
     return starts[: len(starts) // size * size]
 
 
-def _judged(role: str, launch: Launch, slo_ms: float | None) -> FreshStart:
+def _judged(role: str, launch: Launch, needs: Needs) -> FreshStart:
     outcome = launch.outcome
     if launch.measurement is not None:
-        outcome = limit_outcome(launch.measurement, slo_ms)
+        outcome = needs.outcome(launch.measurement)
     is_ok = outcome.status == "ok"
     return FreshStart(role=role, outcome=outcome, measurement=launch.measurement if is_ok else None)
 

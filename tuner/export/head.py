@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from scipy import special
 
 from tuner import objective as objectives
+from tuner import tails
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
 from tuner.settings import load_in_words
@@ -160,6 +161,8 @@ def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
 
 
 def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
+    if objective.name == "p99":
+        return _tail(tails.pooled(launches))
     label = "" if objective.name == "throughput" else f"{objective.name} "
     values = [value for value in map(objective.value, launches) if value > 0]
     if not values:
@@ -174,6 +177,16 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
         ends = Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))
     low, high = ("?" if end is None else f"{end:.4g}" for end in (ends.low, ends.high))
     return f"{label}{math.exp(middle):.4g} {objective.unit} [{low}, {high}]"
+
+
+def _tail(tail: tails.Tail) -> str:
+    """p99 of all requests together."""
+    if not tail.is_told:
+        return f"p99 not known ({tail.why_not})"
+    low, high = (
+        "?" if end is None else f"{end:.4g}" for end in (tail.interval.low, tail.interval.high)
+    )
+    return f"p99 {tail.value_ms:.4g} ms [{low}, {high}] of {tail.effective:,.0f} effective requests"
 
 
 def _ratio_ends(interval: Interval) -> str:

@@ -6,14 +6,21 @@ for the sampler and not an exception; this is where errors under load become one
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
+from tuner import tails
 from tuner.measurement import summary
-from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
+from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
 """A configuration that fails more than one request in a hundred does not serve this load. Errors
 are often quicker than answers, so that a phase with many of them would look fast."""
+
+
+SAFE = 2
+"""Times the least number of requests at which others' launches are likely to have enough as well."""
 
 
 def measure_outcome(
@@ -65,9 +72,40 @@ def measure_outcome(
     return OK, measurement
 
 
-def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:
-    """ok, or infeasible with cause `constraint` and by how much the limit on p99 is missed."""
-    if slo_ms is None or measurement.p99_ms <= slo_ms:
-        return OK
-    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms (--slo-ms)"
-    return Outcome(status="infeasible", cause="constraint", reason=reason)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a launch must tell, and keep to."""
+
+    objective: str
+    """Name of what is made best."""
+    slo_ms: float | None = None
+    """Limit on p99; None: no limit."""
+
+    @property
+    def needs_p99(self) -> bool:
+        """Whether a launch without a p99 tells too little."""
+        return self.objective == "p99" or self.slo_ms is not None
+
+    def remark(self, measurement: Measurement) -> str | None:
+        """What a launch that tells enough lets fear of others; None for nothing."""
+        if not self.needs_p99 or measurement.effective >= SAFE * LEAST_FOR_P99:
+            return None
+        seconds = tails.seconds_for(
+            SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
+        )
+        return (
+            f"the default's p99 rests on {measurement.effective:,.0f} effective requests: configurations "
+            f"that answer less often may fall under {LEAST_FOR_P99}, and then have none; "
+            f"--seconds {seconds:g} would leave room"
+        )
+
+    def outcome(self, measurement: Measurement) -> Outcome:
+        """ok; failed with cause `short` where the launch cannot tell what is needed; or infeasible with cause
+        `constraint` and by how much a limit is missed.
+        """
+        if self.needs_p99 and not measurement.has_p99:
+            return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
+        if self.slo_ms is None or measurement.p99_ms <= self.slo_ms:
+            return OK
+        reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {self.slo_ms:g} ms (--slo-ms)"
+        return Outcome(status="infeasible", cause="constraint", reason=reason)

@@ -21,13 +21,19 @@ connection busy.
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Self
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.errors import LoadFailed
-from tuner.measurement import blocks, percentiles
+from tuner.histogram import Histogram
+from tuner.measurement import blocks, effective, percentiles
 from tuner.measurement.little import little_error
 from tuner.values import HostNoise, Interval, Measurement, RequestRecords
 
+SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
 """The last request of a counted phase finishes exactly at its end."""
 
@@ -80,6 +86,7 @@ def summarise(
     mean_s = float(ordered.mean())
     at_s = records.intended_s if is_open else records.finished_s
     in_turn = np.argsort(at_s[answered], kind="stable")
+    alike = effective.part_of(at_s[answered], start_s=warmup_s, seconds=seconds, mean_s=mean_s)
     parts = blocks.cut(
         at_s[answered][in_turn],
         took_s[answered][in_turn],
@@ -88,7 +95,7 @@ def summarise(
         block_s=blocks.block_seconds(block_s, mean_s),
     )
     spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
-    per_share = {share: _in_ms(ordered, share) for share in (0.5, 0.95, 0.99)}
+    found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}
     finished = int(np.count_nonzero(measured))
     return Measurement(
         requests=count,
@@ -96,12 +103,14 @@ def summarise(
         seconds=seconds,
         mean_ms=1e3 * mean_s,
         mean_interval=blocks.mean_interval(parts, 1e3 * mean_s),
-        p50_ms=per_share[0.5][0],
-        p50_interval=per_share[0.5][1],
-        p95_ms=per_share[0.95][0],
-        p95_interval=per_share[0.95][1],
-        p99_ms=per_share[0.99][0],
-        p99_interval=per_share[0.99][1],
+        p50_ms=found[0.5].value_ms,
+        p50_interval=found[0.5].interval,
+        p95_ms=found[0.95].value_ms,
+        p95_interval=found[0.95].interval,
+        p99_ms=found[0.99].value_ms,
+        p99_interval=found[0.99].interval,
+        p99_effective=found[0.99].effective,
+        histogram=Histogram.of(1e3 * ordered),
         throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
         little_error=None
         if concurrency is None
@@ -149,8 +158,24 @@ def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np
     )
 
 
-def _in_ms(
-    ordered_s: np.ndarray[tuple[int], np.dtype[np.float64]], share: float
-) -> tuple[float, Interval]:
-    ordered = 1e3 * ordered_s
-    return percentiles.percentile(ordered, share), percentiles.interval(ordered, share)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Percentile:
+    """One percentile of the measured part."""
+
+    value_ms: float
+    interval: Interval
+    effective: float
+    """Independent requests that it rests on."""
+
+    @classmethod
+    def of(
+        cls,
+        took_s: NDArray[np.float64],
+        ordered_s: NDArray[np.float64],
+        parts: NDArray[np.intp],
+        share: float,
+    ) -> Self:
+        value_s = percentiles.percentile(ordered_s, share)
+        worth = len(took_s) / effective.design_effect(took_s > value_s, parts)
+        ends = percentiles.interval(1e3 * ordered_s, share, effective=worth)
+        return cls(1e3 * value_s, ends, worth)

@@ -12,10 +12,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from tuner import tails
+from tuner.histogram import Histogram
 from tuner.measurement import blocks as block_means
-from tuner.measurement import percentiles
 from tuner.measurement.little import little_error
-from tuner.replay.histogram import Histogram
 from tuner.values import (
     OK,
     Block,
@@ -63,7 +63,10 @@ class RecordedLaunch:
         return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(self.loaded_s, 0.1)
 
     def measurement(self, *, concurrency: int, client_batch: int) -> Measurement | None:
-        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok."""
+        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok.
+
+        The order of its requests was not recorded, so that each counts as independent.
+        """
         if self.histogram is None or not self.blocks:
             return None
         requests = sum(block.requests for block in self.blocks)
@@ -92,11 +95,12 @@ class RecordedLaunch:
             client_batch=client_batch,
             spread_ms=spread_ms,
             spread_interval=block_means.spread_interval(self.blocks, spread_ms),
+            histogram=self.histogram,
         )
 
 
 def _interval(histogram: Histogram, share: float) -> Interval:
-    low, high = percentiles.interval_ranks(len(histogram), share)
+    low, high = tails.interval_ranks(len(histogram), share)
     return Interval(
         low=None if low is None else histogram.at_rank_ms(low),
         high=None if high is None else histogram.at_rank_ms(high),

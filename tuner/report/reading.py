@@ -15,11 +15,13 @@ from typing import Literal
 from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
+from tuner import tails
 from tuner.advice import advised, export_of_best
 from tuner.report import wording
+from tuner.tails import Tail
 from tuner.values import (
-    LEAST_FOR_P99,
     MOST_LITTLE_ERROR,
+    UNKNOWN,
     Configuration,
     Interval,
     KnobInfo,
@@ -31,6 +33,7 @@ from tuner.values import (
 )
 
 Role = Literal["default", "best"]
+P99 = objectives.named("p99").field
 ROLES: tuple[Role, Role] = ("default", "best")
 PLAIN = (
     "answers checked",
@@ -80,8 +83,21 @@ class Launches:
     is_verified: bool
     """True: alternating fresh starts after the search. False: launches of the search itself."""
 
+    @property
+    def tail(self) -> Tail:
+        """p99 of the requests of all of them together."""
+        return tails.pooled(self.measurements)
+
     def figure(self, field: str) -> Figure:
-        """Summary of one field of the measurements, such as `mean_ms`."""
+        """Summary of one field of the measurements, such as `mean_ms`; a p99 is that of all together."""
+        if field == P99:
+            tail = self.tail
+            ends = tail.interval
+            return Figure(
+                middle=tail.value_ms,
+                low=tail.value_ms if ends.low is None else ends.low,
+                high=tail.value_ms if ends.high is None else ends.high,
+            )
         return Figure.over(getattr(item, field) for item in self.measurements)
 
     @property
@@ -216,14 +232,14 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
     verdict = study.verdict
     if verdict is None:
         return None
-    known: dict[str, tuple[float, Interval]] = {
+    known: dict[str, tuple[float | None, Interval]] = {
         "p99": (verdict.p99_ratio, verdict.p99_interval),
         "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
         study.objective: (verdict.ratio, verdict.interval),
     }
-    if name not in known:
+    ratio, interval = known.get(name, (None, UNKNOWN))
+    if ratio is None:
         return None
-    ratio, interval = known[name]
     outcome = objectives.named(name).judged(interval)
     if name == study.objective:
         outcome = verdict.outcome
@@ -365,13 +381,10 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
         found.append(f"{wording.plural(errors, 'request')} failed in trials that count as ok.")
-    fewest = [launches(study, role).fewest_requests for role in ROLES]
-    short = [count for count in fewest if 0 < count < LEAST_FOR_P99]
-    if short:
-        found.append(
-            f"p99 rests on as few as {wording.plural(min(short), 'request')} a launch; below "
-            f"{LEAST_FOR_P99} it has no upper end."
-        )
+    for role in ROLES if has_two_sides(study) else ROLES[:1]:
+        side = launches(study, role)
+        if side.measurements and not side.tail.is_told:
+            found.append(f"No p99 of the {role}: {side.tail.why_not}.")
     return tuple(found)
 
 
@@ -379,7 +392,7 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
     """What was shown to be worse though the objective was not."""
     if study.verdict is None or study.verdict.outcome == "worse":
         return
-    for name, field in (("p99", "p99_ms"), ("throughput", "throughput_per_s")):
+    for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
         if name == study.objective or beside is None or beside.outcome != "worse":
             continue

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner import objective as objectives
+from tuner import tails
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
 
-IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s", "energy_j")
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
 """Figures of every trial, energy where it was counted; a study's objective that is none of them has a column."""
 
 
@@ -48,7 +49,6 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("mean (ms)", "mean_ms"),
         ("p50 (ms)", "p50_ms"),
         ("p95 (ms)", "p95_ms"),
-        ("p99 (ms)", "p99_ms"),
         ("p95 - p5 (ms)", "spread_ms"),
         ("requests/s", "throughput_per_s"),
     ]
@@ -64,6 +64,8 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         )
         for label, field in shown
     ]
+    p99 = [element("td", wording.tail(side.tail), class_="number") for side in sides]
+    rows.append(element("tr", element("td", "p99 (ms) of all requests"), *p99))
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
     rows.append(
         element(
@@ -94,6 +96,8 @@ def trials(study: StudyRecord) -> Markup:
         "p50 (ms)",
         "p95 (ms)",
         "p99 (ms)",
+        "p99: 95 % interval",
+        "effective requests",
         "requests/s",
         "requests",
         "errors",
@@ -170,15 +174,24 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
 
 def _figures(measured: Measurement | None) -> list[Markup]:
     if measured is None:
-        return [cell(None)] * 8
+        return [cell(None)] * 10
     ends = wording.interval(measured.mean_interval)
-    tail = " or more" if measured.p99_interval.high is None else ""
+    tail = tails.of_one(measured)
+    between = wording.interval(tail.interval) if tail.is_told else "–"
     return [
         cell(measured.mean_ms),
         element("td", ends, class_="number", data_value=measured.mean_interval.low),
         cell(measured.p50_ms),
         cell(measured.p95_ms),
-        cell(measured.p99_ms, text=f"{wording.number(measured.p99_ms)}{tail}"),
+        element(
+            "td",
+            wording.number(tail.value_ms),
+            class_="number",
+            title=tail.why_not or None,
+            data_value=tail.value_ms if tail.is_told else None,
+        ),
+        element("td", between, class_="number", data_value=tail.interval.low),
+        cell(tail.effective, text=f"{tail.effective:,.0f}"),
         cell(measured.throughput_per_s),
         cell(measured.requests, text=f"{measured.requests:,}"),
         cell(measured.errors),

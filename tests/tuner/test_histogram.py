@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tuner.histogram import WIDTH, Histogram
 from tuner.measurement import percentiles
-from tuner.replay.histogram import WIDTH, Histogram
 
 TOOK = arrays.arrays(float, st.integers(1, 200), elements=st.floats(0.001, 1e5, allow_nan=False))
 
