@@ -17,14 +17,16 @@ import logging
 import time
 from typing import Self
 
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
+from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, host, meters
 from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import measure_outcome
+from tuner.prices import DEFAULT, Prices
 from tuner.settings import MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
@@ -71,6 +73,7 @@ class Bench:
         concurrency: requests in flight.
         settings: of each measurement.
         launcher: what starts the engine; None: the serving core.
+        prices: of what a configuration holds of the machine.
     """
 
     def __init__(
@@ -80,12 +83,16 @@ class Bench:
         concurrency: int,
         settings: MeasurementSettings,
         launcher: Launcher | None = None,
+        prices: Prices = DEFAULT,
     ) -> None:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.prices = prices
+        self._has_gpu = False
+        self._cores = machine.read().cores
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -118,6 +125,7 @@ class Bench:
         self._engine = self._launcher.start(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
+        self._has_gpu = served.device not in {None, "cpu"}
         if self._counters is None:
             self._counters = ()
             if served.is_here:
@@ -259,6 +267,12 @@ class Bench:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
             outcome = self._without_load(engine, error)
+        if measurement is not None and load is not None:
+            held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+            cost = prices.cost_of(
+                measurement, held, loaded_s=load.measured_end_s, prices=self.prices
+            )
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=outcome,
@@ -333,6 +347,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            deadline_ms=self.settings.slo_ms,
             client_batch=self.client_batch,
         )
 

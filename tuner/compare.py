@@ -196,7 +196,7 @@ def _begun(
         bench=bench,
         budget=budget,
         objective=settings.measurement.objective,
-        slo_ms=settings.measurement.slo_ms,
+        slo_ms=settings.measurement.limit_ms,
         stop_ei=0.0,
         keep_in=None,
     )

@@ -88,6 +88,12 @@ class InvalidSurface(InvalidDocument):
     noun = "surface"
 
 
+class InvalidPrices(InvalidDocument):
+    """A price file is wrong."""
+
+    noun = "price file"
+
+
 class UnknownStudy(WrongUse):
     """No study of that name."""
 

@@ -65,6 +65,13 @@ class Histogram:
         inside = (rank - (int(upto[place]) - self.counts[place]) - 0.5) / self.counts[place]
         return float(math.exp(_LOG_WIDTH * (self.first + place + inside)))
 
+    def share_within(self, took_ms: float) -> float:
+        """Share of the round trips that took at most so long, to a bucket."""
+        place = math.log(max(took_ms, LEAST_MS)) / _LOG_WIDTH - self.first
+        whole = min(max(0, math.floor(place)), len(self.counts))
+        inside = self.counts[whole] * (place - whole) if 0 <= place < len(self.counts) else 0.0
+        return (sum(self.counts[:whole]) + inside) / len(self)
+
     def text(self) -> tuple[str, str]:
         """First bucket and counts as they stand in a file."""
         return str(self.first), " ".join(map(str, self.counts))

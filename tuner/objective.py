@@ -39,9 +39,9 @@ class Objective:
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, in ms (energy: in J) and positive, so that its logarithm can be taken.
+        """The value that a sampler minimises, in ms (energy: in J, costs: in their unit) and positive, so that its logarithm can be taken.
 
-        For throughput it is the mean time between two answers.
+        For throughput and goodput it is the mean time between two answers.
         """
         value = self.value(measurement)
         return value if self.is_minimised else 1e3 / value
@@ -50,18 +50,21 @@ class Objective:
         """Its 95 % interval.
 
         The throughput's is the mean's, turned over (it is N / mean), and the time per item's is the
-        mean's to another scale (it is mean / (N x client batch)).
+        mean's to another scale (it is mean / (N x client batch)), and so are those of costs.
         """
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
             return Interval(low=turned / high if high else None, high=turned / low if low else None)
-        if self.name == "time-per-item":
-            share = measurement.time_per_item_ms / measurement.mean_ms
+        if self.name in OF_MEAN:
+            share = self.value(measurement) / measurement.mean_ms
+            if not math.isfinite(share):
+                return UNKNOWN
             return Interval(low=low and share * low, high=high and share * high)
         if self.name == "p99" and not measurement.has_p99:
             return UNKNOWN
-        field = self.field.removeprefix("told_").rpartition("_")[0]
+        field = self.field.removeprefix("told_").removesuffix("_per_s").removesuffix("_ms")
+        field = field.removesuffix("_j")
         ends: Interval = getattr(measurement, f"{field}_interval")
         return ends
 
@@ -117,6 +120,34 @@ OBJECTIVES = {
         is_minimised=True,
         field="spread_ms",
     ),
+    "goodput": Objective(
+        name="goodput",
+        label="answers within the deadline",
+        unit="requests/s",
+        is_minimised=False,
+        field="goodput_per_s",
+    ),
+    "cost": Objective(
+        name="cost",
+        label="cost of 1,000 requests",
+        unit="/1,000 requests",
+        is_minimised=True,
+        field="price",
+    ),
+    "cpu": Objective(
+        name="cpu",
+        label="CPU of 1,000 requests",
+        unit="core-s/1,000 requests",
+        is_minimised=True,
+        field="cpu_s",
+    ),
+    "memory": Objective(
+        name="memory",
+        label="memory of 1,000 requests",
+        unit="MiB-s/1,000 requests",
+        is_minimised=True,
+        field="memory_mib_s",
+    ),
     "energy": Objective(
         name="energy",
         label="energy per request",
@@ -126,6 +157,9 @@ OBJECTIVES = {
     ),
 }
 NAMES = tuple(OBJECTIVES)
+COSTS = frozenset({"cost", "cpu", "memory"})
+OF_MEAN = COSTS | {"time-per-item"}
+"""Objectives that are the mean round trip to another scale, as long as what is held stays the same."""
 
 
 def named(name: str) -> Objective:

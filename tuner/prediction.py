@@ -13,15 +13,28 @@ from tuner import profiling
 from tuner.bench import Bench
 from tuner.errors import TunerError
 from tuner.inputs import Arena
+from tuner.objective import COSTS
+from tuner.prices import DEFAULT, Prices, held
 from tuner.sampling import registry
 from tuner.settings import StudySettings
 from tuner.simulation import closed_form
 from tuner.simulation.closed_form import Load
 from tuner.simulation.profile import Profile
+from tuner.space import footprint
 from tuner.space.environment import Environment
+from tuner.values import Configuration
 
-OBJECTIVES = frozenset({"mean", "p50", "p95", "p99", "throughput", "time-per-item", "consistency"})
-"""Those that go with the mean round trip; it is no guess of energy."""
+OBJECTIVES = COSTS | {
+    "mean",
+    "p50",
+    "p95",
+    "p99",
+    "throughput",
+    "goodput",
+    "time-per-item",
+    "consistency",
+}
+"""Those that go with the mean round trip, or with it and what is reserved; it is no guess of energy."""
 
 
 def is_wanted(settings: StudySettings) -> bool:
@@ -62,12 +75,35 @@ def profile_of(bench: Bench, arena: Arena) -> Profile | None:
         return None
 
 
-def with_guess(arena: Arena, profile: Profile | None) -> Arena:
-    """The arena with what the profile predicts."""
+def with_guess(
+    arena: Arena, profile: Profile | None, objective: str, *, paid: Prices = DEFAULT
+) -> Arena:
+    """The arena with what the profile predicts.
+
+    Args:
+        arena: of the study.
+        profile: of the model; None: nothing is predicted.
+        objective: by its name; a cost is what is reserved times the round trip.
+        paid: prices, for a cost.
+    """
     if profile is None:
         return arena
     guess = closed_form.all_ms(profile, load_of(arena.environment), arena.candidates.cells)
+    if objective in COSTS:
+        cores = arena.environment.machine.cores
+        guess = guess * [_held(cell, objective, cores, paid) for cell in arena.candidates.cells]
     return dataclasses.replace(arena, guess=guess)
+
+
+def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:
+    """What a second of a configuration costs."""
+    used, memory_mib, _ = footprint.footprint(cell, cores=cores)
+    used = max(used, held(cell, cores=cores).cores)
+    if objective == "cpu":
+        return used
+    if objective == "memory":
+        return memory_mib or 1.0
+    return paid.of(cpu_s=used, memory_mib_s=memory_mib, gpu_s=0.0)
 
 
 def load_of(environment: Environment) -> Load:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, other_engines, probe
+from tuner import inputs, other_engines, prices, probe
 from tuner.bench import Bench
 from tuner.budget import Budget
 from tuner.engines.description import OtherEngine
@@ -38,7 +38,7 @@ def bench_of(
     """A bench for the study's target; nothing is started yet.
 
     Raises:
-        WrongUse: the payload for another engine cannot be read.
+        WrongUse: the payload for another engine, or the price file, cannot be read.
     """
 
     def say(text: str) -> None:
@@ -49,6 +49,7 @@ def bench_of(
         concurrency=settings.target.concurrency,
         settings=settings.measurement,
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
+        prices=prices.read(settings.measurement.prices),
     )
 
 
@@ -60,7 +61,7 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
 
 def needs_of(settings: StudySettings) -> Needs:
     """What each launch of a study must tell, and keep to."""
-    return Needs(objective=settings.measurement.objective, slo_ms=settings.measurement.slo_ms)
+    return Needs(objective=settings.measurement.objective, slo_ms=settings.measurement.limit_ms)
 
 
 def prepared(

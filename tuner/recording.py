@@ -172,7 +172,11 @@ class _Recorder:
 
     def _recorded(self, launch: RecordedLaunch) -> Recorded:
         measured = launch.measurement(
-            concurrency=self._head.concurrency, client_batch=self._head.client_batch
+            concurrency=self._head.concurrency,
+            client_batch=self._head.client_batch,
+            deadline_ms=self._order.settings.measurement.slo_ms,
+            cores=self._arena.environment.machine.cores,
+            paid=self._bench.prices,
         )
         value = None if measured is None else self._objective.to_minimise(measured)
         if value is not None and not math.isfinite(value):

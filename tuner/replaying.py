@@ -352,7 +352,7 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         return arena
     if order.guess == "twice":
         profile = profile.faster(2.0)
-    arena = prediction.with_guess(arena, profile)
+    arena = prediction.with_guess(arena, profile, ground.objective, paid=ground.surface.paid)
     assert arena.guess is not None
     logs = np.log(arena.guess)
     if order.guess == "shuffled":

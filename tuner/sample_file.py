@@ -12,6 +12,7 @@ import csv
 import datetime as dt
 import fcntl
 import io
+import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,8 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "throughput_per_s": lambda one: one.throughput_per_s,
     "items_per_s": lambda one: one.items_per_s,
     "time_per_item_ms": lambda one: one.time_per_item_ms,
+    "cpu_s_per_1000": lambda one: _known(one.cpu_s),
+    "mib_s_per_1000": lambda one: _known(one.memory_mib_s),
     "energy_j": lambda one: None if one.energy is None else one.energy_j,
     "little_error": lambda one: one.little_error,
     "peak_memory_mb": lambda one: one.noise.peak_memory_mb,
@@ -44,6 +47,12 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "steal_s": lambda one: one.noise.steal_s,
 }
 """Column -> its value; empty where a launch gave no measurement, or the host does not tell."""
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
 OUTCOME = ("status", "cause", "reason")
 LAST = ("launch_s", "started_at")
 

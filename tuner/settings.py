@@ -291,17 +291,26 @@ class MeasurementSettings:
         "--objective",
         "NAME",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), or energy (J/request, where it "
-        "can be counted); default mean",
+        "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
+        "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
+        "requests), or energy (J/request, where it can be counted); default mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(
         None,
         "--slo-ms",
         "MS",
-        "a configuration whose p99 is above this many milliseconds is no solution; "
-        "default: no limit",
+        "a configuration whose p99 is above this many milliseconds is no solution; with --objective goodput "
+        "the deadline of each request instead; default: no limit",
         parse=float,
+    )
+    prices: str | None = _option(
+        None,
+        "--prices",
+        "FILE",
+        "YAML file with the price of an hour of a core (core_hour), of a GiB (gib_hour) and, where one is "
+        "used, of a GPU (gpu_hour), for the objective cost; default: core-seconds, a GiB-second as an "
+        "eighth of one",
     )
     requests: int | None = _option(
         None,
@@ -350,6 +359,10 @@ class MeasurementSettings:
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
+        if self.objective == "goodput" and self.slo_ms is None:
+            raise WrongUse(
+                "--objective goodput: counts answers within a deadline: give --slo-ms MS, too"
+            )
         _require(
             self.requests is None or self.requests >= 20,
             "--requests",
@@ -365,6 +378,11 @@ class MeasurementSettings:
         _require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
         _require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def limit_ms(self) -> float | None:
+        """Limit on p99; None: no limit."""
+        return None if self.objective == "goodput" else self.slo_ms
 
     @property
     def block_s(self) -> float:

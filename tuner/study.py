@@ -24,6 +24,7 @@ from tuner import (
     interruption,
     other_engines,
     prediction,
+    prices,
     study_files,
     transfer,
     verification,
@@ -132,6 +133,8 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
+                if settings.measurement.objective == "cost":
+                    store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     lines.say(terminal.console, note)
@@ -181,7 +184,10 @@ def _taught(
     settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
 ) -> tuple[Arena, str | None]:
     """The arena with what is predicted and what earlier studies taught, and a line that says so."""
-    arena = prediction.with_guess(arena, profile)
+    measurement = settings.measurement
+    arena = prediction.with_guess(
+        arena, profile, measurement.objective, paid=prices.read(measurement.prices)
+    )
     return transfer.learnt(settings, arena, served.model, profile)
 
 
@@ -217,7 +223,7 @@ def _conducted(setup: Setup) -> Finished:
         bench=setup.bench,
         budget=budget_of(settings, setup.bench),
         objective=settings.measurement.objective,
-        slo_ms=settings.measurement.slo_ms,
+        slo_ms=settings.measurement.limit_ms,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
     )

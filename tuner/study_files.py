@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.values import Signature
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.engines import file as engine_file
 from tuner.engines.description import COPY
 from tuner.errors import WrongUse
@@ -52,7 +52,13 @@ def settings_of(folder: RunFolder) -> StudySettings:
     Raises:
         WrongUse: `settings.yaml` is missing or wrong.
     """
-    return StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+    kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+    copy = folder.path / prices.COPY
+    if not copy.exists():
+        return kept
+    return dataclasses.replace(
+        kept, measurement=dataclasses.replace(kept.measurement, prices=str(copy))
+    )
 
 
 def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = None) -> StudyStore:

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from tuner import study_files
+from tuner import prices, study_files
 from tuner.errors import TunerError, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.objective import COSTS
 from tuner.prediction import load_of
+from tuner.prices import Prices
 from tuner.sampling.knowledge import Earlier
 from tuner.settings import StudySettings
 from tuner.simulation import closed_form
@@ -116,7 +118,7 @@ def with_earlier(
             contexts.append(_context(study.environment))
             targets.append(math.log(launch.objective) + shift)
             errors.append(launch.error)
-            if profile is not None:
+            if profile is not None and objective not in COSTS:
                 load = load_of(study.environment)
                 predicted = closed_form.mean_ms(profile, load, launch.configuration)
                 guesses.append(math.log(predicted) + shift)
@@ -128,7 +130,7 @@ def with_earlier(
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
         errors=np.array(errors),
-        guess=np.array(guesses) if profile is not None else None,
+        guess=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
     return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
@@ -204,10 +206,20 @@ def _read(
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
+        and (one.measurement.objective != "goodput" or _slo(one) == _slo(other))
+        and (one.measurement.objective != "cost" or _paid(one) == _paid(other))
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
     )
+
+
+def _slo(settings: StudySettings) -> float | None:
+    return settings.measurement.slo_ms
+
+
+def _paid(settings: StudySettings) -> Prices:
+    return prices.read(settings.measurement.prices)
 
 
 def _is_same_machine(environment: Mapping[str, Any]) -> bool:
@@ -253,5 +265,7 @@ def _shift(now: Environment, then: Environment, objective: str) -> float:
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":
-        return 0.0
+        return (
+            0.0  # and a cost of 1,000 requests grows with their items, like the time between them
+        )
     return math.log(now.client_batch / then.client_batch)

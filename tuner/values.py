@@ -158,6 +158,20 @@ class Energy:
         return cls(**{**data, "interval": Interval(**data["interval"])})
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What 1,000 answers cost: what was held of the machine meanwhile."""
+
+    cpu_s: float
+    """Core-seconds, reserved or used, whichever is more."""
+    memory_mib_s: float
+    """MiB-seconds, likewise; 0 where nothing is known of them."""
+    gpu_s: float
+    """GPU-seconds."""
+    price: float
+    """In the currency of the price file; core-seconds without one."""
+
+
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
 LEAST_FOR_P99 = 459
@@ -197,6 +211,11 @@ class Measurement:
     """Independent requests that the p99 rests on; None where an older version kept the measurement."""
     histogram: Histogram | None = None
     """Of the round trips of its answers; None where an older version kept the measurement."""
+    goodput: float | None = None
+    """Answers per second within the deadline (`--slo-ms`); None where there was none."""
+    goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
+    cost: Cost | None = None
+    """None where it is not known what the server held."""
 
     @property
     def effective(self) -> float:
@@ -224,6 +243,27 @@ class Measurement:
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
+    def goodput_per_s(self) -> float:
+        """Answers per second within the deadline; NaN without one."""
+        return math.nan if self.goodput is None else self.goodput
+
+    @property
+    def cpu_s(self) -> float:
+        """Core-seconds for 1,000 answers; NaN where they are not known."""
+        return math.nan if self.cost is None else self.cost.cpu_s
+
+    @property
+    def memory_mib_s(self) -> float:
+        """MiB-seconds for 1,000 answers; NaN where they are not known."""
+        known = self.cost is not None and self.cost.memory_mib_s > 0
+        return self.cost.memory_mib_s if known and self.cost is not None else math.nan
+
+    @property
+    def price(self) -> float:
+        """Of 1,000 answers; NaN where it is not known."""
+        return math.nan if self.cost is None else self.cost.price
+
+    @property
     def energy_j(self) -> float:
         """J per request; NaN where it was not counted."""
         return math.nan if self.energy is None else self.energy.per_request_j
@@ -247,6 +287,7 @@ class Measurement:
             "p95_interval",
             "p99_interval",
             "spread_interval",
+            "goodput_interval",
         ):
             if name in fields:
                 fields[name] = Interval(**fields[name])
@@ -255,6 +296,8 @@ class Measurement:
         counted = fields.get("histogram")
         if counted is not None:
             fields["histogram"] = Histogram(counted["first"], tuple(counted["counts"]))
+        cost = fields.get("cost")
+        fields["cost"] = None if cost is None else Cost(**cost)
         energy = fields.get("energy")
         fields["energy"] = None if energy is None else Energy.from_json(energy)
         return cls(**fields)

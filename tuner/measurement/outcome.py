@@ -7,11 +7,13 @@ for the sampler and not an exception; this is where errors under load become one
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
 from tuner import tails
 from tuner.measurement import summary
+from tuner.objective import COSTS, named
 from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -34,6 +36,7 @@ def measure_outcome(
     most_error_share: float = MOST_ERROR_SHARE,
     why_failed: str = "",
     client_batch: int = 1,
+    deadline_ms: float | None = None,
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
     the share of requests that may fail (`most_error_share`) and what is known of the cause of
@@ -68,6 +71,7 @@ def measure_outcome(
         block_s=block_s,
         noise=noise,
         client_batch=client_batch,
+        deadline_ms=deadline_ms,
     )
     return OK, measurement
 
@@ -103,6 +107,14 @@ class Needs:
         """ok; failed with cause `short` where the launch cannot tell what is needed; or infeasible with cause
         `constraint` and by how much a limit is missed.
         """
+        if self.objective == "goodput" and not measurement.goodput:
+            reason = "no answer came within the deadline (--slo-ms)"
+            return Outcome(status="infeasible", cause="constraint", reason=reason)
+        if self.objective in COSTS and not math.isfinite(named(self.objective).value(measurement)):
+            reason = (
+                f"what the server held of the machine is not known, so it has no {self.objective}"
+            )
+            return Outcome(status="failed", cause="errors", reason=reason)
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
         if self.slo_ms is None or measurement.p99_ms <= self.slo_ms:

@@ -22,6 +22,7 @@ connection busy.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from tuner.errors import LoadFailed
 from tuner.histogram import Histogram
 from tuner.measurement import blocks, effective, percentiles
 from tuner.measurement.little import little_error
-from tuner.values import HostNoise, Interval, Measurement, RequestRecords
+from tuner.values import UNKNOWN, HostNoise, Interval, Measurement, RequestRecords
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
@@ -60,6 +61,7 @@ def summarise(
     block_s: float = 0.5,
     noise: HostNoise,
     client_batch: int = 1,
+    deadline_ms: float | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -71,6 +73,7 @@ def summarise(
         block_s: wished length of a block; longer ones are taken where round trips are long.
         noise: what else happened on the machine.
         client_batch: items in each request.
+        deadline_ms: an answer that took longer is no good one; None: there is no deadline.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -97,6 +100,8 @@ def summarise(
     spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
     found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}
     finished = int(np.count_nonzero(measured))
+    block_s = parts[0].seconds if parts else seconds
+    good = _good(records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s)
     return Measurement(
         requests=count,
         errors=finished - count,
@@ -111,6 +116,8 @@ def summarise(
         p99_interval=found[0.99].interval,
         p99_effective=found[0.99].effective,
         histogram=Histogram.of(1e3 * ordered),
+        goodput=None if good is None else good[0],
+        goodput_interval=UNKNOWN if good is None else good[1],
         throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
         little_error=None
         if concurrency is None
@@ -128,6 +135,27 @@ def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -
     """Answers with 2xx that came in the measured part, whenever they were due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
+
+
+def _good(
+    records: RequestRecords,
+    warmup_s: float,
+    seconds: float,
+    *,
+    deadline_ms: float | None,
+    block_s: float,
+) -> tuple[float, Interval] | None:
+    """Answers per second that came in the measured part and within the deadline; None without one."""
+    if deadline_ms is None:
+        return None
+    took_ms = 1e3 * (records.finished_s - records.intended_s)
+    chosen = is_measured(records, warmup_s=warmup_s, seconds=seconds) & is_ok(records)
+    at_s = records.finished_s[chosen & (took_ms <= deadline_ms)]
+    rate = len(at_s) / seconds
+    count = math.floor(seconds / block_s + 1e-6)
+    counts, _ = np.histogram(at_s, bins=warmup_s + block_s * np.arange(count + 1))
+    ends = blocks.ratio_interval(np.full(count, block_s), counts.astype(float), rate)
+    return rate, ends
 
 
 def nothing_measured(

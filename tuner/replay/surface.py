@@ -12,10 +12,12 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from tuner import tails
+from tuner import prices, tails
 from tuner.histogram import Histogram
 from tuner.measurement import blocks as block_means
 from tuner.measurement.little import little_error
+from tuner.objective import named
+from tuner.prices import DEFAULT, Prices
 from tuner.values import (
     OK,
     Block,
@@ -62,10 +64,25 @@ class RecordedLaunch:
         stolen_s = self.noise.steal_s
         return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(self.loaded_s, 0.1)
 
-    def measurement(self, *, concurrency: int, client_batch: int) -> Measurement | None:
+    def measurement(
+        self,
+        *,
+        concurrency: int,
+        client_batch: int,
+        deadline_ms: float | None = None,
+        cores: int | None = None,
+        paid: Prices = DEFAULT,
+    ) -> Measurement | None:
         """The launch as a study would have measured it, to the width of a bucket; None unless it was ok.
 
         The order of its requests was not recorded, so that each counts as independent.
+
+        Args:
+            concurrency: requests in flight.
+            client_batch: items in each.
+            deadline_ms: an answer that took longer is no good one.
+            cores: of the machine; None: what the launch held is not asked for.
+            paid: prices of what it held.
         """
         if self.histogram is None or not self.blocks:
             return None
@@ -75,7 +92,7 @@ class RecordedLaunch:
         spread_ms = self.histogram.quantile_ms(0.95) - self.histogram.quantile_ms(0.05)
         spread_ms = max(block_means.FINEST_MS, spread_ms)
         rate = (requests + self.errors) / seconds
-        return Measurement(
+        measured = Measurement(
             requests=requests,
             errors=self.errors,
             seconds=seconds,
@@ -97,6 +114,21 @@ class RecordedLaunch:
             spread_interval=block_means.spread_interval(self.blocks, spread_ms),
             histogram=self.histogram,
         )
+        if deadline_ms is not None:
+            share = self.histogram.share_within(deadline_ms)
+            ends = named("throughput").interval(measured)
+            measured = dataclasses.replace(
+                measured,
+                goodput=share * measured.throughput_per_s,
+                goodput_interval=Interval(
+                    low=ends.low and share * ends.low, high=ends.high and share * ends.high
+                ),
+            )
+        if cores is not None:
+            held = prices.held(self.cell, cores=cores)
+            cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
+            measured = dataclasses.replace(measured, cost=cost)
+        return measured
 
 
 def _interval(histogram: Histogram, share: float) -> Interval:
@@ -139,6 +171,10 @@ class Surface:
 
     head: SurfaceHead
     launches: tuple[RecordedLaunch, ...]
+    deadline_ms: float | None = None
+    """Of each request, where good answers are counted."""
+    paid: Prices = DEFAULT
+    """What is paid for what a launch held."""
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
@@ -162,7 +198,11 @@ class Surface:
     def measured(self, launch: RecordedLaunch) -> Measurement | None:
         """A launch under the surface's load."""
         return launch.measurement(
-            concurrency=self.head.concurrency, client_batch=self.head.client_batch
+            concurrency=self.head.concurrency,
+            client_batch=self.head.client_batch,
+            deadline_ms=self.deadline_ms,
+            cores=self.cores,
+            paid=self.paid,
         )
 
 
