@@ -5,7 +5,8 @@
     │   ├── InvalidDocument          a file of the user: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
     │   │   ├── InvalidEngine        the description of another engine
-    │   │   └── InvalidSurface       a recorded surface
+    │   │   ├── InvalidSurface       a recorded surface
+    │   │   └── InvalidPrices        a price file
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study

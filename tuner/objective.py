@@ -39,8 +39,9 @@ class Objective:
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, in ms (energy: in J, costs: in their unit) and positive, so that its logarithm can be taken.
+        """The value that a sampler minimises, positive, so that its logarithm can be taken.
 
+        In ms; of energy in J, of costs in their own unit.
         For throughput and goodput it is the mean time between two answers.
         """
         value = self.value(measurement)

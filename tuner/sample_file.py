@@ -47,12 +47,6 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "steal_s": lambda one: one.noise.steal_s,
 }
 """Column -> its value; empty where a launch gave no measurement, or the host does not tell."""
-
-
-def _known(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 OUTCOME = ("status", "cause", "reason")
 LAST = ("launch_s", "started_at")
 
@@ -206,3 +200,7 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None
