@@ -168,7 +168,9 @@ def _runs(
         ended += [_ended(run, winners, measured) for run in runs]
         failures += [
             f"the winner of {sampler} in repeat {repeat} {failed(tally)}"
-            for sampler, tally in outcomes.tallied(measured.starts).items()
+            for sampler, tally in outcomes.tallied(
+                measured.starts, settings.measurement.limits
+            ).items()
             if tally.failed
         ]
     return tuple(ended), tuple(failures)
@@ -196,7 +198,7 @@ def _begun(
         bench=bench,
         budget=budget,
         objective=settings.measurement.objective,
-        slo_ms=settings.measurement.limit_ms,
+        limits=settings.measurement.limits,
         stop_ei=0.0,
         keep_in=None,
     )

@@ -8,11 +8,16 @@ nobody knows how it batches.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tuner import profiling
 from tuner.bench import Bench
 from tuner.errors import TunerError
 from tuner.inputs import Arena
+from tuner.limits import Limit
 from tuner.objective import COSTS
 from tuner.prices import DEFAULT, Prices, held
 from tuner.sampling import registry
@@ -35,6 +40,11 @@ OBJECTIVES = COSTS | {
     "consistency",
 }
 """Those that go with the mean round trip, or with it and what is reserved; it is no guess of energy."""
+
+
+OVER_MEAN = 2.0
+"""What p95 and p99 are at most, times the mean, where round trips are as alike as a server's mostly are."""
+Array = NDArray[np.float64]
 
 
 def is_wanted(settings: StudySettings) -> bool:
@@ -76,7 +86,12 @@ def profile_of(bench: Bench, arena: Arena) -> Profile | None:
 
 
 def with_guess(
-    arena: Arena, profile: Profile | None, objective: str, *, paid: Prices = DEFAULT
+    arena: Arena,
+    profile: Profile | None,
+    objective: str,
+    *,
+    paid: Prices = DEFAULT,
+    limits: Sequence[Limit] = (),
 ) -> Arena:
     """The arena with what the profile predicts.
 
@@ -85,14 +100,38 @@ def with_guess(
         profile: of the model; None: nothing is predicted.
         objective: by its name; a cost is what is reserved times the round trip.
         paid: prices, for a cost.
+        limits: that a solution must keep to.
     """
     if profile is None:
         return arena
-    guess = closed_form.all_ms(profile, load_of(arena.environment), arena.candidates.cells)
+    latency = closed_form.all_ms(profile, load_of(arena.environment), arena.candidates.cells)
+    guess = latency
     if objective in COSTS:
         cores = arena.environment.machine.cores
         guess = guess * [_held(cell, objective, cores, paid) for cell in arena.candidates.cells]
-    return dataclasses.replace(arena, guess=guess)
+    within = _within(latency, load_of(arena.environment), limits)
+    return dataclasses.replace(arena, guess=guess, latency=latency, within=within)
+
+
+def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.bool_] | None:
+    """Which cells (m,) are predicted to keep to the limits that go with the round trip; None without any."""
+    per_s = 1e3 * load.concurrency / latency
+    predicted = {
+        "mean_ms": latency,
+        "p50_ms": latency,
+        "p95_ms": latency * OVER_MEAN,
+        "p99_ms": latency * OVER_MEAN,
+        "throughput_per_s": per_s,
+        "items_per_s": per_s * load.client_batch,
+    }
+    told = [limit for limit in limits if limit.metric in predicted]
+    if not told:
+        return None
+    kept = np.ones(len(latency), dtype=bool)
+    for limit in told:
+        value = predicted[limit.metric]
+        kept &= value <= limit.bound if limit.is_upper else value >= limit.bound
+    return kept
 
 
 def _held(cell: Configuration, objective: str, cores: int, paid: Prices) -> float:

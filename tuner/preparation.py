@@ -61,7 +61,7 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
 
 def needs_of(settings: StudySettings) -> Needs:
     """What each launch of a study must tell, and keep to."""
-    return Needs(objective=settings.measurement.objective, slo_ms=settings.measurement.limit_ms)
+    return Needs(objective=settings.measurement.objective, limits=settings.measurement.limits)
 
 
 def prepared(

@@ -19,6 +19,7 @@ from tuner import objective as objectives
 from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
+from tuner.limits import Limit
 from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import Needs
 from tuner.sampling import finalists, recommendation, registry
@@ -29,7 +30,7 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
-from tuner.values import Configuration, Trial
+from tuner.values import Configuration, Measurement, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
@@ -59,7 +60,7 @@ class Search:
         bench: LaunchesConfigurations,
         budget: Budget,
         objective: str,
-        slo_ms: float | None,
+        limits: tuple[Limit, ...],
         stop_ei: float,
         keep_in: RunFolder | None,
         prefix: str = "trials",
@@ -72,7 +73,7 @@ class Search:
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
         self._bench = bench
-        self._needs = Needs(objective=objective, slo_ms=slo_ms)
+        self._needs = Needs(objective=objective, limits=limits)
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
@@ -89,6 +90,9 @@ class Search:
         self._known = Knowledge(
             guess=None if guess is None else np.log(guess),
             earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
+            latency=None
+            if guess is None or self.arena.latency is None
+            else np.log(self.arena.latency),
         )
         has_default = any(trial.origin == "default" for trial in self.trials)
         if not has_default and not self.store.has_waiting():
@@ -107,7 +111,7 @@ class Search:
                 f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
             )
         if len(self.trials) >= MOST_REFUSED and all(
-            trial.outcome.status != "ok" for trial in self.trials
+            trial.measured is None for trial in self.trials
         ):
             return (
                 f"none of the first {len(self.trials)} configurations worked; "
@@ -190,19 +194,35 @@ class Search:
 
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
+        is_told = False
         if measurement is not None:
+            is_told = self._needs.told(measurement).status == "ok"
             outcome = self._needs.outcome(measurement)
-        if outcome.status != "ok":
+        if not is_told:
             measurement = None
+        is_kept = outcome.status == "ok"
+        value = None if measurement is None else self.objective.to_minimise(measurement)
         return TrialResult(
             outcome=outcome,
-            measurement=measurement,
-            objective=None if measurement is None else self.objective.to_minimise(measurement),
+            measurement=measurement if is_kept else None,
+            objective=value if is_kept else None,
+            missed=None if is_kept else measurement,
+            value=None if is_kept else value,
+            slacks={} if measurement is None else self._slacks(measurement),
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
         )
+
+    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float, float | None]]:
+        """By limit: by how much the launch lies beyond it, and how well that is known."""
+        found = {}
+        for limit in self._needs.limits:
+            same = limit.of.objective
+            error = None if same is None else relative_error(objectives.named(same), measurement)
+            found[limit.text] = (limit.slack(limit.of.value(measurement)), error)
+        return found
 
     def _has_little_to_gain(self) -> bool:
         """Whether the last proposals, of earlier commands too, promised too little."""
@@ -227,7 +247,12 @@ def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
     first = list(arena.winners or ())
     if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):
         first.append(arena.guessed_best)
-    given = {"guess": arena.guess, "first": first or None, "earlier": arena.earlier}
+    given = {
+        "guess": arena.guess,
+        "latency": arena.latency,
+        "first": first or None,
+        "earlier": arena.earlier,
+    }
     options: dict[str, Any] = {
         option: value
         for option, value in given.items()

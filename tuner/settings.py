@@ -18,8 +18,10 @@ from typing import Any
 
 from serving.errors import nearest
 from serving.settings import KNOBS
+from tuner import limits
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.limits import Limit
 from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -61,6 +63,8 @@ class Option:
     metavar: str
     help: str
     choices: tuple[str, ...] | None = None
+    is_repeated: bool = False
+    """Whether it may be given more than once, each a value of a tuple."""
 
 
 def _option(
@@ -71,8 +75,16 @@ def _option(
     *,
     parse: Callable[[str], Any] = str,
     choices: tuple[str, ...] | None = None,
+    is_repeated: bool = False,
 ) -> Any:
-    option = Option(flag=flag, parse=parse, metavar=metavar, help=help_text, choices=choices)
+    option = Option(
+        flag=flag,
+        parse=parse,
+        metavar=metavar,
+        help=help_text,
+        choices=choices,
+        is_repeated=is_repeated,
+    )
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"option": option})
     return dataclasses.field(default=default, metadata={"option": option})
@@ -304,6 +316,15 @@ class MeasurementSettings:
         "the deadline of each request instead; default: no limit",
         parse=float,
     )
+    constraints: tuple[str, ...] = _option(
+        (),
+        "--constraint",
+        "TEXT",
+        "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
+        "more than once; default: none",
+        parse=limits.canonical,
+        is_repeated=True,
+    )
     prices: str | None = _option(
         None,
         "--prices",
@@ -350,6 +371,12 @@ class MeasurementSettings:
     )
 
     def __post_init__(self) -> None:
+        for limit in self.limits:
+            if limit.metric == "goodput_per_s" and self.slo_ms is None:
+                raise WrongUse(
+                    f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
+                    "--slo-ms MS, too"
+                )
         _require(
             self.objective in objectives.NAMES,
             "--objective",
@@ -380,9 +407,16 @@ class MeasurementSettings:
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
 
     @property
-    def limit_ms(self) -> float | None:
-        """Limit on p99; None: no limit."""
-        return None if self.objective == "goodput" else self.slo_ms
+    def limits(self) -> tuple[Limit, ...]:
+        """What a solution must keep to.
+
+        `--slo-ms` is a limit on p99, unless answers within it are counted.
+        """
+        found = limits.checked(self.constraints)
+        counts = self.objective == "goodput" or any(one.metric == "goodput_per_s" for one in found)
+        if self.slo_ms is None or counts:
+            return found
+        return (limits.of_slo(self.slo_ms), *found)
 
     @property
     def block_s(self) -> float:
@@ -457,6 +491,7 @@ class StudySettings:
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
             _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
+            values = _tupled(values, kind, f"{source}, {name}")
             _plain(values, kind, f"{source}, {name}")
             try:
                 groups[name] = kind(**values)
@@ -516,10 +551,25 @@ def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
             )
 
 
+def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+    """The same with lists of texts as tuples, where a field holds several."""
+    found = dict(given)
+    for field, option in options(group):
+        value = found.get(field.name)
+        if not option.is_repeated or value is None:
+            continue
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise WrongUse(f"{source}: {field.name} holds {value!r}, expected a list of texts")
+        found[field.name] = tuple(value)
+    return found
+
+
 def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
     """Refuse a value of another kind than its field: a date, a list, a text for a number."""
     kinds = typing.get_type_hints(group)
     for key, value in given.items():
+        if isinstance(value, tuple):
+            continue  # checked before
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
         if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int

@@ -186,7 +186,11 @@ def _taught(
     """The arena with what is predicted and what earlier studies taught, and a line that says so."""
     measurement = settings.measurement
     arena = prediction.with_guess(
-        arena, profile, measurement.objective, paid=prices.read(measurement.prices)
+        arena,
+        profile,
+        measurement.objective,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
     )
     return transfer.learnt(settings, arena, served.model, profile)
 
@@ -223,7 +227,7 @@ def _conducted(setup: Setup) -> Finished:
         bench=setup.bench,
         budget=budget_of(settings, setup.bench),
         objective=settings.measurement.objective,
-        slo_ms=settings.measurement.limit_ms,
+        limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
     )
@@ -239,7 +243,7 @@ def _conducted(setup: Setup) -> Finished:
             study_files.keep_ending(folder, ending)
         ending, verdict = _verified(setup, ending)
         setup.bench.close()
-        study_files.keep_end(folder, ending, verdict)
+        study_files.keep_end(folder, ending, verdict, limits=settings.measurement.limits)
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
@@ -302,6 +306,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             objective=search.objective,
             default=setup.arena.default,
             cores=setup.arena.environment.machine.cores,
+            limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
     guess = setup.arena.guessed_best

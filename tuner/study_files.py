@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.values import Signature
@@ -21,6 +21,7 @@ from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching.engine import Served
+from tuner.limits import Limit
 from tuner.settings import StudySettings
 from tuner.simulation.profile import Profile
 from tuner.store import records
@@ -147,9 +148,11 @@ def ending_of(folder: RunFolder) -> Ending | None:
         raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
 
 
-def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None:
+def keep_end(
+    folder: RunFolder, ending: Ending, verdict: Verdict | None, *, limits: Sequence[Limit] = ()
+) -> None:
     """Write the end of a study, with the fresh starts that were made."""
-    tallies = outcomes.tallied(ending.starts)
+    tallies = outcomes.tallied(ending.starts, limits)
     folder.write_json(
         VERDICT_FILE,
         {
@@ -210,7 +213,9 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best=best,
         verdict=verdict,
         finalists=standings,
-        fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
+        fresh_starts=outcomes.tallied(
+            () if ending is None else ending.starts, settings.measurement.limits
+        ),
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,
         engine=str(environment.get("engine", OUR_ENGINE)),

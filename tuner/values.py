@@ -338,6 +338,13 @@ class Trial:
     """Seconds of the trial that were neither warm-up nor measurement."""
     started_at: float
     """Unix time, for people; never used for durations."""
+    missed: Measurement | None = None
+    """What was measured of a launch that misses a limit; None of any other."""
+
+    @property
+    def measured(self) -> Measurement | None:
+        """What was measured, whether limits were kept or not."""
+        return self.missed if self.measurement is None else self.measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,8 +12,9 @@ import math
 import numpy as np
 
 from tuner import tails
+from tuner.limits import Limit, missed
 from tuner.measurement import summary
-from tuner.objective import COSTS, named
+from tuner.objective import named
 from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -82,13 +83,12 @@ class Needs:
 
     objective: str
     """Name of what is made best."""
-    slo_ms: float | None = None
-    """Limit on p99; None: no limit."""
+    limits: tuple[Limit, ...] = ()
 
     @property
     def needs_p99(self) -> bool:
         """Whether a launch without a p99 tells too little."""
-        return self.objective == "p99" or self.slo_ms is not None
+        return self.objective == "p99" or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
         """What a launch that tells enough lets fear of others; None for nothing."""
@@ -103,21 +103,25 @@ class Needs:
             f"--seconds {seconds:g} would leave room"
         )
 
-    def outcome(self, measurement: Measurement) -> Outcome:
-        """ok; failed with cause `short` where the launch cannot tell what is needed; or infeasible with cause
-        `constraint` and by how much a limit is missed.
-        """
+    def told(self, measurement: Measurement) -> Outcome:
+        """ok, or why the launch does not tell what is needed, whatever its figures are."""
+        if self.needs_p99 and not measurement.has_p99:
+            return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
         if self.objective == "goodput" and not measurement.goodput:
             reason = "no answer came within the deadline (--slo-ms)"
             return Outcome(status="infeasible", cause="constraint", reason=reason)
-        if self.objective in COSTS and not math.isfinite(named(self.objective).value(measurement)):
-            reason = (
-                f"what the server held of the machine is not known, so it has no {self.objective}"
-            )
-            return Outcome(status="failed", cause="errors", reason=reason)
-        if self.needs_p99 and not measurement.has_p99:
-            return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
-        if self.slo_ms is None or measurement.p99_ms <= self.slo_ms:
-            return OK
-        reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {self.slo_ms:g} ms (--slo-ms)"
-        return Outcome(status="infeasible", cause="constraint", reason=reason)
+        wanted = {self.objective: named(self.objective).value(measurement)}
+        wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}
+        for name, value in wanted.items():
+            if not math.isfinite(value):
+                reason = f"its {name} is not known: this server or machine does not tell it"
+                return Outcome(status="failed", cause="errors", reason=reason)
+        return OK
+
+    def outcome(self, measurement: Measurement) -> Outcome:
+        """The same, or infeasible with cause `constraint` and by how much a limit is missed."""
+        outcome = self.told(measurement)
+        why = missed(self.limits, [measurement])
+        if outcome.status != "ok" or why is None:
+            return outcome
+        return Outcome(status="infeasible", cause="constraint", reason=why)

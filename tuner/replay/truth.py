@@ -142,6 +142,9 @@ def truth(
         ]
     known = estimates(values)
     cells = tuple(known)
+    if not cells:
+        nothing = np.empty(0)
+        return Truth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
     if objective.name == "p99":  # of all requests together: never a mean of p99s

@@ -37,6 +37,8 @@ def answer(study: StudyRecord) -> Markup:
         engine = "replicas in containers, "
     load = load_in_words(study.concurrency, study.client_batch)
     line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
+    if (limits := reading.limits(study)) is not None:
+        line += f" A solution keeps to {limits}."
     return joined(
         (
             element("h1", f"{study.model} at {load}"),

@@ -18,6 +18,7 @@ from tuner import objective as objectives
 from tuner import tails
 from tuner.advice import advised, export_of_best
 from tuner.report import wording
+from tuner.settings import MeasurementSettings
 from tuner.tails import Tail
 from tuner.values import (
     MOST_LITTLE_ERROR,
@@ -188,7 +189,7 @@ def headline(study: StudyRecord) -> str:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
         kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
-        way = " Give a limit that can be kept." if kept else ""
+        way = f" Give a limit that can be kept.{_nearest(study)}" if kept else ""
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
@@ -210,6 +211,26 @@ def headline(study: StudyRecord) -> str:
         "not measured": "A better configuration was seen in the search, but it was not re-measured "
         "beside the default: take its figures as a guess.",
     }[found]
+
+
+def _nearest(study: StudyRecord) -> str:
+    """The launch that came nearest to the limits, where one is on a figure of launches that were measured."""
+    told = [trial for trial in study.trials if trial.missed is not None]
+    if not told:
+        return ""
+    limits_ = MeasurementSettings(
+        constraints=tuple(study.settings.get("measurement", {}).get("constraints", ())),
+        slo_ms=study.settings.get("measurement", {}).get("slo_ms"),
+    ).limits
+    beyond = {
+        trial.number: max(limit.slack(limit.of.value(trial.missed)) for limit in limits_)
+        for trial in told
+        if trial.missed is not None and limits_
+    }
+    if not beyond:
+        return ""
+    number = min(beyond, key=lambda one: beyond[one])
+    return f" Trial {number} came nearest, {wording.percent(math.expm1(beyond[number]))} beyond."
 
 
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
@@ -244,6 +265,15 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
     if name == study.objective:
         outcome = verdict.outcome
     return Compared(ratio=ratio, interval=interval, outcome=outcome)
+
+
+def limits(study: StudyRecord) -> str | None:
+    """What a solution had to keep to, in words; None where there was nothing."""
+    kept = study.settings.get("measurement", {})
+    found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
+    if study.objective == "goodput":
+        found = [f"a deadline of {kept['slo_ms']:g} ms for each request"]
+    return " and ".join((*found, *kept.get("constraints", ()))) or None
 
 
 def has_energy(study: StudyRecord) -> bool:

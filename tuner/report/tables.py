@@ -150,7 +150,9 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
     class_ = "broken" if trial.measurement is None else None
     objective = objectives.named(study.objective)
-    own = [] if objective.field in IN_EVERY_TABLE else [cell(objective.of(trial))]
+    measured = trial.measured
+    value = None if measured is None else objective.value(measured)
+    own = [] if objective.field in IN_EVERY_TABLE else [cell(value)]
     if trial.configuration == study.best:
         class_ = "is-best-row"
     elif trial.configuration == study.default:
@@ -161,8 +163,8 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", trial.origin, data_value=trial.origin),
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *own,
-        *_figures(trial.measurement),
-        *(_energy(trial.measurement) if reading.has_energy(study) else ()),
+        *_figures(measured),
+        *(_energy(measured) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
