@@ -7,6 +7,7 @@ import io
 import pathlib
 import time
 
+import numpy as np
 import pytest
 import rich.console
 
@@ -16,6 +17,7 @@ from tests.fakes.benches import ToyBench
 from tuner import creation, study, study_files
 from tuner.advice import advised
 from tuner.errors import Interrupted, StorageFailed
+from tuner.histogram import Histogram
 from tuner.launching.engine import Served
 from tuner.progress import Progress, Terminal
 from tuner.report import reading
@@ -192,7 +194,11 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
             launch = self.launch(configuration)
             if configuration == benches.arena().default:
                 return launch
-            slow = dataclasses.replace(launch.measurement, p99_ms=1e4)
+            slow = dataclasses.replace(
+                launch.measurement,
+                p99_ms=1e4,
+                histogram=Histogram.of(np.full(launch.measurement.requests, 1e4)),
+            )
             return dataclasses.replace(launch, measurement=slow)
 
     slo = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=3, slo_ms=5e3))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fakes.benches import ToyBench
+from tuner import limits
 from tuner.bench import Launch
 from tuner.measurement.outcome import Needs
 from tuner.outcomes import tallied
@@ -65,21 +66,31 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     }
 
 
-def test_a_launch_that_misses_the_limit_has_failed() -> None:
-    """As in the search: its outcome says by how much, and it gives no measurement."""
-    seen: list[FreshStart] = []
-    bench = ToyBench()
+def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
+    """Each is measured; the tally of a side whose launches miss the limit together says by how much."""
     rounds = alternate(
-        bench,
+        ToyBench(), {"default": ONE, "best": TWO}, rounds=2, needs=NEEDS, report=lambda *_: None
+    )
+    assert rounds.counted == 2
+    best = limits.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
+    tight = limits.checked([f"mean_ms <= {0.99 * best}"])
+    missed = tallied(rounds.starts, tight)["best"]
+    assert (missed.launched, missed.failed) == (2, 2)
+    assert "is above the limit of" in missed.reason
+    assert tallied(rounds.starts, limits.checked([f"mean_ms <= {1.01 * best}"]))["best"].failed == 0
+
+
+def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
+    """No energy is counted here."""
+    rounds = alternate(
+        ToyBench(),
         {"default": ONE, "best": TWO},
         rounds=2,
-        needs=Needs(objective="mean", slo_ms=0.001),
-        report=lambda starts, _: seen.append(starts[-1]),
+        needs=Needs(objective="mean", limits=limits.checked(["energy_j <= 1"])),
+        report=lambda *_: None,
     )
     assert rounds.counted == 0
-    assert {start.outcome.cause for start in seen} == {"constraint"}
-    assert all(start.measurement is None for start in seen)
-    assert "above the limit of 0.001 ms" in tallied(rounds.starts)["best"].reason
+    assert "its energy_j is not known" in tallied(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))

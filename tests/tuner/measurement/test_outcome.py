@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from tuner.limits import of_slo
 from tuner.measurement.outcome import MOST_ERROR_SHARE, Needs, measure_outcome
 from tuner.values import OK, HostNoise, Measurement, RequestRecords
 
@@ -40,8 +41,8 @@ def test_more_than_one_request_in_a_hundred_makes_a_failed_trial(
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
     assert Needs(objective="mean").outcome(measured(10.0)) == OK
-    assert Needs(objective="mean", slo_ms=20.0).outcome(measured(10.0)) == OK
-    outcome = Needs(objective="mean", slo_ms=19.9).outcome(measured(10.0))
+    assert Needs(objective="mean", limits=(of_slo(20.0),)).outcome(measured(10.0)) == OK
+    outcome = Needs(objective="mean", limits=(of_slo(19.9),)).outcome(measured(10.0))
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
     assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"
 
@@ -52,7 +53,7 @@ def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
         (Needs(objective="mean"), "ok"),
         (Needs(objective="p95"), "ok"),
         (Needs(objective="p99"), "failed"),
-        (Needs(objective="mean", slo_ms=1e6), "failed"),
+        (Needs(objective="mean", limits=(of_slo(1e6),)), "failed"),
     ],
 )
 def test_a_launch_too_short_for_a_p99_fails_where_one_is_needed(
