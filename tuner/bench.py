@@ -307,7 +307,7 @@ class Bench:
             seconds=load.measured_s,
             requests=measurement.requests,
         )
-        if found is None and self.settings.objective == "energy":
+        if found is None and "energy" in self.settings.names:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 

@@ -100,12 +100,12 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             model=served.model,
             concurrency=settings.target.concurrency,
             client_batch=settings.target.client_batch,
-            objective=settings.measurement.objective,
+            objective=settings.measurement.first,
             samplers=order.samplers,
             repeats=order.repeats,
             trials=settings.search.trials,
             runs=runs,
-            differences=differences(runs, objectives.named(settings.measurement.objective)),
+            differences=differences(runs, objectives.named(settings.measurement.first)),
             notes=(*notes_of(arena, payloads, served, bench.counted), *failures),
             environment=environment,
             settings=asked,
@@ -139,7 +139,7 @@ def _runs(
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
-        terminal.console, default=arena.default, objective=settings.measurement.objective
+        terminal.console, default=arena.default, objective=settings.measurement.first
     )
     progress.say(
         f"{folder.name}: {', '.join(order.samplers)} with {settings.search.trials} trials each, "
@@ -197,7 +197,7 @@ def _begun(
         arena=arena,
         bench=bench,
         budget=budget,
-        objective=settings.measurement.objective,
+        objective=settings.measurement.first,
         limits=settings.measurement.limits,
         stop_ei=0.0,
         keep_in=None,

@@ -47,6 +47,10 @@ class Objective:
         value = self.value(measurement)
         return value if self.is_minimised else 1e3 / value
 
+    def from_minimised(self, value: float) -> float:
+        """Inverse of `to_minimise`, in `unit`."""
+        return value if self.is_minimised else 1e3 / value
+
     def interval(self, measurement: Measurement) -> Interval:
         """Its 95 % interval.
 
@@ -161,6 +165,24 @@ NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
 OF_MEAN = COSTS | {"time-per-item"}
 """Objectives that are the mean round trip to another scale, as long as what is held stays the same."""
+
+
+def checked(text: str) -> str:
+    """One objective's name, or two with a comma between them.
+
+    Raises:
+        ValueError: an unknown one (with the nearest), more than two, or one twice.
+    """
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in OBJECTIVES:
+            raise ValueError(
+                f"{text!r}: objective {name!r} is not known{nearest(name, NAMES)} "
+                f"(objectives: {', '.join(NAMES)})"
+            )
+    if len(names) > 2 or len(set(names)) < len(names):
+        raise ValueError(f"{text!r}: expected one objective, or two different ones, as mean,cost")
+    return ",".join(names)
 
 
 def named(name: str) -> Objective:

@@ -51,7 +51,7 @@ def is_wanted(settings: StudySettings) -> bool:
     """Whether a study's sampler can use a prediction, and there can be one."""
     return (
         registry.takes(settings.search.sampler, "guess")
-        and settings.measurement.objective in OBJECTIVES
+        and settings.measurement.first in OBJECTIVES
         and not settings.target.is_of_other_engine
     )
 
@@ -63,7 +63,7 @@ def why_none(settings: StudySettings) -> str | None:
     if settings.target.is_of_other_engine:
         why = "how another engine batches is not known"
     else:
-        why = f"a profile does not tell of the objective {settings.measurement.objective}"
+        why = f"a profile does not tell of the objective {settings.measurement.first}"
     return f"no prediction: {why}; the search relies on what it measures alone (sampler gp)"
 
 

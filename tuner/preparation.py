@@ -23,6 +23,7 @@ from tuner.measurement import meters
 from tuner.measurement.outcome import Needs
 from tuner.progress import Terminal
 from tuner.report import lines
+from tuner.sampling import registry
 from tuner.search import sampler_of
 from tuner.settings import StudySettings
 from tuner.space.environment import VARIANT, Environment
@@ -61,7 +62,23 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
 
 def needs_of(settings: StudySettings) -> Needs:
     """What each launch of a study must tell, and keep to."""
-    return Needs(objective=settings.measurement.objective, limits=settings.measurement.limits)
+    measurement = settings.measurement
+    return Needs(objective=measurement.first, second=measurement.second, limits=measurement.limits)
+
+
+def check_front(settings: StudySettings) -> None:
+    """Refuse two objectives where the sampler has a use for one.
+
+    Raises:
+        WrongUse: with those that have one for both.
+    """
+    sampler = settings.search.sampler
+    if settings.measurement.second is not None and not registry.searches_fronts(sampler):
+        able = [name for name in registry.NAMES if registry.searches_fronts(name)]
+        raise WrongUse(
+            f"--objective {settings.measurement.objective}: the sampler {sampler} has one objective; "
+            f"take one of {', '.join(able)}"
+        )
 
 
 def prepared(
@@ -85,6 +102,7 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
+    check_front(settings)
     _check_energy(settings)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
@@ -119,7 +137,7 @@ def _check_energy(settings: StudySettings, served: Served | None = None) -> None
     Raises:
         WrongUse: with the reason of each device.
     """
-    if settings.measurement.objective != "energy":
+    if "energy" not in settings.measurement.names:
         return
     if served is not None and not served.is_here:
         raise WrongUse(

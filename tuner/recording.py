@@ -251,7 +251,7 @@ def _head(
         client_batch=settings.target.client_batch,
         engine=served.engine if engine is not None else settings.target.engine,
         home=settings.target.home,
-        objective=measurement.objective,
+        objective=measurement.first,
         space=space,
         default=arena.default,
         host={**machine.describe(machine.read()), **environment_facts(served)},

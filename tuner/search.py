@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from tuner.limits import Limit
 from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import Needs
 from tuner.sampling import finalists, recommendation, registry
+from tuner.sampling import front as fronts
 from tuner.sampling.finalists import Finalists
 from tuner.sampling.knowledge import NOTHING, Knowledge
 from tuner.settings import SearchSettings
@@ -30,7 +32,7 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
-from tuner.values import Configuration, Measurement, Trial
+from tuner.values import Configuration, FrontPoint, Measurement, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
@@ -64,6 +66,8 @@ class Search:
         stop_ei: float,
         keep_in: RunFolder | None,
         prefix: str = "trials",
+        second: str | None = None,
+        point: str = "knee",
     ) -> None:
         self.store = store
         self.arena = arena
@@ -73,7 +77,9 @@ class Search:
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
         self._bench = bench
-        self._needs = Needs(objective=objective, limits=limits)
+        self.second = None if second is None else objectives.named(second)
+        self._needs = Needs(objective=objective, second=second, limits=limits)
+        self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
@@ -172,11 +178,44 @@ class Search:
         return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
 
     def recommended(self) -> Configuration | None:
-        """The configuration with the best posterior mean; None while no trial was ok."""
+        """The configuration with the best posterior mean; None while no trial was ok.
+
+        Of two objectives the point of the front that is asked for.
+        """
+        if self.second is not None:
+            points = self.front()
+            return next((one.configuration for one in points if one.is_chosen), None)
         found = recommendation.recommend(
             self.store.study, candidates=self.arena.candidates, known=self._known
         )
         return None if found is None else Configuration({**self.arena.default, **found})
+
+    def front(self) -> tuple[FrontPoint, ...]:
+        """What none beats in both objectives, the best in the first one first; empty in a study of one."""
+        found = None
+        if self.second is not None:
+            found = fronts.front(
+                self.store.study, candidates=self.arena.candidates, known=self._known
+            )
+        if found is None or self.second is None:
+            return ()
+        places = {"knee": found.knee, self.objective.name: 0}
+        chosen = places.get(self._point, len(found.configurations) - 1)
+        trials = {trial.configuration: trial.number for trial in reversed(self.trials)}
+        points = []
+        for place, one in enumerate(found.configurations):
+            whole = Configuration({**self.arena.default, **one})
+            sides = zip((self.objective, self.second), found.mean[place], strict=True)
+            points.append(
+                FrontPoint(
+                    configuration=whole,
+                    values=tuple(side.from_minimised(math.exp(mean)) for side, mean in sides),
+                    sds=tuple(map(float, found.sd[place])),
+                    trial=trials.get(whole),
+                    is_chosen=place == chosen,
+                )
+            )
+        return tuple(points)
 
     def finalists(self, most: int) -> Finalists | None:
         """What may be the best, the recommendation first, and what is believed of it; None where nothing is."""
@@ -208,12 +247,20 @@ class Search:
             objective=value if is_kept else None,
             missed=None if is_kept else measurement,
             value=None if is_kept else value,
+            second=None if measurement is None else self._second(measurement),
             slacks={} if measurement is None else self._slacks(measurement),
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
         )
+
+    def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
+        """The logarithm of the second objective, and how well it is known."""
+        if self.second is None:
+            return None
+        value = math.log(self.second.to_minimise(measurement))
+        return value, relative_error(self.second, measurement)
 
     def _slacks(self, measurement: Measurement) -> dict[str, tuple[float, float | None]]:
         """By limit: by how much the launch lies beyond it, and how well that is known."""

@@ -301,12 +301,20 @@ class MeasurementSettings:
     objective: str = _option(
         "mean",
         "--objective",
-        "NAME",
+        "NAME[,NAME]",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
         "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
         "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
-        "requests), or energy (J/request, where it can be counted); default mean",
-        choices=objectives.NAMES,
+        "requests), or energy (J/request, where it can be counted); two with a comma between them, as mean,cost, "
+        "for the front of both; default mean",
+        parse=objectives.checked,
+    )
+    point: str = _option(
+        "knee",
+        "--point",
+        "NAME",
+        "of the front of two objectives the point that is verified and exported: knee, or the objective in "
+        "which it is to be the best; default knee",
     )
     slo_ms: float | None = _option(
         None,
@@ -377,18 +385,25 @@ class MeasurementSettings:
                     f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
                     "--slo-ms MS, too"
                 )
+        try:
+            objectives.checked(self.objective)
+        except ValueError as error:
+            raise WrongUse(f"--objective {error}") from None
+        points = ("knee", *((self.first, self.second) if self.second else ()))
         _require(
-            self.objective in objectives.NAMES,
-            "--objective",
-            self.objective,
-            "one of " + ", ".join(objectives.NAMES),
+            self.point in points,
+            "--point",
+            self.point,
+            " or ".join(str(one) for one in points)
+            if self.second
+            else "knee, unless there are two objectives",
         )
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
-        if self.objective == "goodput" and self.slo_ms is None:
+        if "goodput" in self.names and self.slo_ms is None:
             raise WrongUse(
-                "--objective goodput: counts answers within a deadline: give --slo-ms MS, too"
+                f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
             )
         _require(
             self.requests is None or self.requests >= 20,
@@ -407,13 +422,28 @@ class MeasurementSettings:
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return tuple(self.objective.split(","))
+
+    @property
+    def first(self) -> str:
+        """The objective, or the first of two."""
+        return self.names[0]
+
+    @property
+    def second(self) -> str | None:
+        """The second of two; None in a study of one."""
+        return self.names[1] if len(self.names) > 1 else None
+
+    @property
     def limits(self) -> tuple[Limit, ...]:
         """What a solution must keep to.
 
         `--slo-ms` is a limit on p99, unless answers within it are counted.
         """
         found = limits.checked(self.constraints)
-        counts = self.objective == "goodput" or any(one.metric == "goodput_per_s" for one in found)
+        counts = "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
         if self.slo_ms is None or counts:
             return found
         return (limits.of_slo(self.slo_ms), *found)

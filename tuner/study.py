@@ -133,7 +133,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
-                if settings.measurement.objective == "cost":
+                if settings.measurement.first == "cost":
                     store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
@@ -188,7 +188,7 @@ def _taught(
     arena = prediction.with_guess(
         arena,
         profile,
-        measurement.objective,
+        measurement.first,
         paid=prices.read(measurement.prices),
         limits=measurement.limits,
     )
@@ -204,7 +204,7 @@ def _setup(
     payloads: Payloads,
     terminal: Terminal,
 ) -> Setup:
-    objective = settings.measurement.objective
+    objective = settings.measurement.first
     return Setup(
         settings=settings,
         folder=folder,
@@ -226,10 +226,12 @@ def _conducted(setup: Setup) -> Finished:
         arena=setup.arena,
         bench=setup.bench,
         budget=budget_of(settings, setup.bench),
-        objective=settings.measurement.objective,
+        objective=settings.measurement.first,
         limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
+        second=settings.measurement.second,
+        point=settings.measurement.point,
     )
     try:
         search.prepare(settings.search)
@@ -263,11 +265,17 @@ def _searched(setup: Setup, search: Search) -> Ending:
             _look_closer(setup, trial.measurement)
             search.pause()
     setup.progress.say(reason)
-    found = search.finalists(MOST_FINALISTS)
+    found = search.finalists(MOST_FINALISTS) if search.second is None else None
     best = search.recommended()
+    front = tuple(
+        dataclasses.replace(point, configuration=setup.arena.default)
+        if setup.arena.is_default(point.configuration)
+        else point
+        for point in search.front()
+    )
     if best is not None and setup.arena.is_default(best):
         best = setup.arena.default
-    luckier = search.best_seen()
+    luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.recommended(best, luckier)
     return Ending(
@@ -275,6 +283,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
         best=best,
         pairs=search.budget.pairs,
         finalists=() if found is None or best == setup.arena.default else found.configurations,
+        front=front,
     )
 
 
@@ -309,7 +318,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
-    guess = setup.arena.guessed_best
+    guess = setup.arena.guessed_best if search.second is None else None
     if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, guess=guess)
@@ -343,17 +352,17 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
     sides = _sides(setup, ending)
     if sides is None:
         return ending, None
-    objective = setup.settings.measurement.objective
+    names = setup.settings.measurement.names
+    objective = names[0]
     rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
         pairs = verification.among(rounds.starts, "default", "best")
         if pairs.counted < comparison.LEAST_PAIRS:
             return False
-        found = comparison.differences_of(
-            pairs.measurements["default"], pairs.measurements["best"], objective
-        )
-        return rule.stop(found) is not None or (
+        both = pairs.measurements["default"], pairs.measurements["best"]
+        found = [comparison.differences_of(*both, name) for name in names]
+        return all(rule.stop(one) is not None for one in found) or (
             pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= 0
         )
 
@@ -375,6 +384,14 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
         objective=objective,
         rule=rule,
     )
+    if len(names) > 1:
+        second = comparison.beside(
+            default=pairs.measurements["default"],
+            best=pairs.measurements["best"],
+            objective=names[1],
+            rule=rule,
+        )
+        verdict = dataclasses.replace(verdict, second=second)
     beside = verification.among(rounds.starts, "guess", "best")
     if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
         against = comparison.against(

@@ -3,7 +3,7 @@
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
 while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
 written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
-"stopped"}.
+"front", "stopped"}.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tuner.values import (
     Configuration,
     Ending,
     Finalist,
+    FrontPoint,
     KnobInfo,
     RequestRecords,
     StudyRecord,
@@ -98,7 +99,8 @@ def facts_of(
         "signature": None if served.signature is None else served.signature.as_json(),
         "concurrency": settings.target.concurrency,
         "client_batch": settings.target.client_batch,
-        "objective": settings.measurement.objective,
+        "objective": settings.measurement.first,
+        "second": settings.measurement.second,
         "sampler": settings.search.sampler,
         "cells": len(arena.candidates.cells),
         "default": dict(arena.default),
@@ -160,6 +162,7 @@ def keep_end(
             "verdict": None if verdict is None else verdict.as_json(),
             "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
             "finalists": [one.as_json() for one in ending.standings or ()],
+            "front": [point.as_json() for point in ending.front],
             "stopped": ending.stopped,
         },
     )
@@ -205,6 +208,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
+        second=facts.get("second"),
+        front=() if end is None else tuple(map(FrontPoint.from_json, end.get("front", ()))),
         knobs=tuple(
             KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
         ),

@@ -88,7 +88,7 @@ def learnt(
     found = list(_named(settings, arena, model, wanted))
     if not found:
         return arena, None
-    made = with_earlier(arena, found, objective=settings.measurement.objective, profile=profile)
+    made = with_earlier(arena, found, objective=settings.measurement.first, profile=profile)
     if made.earlier is None:
         return arena, None
     from_ = ", ".join(
@@ -206,8 +206,8 @@ def _read(
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
-        and (one.measurement.objective != "goodput" or _slo(one) == _slo(other))
-        and (one.measurement.objective != "cost" or _paid(one) == _paid(other))
+        and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
+        and ("cost" not in one.measurement.names or _paid(one) == _paid(other))
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload

@@ -459,6 +459,42 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint:
+    """A configuration that none was found to beat in both objectives."""
+
+    configuration: Configuration
+    values: tuple[float, ...]
+    """Of both objectives, in their units: what all launches together say."""
+    sds: tuple[float, ...]
+    """Standard deviations of their logarithms."""
+    trial: int | None
+    """Number of a trial that launched it."""
+    is_chosen: bool
+    """Whether it is the one that is verified and exported."""
+
+    def interval(self, place: int) -> Interval:
+        """95 %, of one of the objectives."""
+        reach = math.exp(1.96 * self.sds[place])
+        return Interval(low=self.values[place] / reach, high=self.values[place] * reach)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FrontPoint:
+        """Inverse of `as_json`."""
+        return cls(
+            **{
+                **data,
+                "configuration": Configuration(data["configuration"]),
+                "values": tuple(data["values"]),
+                "sds": tuple(data["sds"]),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A study whose search has ended: what is verified, and the fresh starts so far."""
 
@@ -480,6 +516,8 @@ class Ending:
     """What a prediction alone would choose, where it is neither the best nor the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    front: tuple[FrontPoint, ...] = ()
+    """Of two objectives."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -500,6 +538,7 @@ class Ending:
             else [one.as_json() for one in self.standings],
             "guess": None if self.guess is None else dict(self.guess),
             "presumed_sd": self.presumed_sd,
+            "front": [point.as_json() for point in self.front],
         }
 
     @classmethod
@@ -516,7 +555,21 @@ class Ending:
             standings=None if standings is None else tuple(map(Finalist.from_json, standings)),
             guess=None if guess is None else Configuration(guess),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
+            front=tuple(map(FrontPoint.from_json, data.get("front", ()))),
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The verdict on a second objective, by the same pairs."""
+
+    objective: str
+    outcome: VerdictOutcome
+    ratio: float
+    """Best over default."""
+    interval: Interval
+    text: str
+    """One sentence for a person."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -537,6 +590,8 @@ class Verdict:
     """One sentence for a person."""
     against_guess: Against | None = None
     """None where there was no prediction, or it chose the same."""
+    second: Beside | None = None
+    """On the second of two objectives."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
@@ -556,6 +611,12 @@ class Verdict:
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
         against = fields.get("against_guess")
         fields["against_guess"] = None if against is None else Against.from_json(against)
+        second = fields.get("second")
+        fields["second"] = (
+            None
+            if second is None
+            else Beside(**{**second, "interval": Interval(**second["interval"])})
+        )
         return cls(**fields)
 
 
@@ -614,6 +675,10 @@ class StudyRecord:
     """Items in each request."""
     finalists: tuple[Finalist, ...] = ()
     """What was measured again to choose the best, the best first; empty where there was no choice."""
+    second: str | None = None
+    """Name of a second objective; None in a study of one."""
+    front: tuple[FrontPoint, ...] = ()
+    """Of both objectives, the best in the first one first."""
 
     @property
     def is_of_other_engine(self) -> bool:

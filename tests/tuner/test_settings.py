@@ -53,7 +53,11 @@ def test_wrong_durations(text: str) -> None:
         (SearchSettings, {"epsilon": 1.5}, "--epsilon 1.5"),
         (MeasurementSettings, {"objective": "median"}, "--objective median"),
         (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
-        (MeasurementSettings, {"constraints": ("p99 <= 5",)}, "--constraint 'p99 <= 5': metric 'p99'"),
+        (
+            MeasurementSettings,
+            {"constraints": ("p99 <= 5",)},
+            "--constraint 'p99 <= 5': metric 'p99'",
+        ),
         (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "give --slo-ms"),
         (MeasurementSettings, {"objective": "goodput"}, "give --slo-ms"),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
@@ -73,7 +77,9 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
         target=TargetSettings(model="echo", concurrency=data.draw(st.integers(1, 500))),
         search=SearchSettings(trials=trials, initial=data.draw(st.integers(1, trials))),
         measurement=MeasurementSettings(
-            constraints=tuple(f"p99_ms <= {bound}" for bound in data.draw(st.sets(st.integers(1, 9))))
+            constraints=tuple(
+                f"p99_ms <= {bound}" for bound in data.draw(st.sets(st.integers(1, 9)))
+            )
         ),
     )
     text = yaml.safe_dump(settings.nested())
@@ -95,7 +101,12 @@ def test_unknown_keys_get_the_nearest_name() -> None:
         ("search", "trials", True, "trials holds True, expected a whole number"),
         ("measurement", "seconds", [2], r"seconds holds \[2\], expected a number"),
         ("store", "study", 7, "study holds 7, expected a text"),
-        ("measurement", "constraints", "p99_ms <= 5", "constraints holds .*expected a list of texts"),
+        (
+            "measurement",
+            "constraints",
+            "p99_ms <= 5",
+            "constraints holds .*expected a list of texts",
+        ),
         ("measurement", "constraints", [5], r"constraints holds \[5\], expected a list of texts"),
     ],
 )

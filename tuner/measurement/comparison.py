@@ -28,6 +28,7 @@ from tuner.objective import Objective
 from tuner.values import (
     UNKNOWN,
     Against,
+    Beside,
     Configuration,
     Interval,
     Measurement,
@@ -149,6 +150,24 @@ def compare(
         text=sentence.text(
             outcome, ratio, interval, is_small=found.low >= -WITHIN and found.high <= WITHIN
         ),
+    )
+
+
+def beside(
+    default: Sequence[Measurement],
+    best: Sequence[Measurement],
+    *,
+    objective: str,
+    rule: Rule | None = None,
+) -> Beside:
+    """The verdict on a second objective; arguments and errors as for `compare`."""
+    found = compare(default, best, objective=objective, rule=rule)
+    return Beside(
+        objective=objective,
+        outcome=found.outcome,
+        ratio=found.ratio,
+        interval=found.interval,
+        text=found.text,
     )
 
 

@@ -84,11 +84,18 @@ class Needs:
     objective: str
     """Name of what is made best."""
     limits: tuple[Limit, ...] = ()
+    second: str | None = None
+    """Name of a second objective."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return (self.objective,) if self.second is None else (self.objective, self.second)
 
     @property
     def needs_p99(self) -> bool:
         """Whether a launch without a p99 tells too little."""
-        return self.objective == "p99" or any(one.metric == "p99_ms" for one in self.limits)
+        return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
 
     def remark(self, measurement: Measurement) -> str | None:
         """What a launch that tells enough lets fear of others; None for nothing."""
@@ -107,10 +114,10 @@ class Needs:
         """ok, or why the launch does not tell what is needed, whatever its figures are."""
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
-        if self.objective == "goodput" and not measurement.goodput:
+        if "goodput" in self.names and not measurement.goodput:
             reason = "no answer came within the deadline (--slo-ms)"
             return Outcome(status="infeasible", cause="constraint", reason=reason)
-        wanted = {self.objective: named(self.objective).value(measurement)}
+        wanted = {name: named(name).value(measurement) for name in self.names}
         wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}
         for name, value in wanted.items():
             if not math.isfinite(value):

@@ -34,6 +34,8 @@ from tuner.values import (
 )
 
 Role = Literal["default", "best"]
+SHOWN = frozenset({"better", "worse", "no difference shown"})
+"""How a best can stand that was compared with the default."""
 P99 = objectives.named("p99").field
 ROLES: tuple[Role, Role] = ("default", "best")
 PLAIN = (
@@ -191,8 +193,9 @@ def headline(study: StudyRecord) -> str:
         kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
         way = f" Give a limit that can be kept.{_nearest(study)}" if kept else ""
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
-    if study.verdict is not None and found == study.verdict.outcome:
-        return study.verdict.text
+    if study.verdict is not None and found in {*SHOWN, "traded"}:
+        second = study.verdict.second
+        return study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
     default, best = advices.tallies(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-measured"
@@ -238,14 +241,15 @@ def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     if not study.is_finished:
         return None
     found = advices.standing(study)
-    if found in {"better", "default fails"}:
+    if found in {"better", "traded", "default fails"}:
         return "better"
     return "worse" if found in {"worse", "best fails"} else None
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
     """Objectives that are shown beside the verdict: the study's own, and what it may cost."""
-    return tuple(dict.fromkeys((study.objective, "mean", "p99", "throughput")))
+    second = () if study.second is None else (study.second,)
+    return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compared(study: StudyRecord, name: str) -> Compared | None:
@@ -258,12 +262,16 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
         "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
         study.objective: (verdict.ratio, verdict.interval),
     }
+    if verdict.second is not None:
+        known[verdict.second.objective] = (verdict.second.ratio, verdict.second.interval)
     ratio, interval = known.get(name, (None, UNKNOWN))
     if ratio is None:
         return None
     outcome = objectives.named(name).judged(interval)
     if name == study.objective:
         outcome = verdict.outcome
+    if verdict.second is not None and name == verdict.second.objective:
+        outcome = verdict.second.outcome
     return Compared(ratio=ratio, interval=interval, outcome=outcome)
 
 

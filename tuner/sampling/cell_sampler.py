@@ -117,6 +117,8 @@ class CellSampler(BaseSampler, abc.ABC):
 
     models_limits: ClassVar[bool] = False
     """Whether launches beyond a limit are observations to it, and no walls."""
+    searches_fronts: ClassVar[bool] = False
+    """Whether it has a use for a second objective."""
 
     def __init__(
         self,

@@ -16,7 +16,8 @@ trial:
 
 Of four proposals one is the plain process's own, so that a wrong prediction cannot keep a search away from
 anything. Where limits are set, the probability of keeping to them (`within_limits`) multiplies as well, and
-what is improved on is the best of the configurations that probably do. While nothing has been feasible,
+what is improved on is the best of the configurations that probably do. Of two objectives each proposal
+weighs both by a weight of its own (`front`). While nothing has been feasible,
 P(feasible) alone decides. Frazier, Powell and Dayanik, "The
 Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009; Gardner et al., "Bayesian
 Optimization with Inequality Constraints", ICML 2014, for the product. All state is derived from the
@@ -33,11 +34,11 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import WrongUse
-from tuner.sampling import averaged, feasibility, recommendation, within_limits
+from tuner.sampling import averaged, feasibility, front, recommendation, within_limits
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.knowledge import Earlier, Knowledge
+from tuner.sampling.knowledge import NOTHING, Earlier, Knowledge
 from tuner.sampling.within_limits import Kept
 from tuner.values import Configuration
 
@@ -55,6 +56,7 @@ class GpSampler(CellSampler):
     """Matern-5/2, knowledge gradient times the probability of feasibility, over all cells."""
 
     models_limits = True
+    searches_fronts = True
 
     def __init__(
         self,
@@ -147,12 +149,11 @@ class GpSampler(CellSampler):
     ) -> tuple[int, dict[str, Any]]:
         """Position in `among`, and what is expected there, in the study's unit."""
         history, candidates = situation.history, situation.candidates
-        model = averaged.fitted(
-            history,
-            candidates,
-            self._known(situation),
-            is_plain=self._is_plain(situation),
-        )
+        known, told = self._known(situation), {}
+        if history.second is not None:
+            weight = float(situation.rng.random())
+            history, known, told = front.scalarised(history, weight), NOTHING, {"weight": weight}
+        model = averaged.fitted(history, candidates, known, is_plain=self._is_plain(situation))
         incumbent = float(np.min(model.predict_observed()[0][kept.worth_trying]))
         expecting = model.expecting(history.pending_vectors)
         mean, sd = expecting.predict(among)
@@ -167,6 +168,7 @@ class GpSampler(CellSampler):
         is_new = np.isin(among, situation.unseen)
         self.largest_expected_improvement = float(np.max(improvements * is_new, initial=0.0))
         facts: dict[str, Any] = {
+            **told,
             "expected_improvement": float(improvements[best]),
             "largest_expected_improvement": self.largest_expected_improvement,
             "knowledge_gradient": float(worth.max()),

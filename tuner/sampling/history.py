@@ -59,10 +59,10 @@ class Place(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Slack:
-    """One limit: columns over the observed launches."""
+class Column:
+    """What the observed launches tell beside the objective: of one limit, or of a second objective."""
 
-    values: Array  # (n,) by how much a launch lies beyond it, on the log scale; NaN where not known
+    values: Array  # (n,) on the log scale; NaN where not known
     errors: Array  # (n,) standard error of each within its launch; NaN where not known
 
 
@@ -89,8 +89,10 @@ class History:
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
     """Those of the last model of this study, as its proposal kept them; empty where there is none."""
-    slacks: Mapping[str, Slack] = dataclasses.field(default_factory=dict)
+    slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
     """By limit: how far each observed launch lies beyond it."""
+    second: Column | None = None
+    """Logarithms of a second objective, minimised; None in a study of one."""
 
     @property
     def is_blank(self) -> bool:
@@ -162,6 +164,7 @@ def gather(
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
     slacks: list[Mapping[str, Sequence[float | None]]] = []
+    seconds: list[Mapping[str, Sequence[float | None]]] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -189,6 +192,8 @@ def gather(
             observed.append((configuration, vector, value))
             errors.append(float(trial.user_attrs.get("error", math.nan)))
             slacks.append(trial.user_attrs.get("slacks", {}))
+            second = trial.user_attrs.get("second")
+            seconds.append({} if second is None else {"second": second})
         elif reading == "lost":
             lost.append((configuration, vector))
         elif reading == "pending":
@@ -212,6 +217,7 @@ def gather(
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
         slacks=_columns(slacks),
+        second=_columns(seconds).get("second"),
     )
 
 
@@ -222,7 +228,7 @@ def _missed(trial: FrozenTrial) -> float | None:
     return float(value) if is_told and value is not None else None
 
 
-def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Slack]:
+def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
     """Slacks of launches by limit."""
     found = {}
     for text in dict.fromkeys(text for row in rows for text in row):
@@ -231,7 +237,7 @@ def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, 
             np.array([math.nan if pair[k] is None else float(pair[k] or 0.0) for pair in pairs])
             for k in (0, 1)
         )
-        found[text] = Slack(values=values, errors=errors)
+        found[text] = Column(values=values, errors=errors)
     return found
 
 

@@ -23,7 +23,7 @@ from tuner.sampling import averaged, surrogate
 from tuner.sampling.averaged import Averaged
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.gaussian_process import Process
-from tuner.sampling.history import History, Slack
+from tuner.sampling.history import Column, History
 from tuner.sampling.knowledge import NOTHING, Knowledge
 from tuner.sampling.surrogate import Seen
 
@@ -102,7 +102,7 @@ def kept_once(history: History) -> NDArray[np.bool_]:
     return kept
 
 
-def _of_limit(history: History, slack: Slack) -> History:
+def _of_limit(history: History, slack: Column) -> History:
     """The history with the distance from a limit for its target; an unknown one lies on it."""
     return dataclasses.replace(
         history,
@@ -112,6 +112,7 @@ def _of_limit(history: History, slack: Slack) -> History:
         scale_reason="",
         hyperparameters=(),
         slacks={},
+        second=None,
     )
 
 

@@ -6,7 +6,8 @@
               RUNNING: being measured now
     params    the knobs as they were proposed
     user      origin, configuration (as launched), outcome, measurement, error,
-              facts {launch_s, overhead_s, started_at}; under limits slacks, and of a launch that
+              facts {launch_s, overhead_s, started_at}; under limits slacks, with two
+              objectives second, and of a launch that
               misses one missed (its measurement) and value (its objective)
 
 Few attributes with JSON inside, because every attribute is a transaction of the storage. Pure.
@@ -39,6 +40,8 @@ class TrialResult:
     """What was measured of a launch that misses a limit."""
     value: float | None = None
     """Its objective."""
+    second: tuple[float, float | None] | None = None
+    """Logarithm of a second objective, minimised, with its standard error; None in a study of one."""
     slacks: Mapping[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
     """By limit: by how much the launch lies beyond it (`limits.Limit.slack`), with a standard error."""
 
@@ -60,6 +63,8 @@ def attributes(result: TrialResult) -> dict[str, Any]:
     if result.missed is not None:
         values["missed"] = result.missed.as_json()
         values["value"] = result.value
+    if result.second is not None:
+        values["second"] = list(result.second)
     if result.slacks:
         values["slacks"] = {text: list(slack) for text, slack in result.slacks.items()}
     return values
