@@ -133,7 +133,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
-                if settings.measurement.first == "cost":
+                if "cost" in settings.measurement.names:
                     store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
@@ -213,7 +213,12 @@ def _setup(
         bench=bench,
         payloads=payloads,
         terminal=terminal,
-        progress=Progress(terminal.console, default=arena.default, objective=objective),
+        progress=Progress(
+            terminal.console,
+            default=arena.default,
+            objective=objective,
+            second=settings.measurement.second,
+        ),
         begin_s=time.monotonic() - store.used_s(),
     )
 

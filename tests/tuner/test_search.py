@@ -28,6 +28,8 @@ def search_of(
     stop_ei: float = 0.0,
     constraints: tuple[str, ...] = (),
     objective: str = "mean",
+    second: str | None = None,
+    point: str = "knee",
     space: str = benches.SPACE,
 ) -> Search:
     """A search in a new or an old study."""
@@ -45,6 +47,8 @@ def search_of(
         limits=limits.checked(constraints),
         stop_ei=stop_ei,
         keep_in=None,
+        second=second,
+        point=point,
     )
     found.prepare(
         SearchSettings(sampler=sampler, trials=budget.trials, initial=budget.initial, seed=3)
@@ -240,3 +244,24 @@ def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str
     assert default is not None
     assert told[0].measured is not None
     assert told[0].measured.price <= default.price
+
+
+@pytest.mark.parametrize("point", ["knee", "mean", "cost"])
+def test_of_two_objectives_the_point_that_is_asked_for_is_recommended(
+    tmp_path: pathlib.Path, point: str
+) -> None:
+    """The ends of the front are the best in one objective; the knee lies between them."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp", second="cost", point=point)
+    run_out(search)
+    shown = search.front()
+    assert len(shown) >= 2
+    assert [one.values[0] for one in shown] == sorted(one.values[0] for one in shown)
+    assert [one.values[1] for one in shown] == sorted(
+        (one.values[1] for one in shown), reverse=True
+    )
+    chosen = [place for place, one in enumerate(shown) if one.is_chosen]
+    assert len(chosen) == 1
+    assert search.recommended() == shown[chosen[0]].configuration
+    if point != "knee":
+        assert chosen[0] == (0 if point == "mean" else len(shown) - 1)
+    assert all(search.trials[one.trial].configuration == one.configuration for one in shown)

@@ -244,3 +244,49 @@ def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathli
     finished = study._conducted(setup_of(tmp_path, ToyBench()))
     assert "longest time" in finished.stopped
     assert len(finished.record.trials) == 2
+
+
+def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -> None:
+    """The point that is exported is verified in both; the page shows the front, the export names the point."""
+    two = dataclasses.replace(
+        SETTINGS,
+        search=dataclasses.replace(SETTINGS.search, sampler="gp"),
+        measurement=MeasurementSettings(pairs=6, objective="mean,cost", point="cost"),
+    )
+    finished = study._conducted(setup_of(tmp_path, ToyBench(), settings=two))
+    record = finished.record
+    assert record.second == "cost"
+    assert len(record.front) >= 2
+    assert record.front[-1].is_chosen
+    assert record.best == record.front[-1].configuration
+    assert record.verdict is not None
+    assert record.verdict.second is not None
+    assert record.verdict.second.objective == "cost"
+    assert record.verdict.second.text in reading.headline(record)
+    page = finished.files["report"].read_text(encoding="utf-8")
+    assert "What none beats in both objectives" in page
+    found = advised(record)
+    assert found is not None
+    if found.configuration == record.best:
+        assert "it is the best in cost of a front of" in found.reason
+    assert any("The front of mean round trip and cost" in line for line in reading.remarks(record))
+
+
+def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathlib.Path) -> None:
+    """The cheapest that meets a deadline: judged by all fresh starts together, and said in the report."""
+    limited = dataclasses.replace(
+        SETTINGS,
+        search=dataclasses.replace(SETTINGS.search, sampler="gp"),
+        measurement=MeasurementSettings(pairs=6, objective="cost", constraints=("p95_ms <= 90",)),
+    )
+    record = study._conducted(setup_of(tmp_path, ToyBench(), settings=limited)).record
+    assert record.best is not None
+    kept = [trial for trial in record.trials if trial.configuration == record.best]
+    assert kept[0].measured is not None
+    assert kept[0].measured.p95_ms <= 1.1 * 90
+    assert any(trial.missed is not None for trial in record.trials)
+    found = advised(record)
+    assert found is not None
+    default, best = record.fresh_starts["default"], record.fresh_starts["best"]
+    assert not best.failed
+    assert default.launched == best.launched

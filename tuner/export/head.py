@@ -137,6 +137,10 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
         return
     yield f"Verdict: {verdict.text}"
     yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
+    if verdict.second is not None:
+        beside = verdict.second
+        yield f"Verdict: {beside.text}"
+        yield f"{beside.objective}, best over default: {beside.ratio:.3g} ({_ratio_ends(beside.interval)})"
     yield f"  best: {_figures(record, verdict.best)}"
     yield f"  default: {_figures(record, verdict.default)}"
 
@@ -154,7 +158,10 @@ def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
     """Geometric means over launches, as in the report, each with its 95 % interval."""
     if not launches:
         return "not measured"
-    names = FIGURES if record.objective in FIGURES else (record.objective, *FIGURES)
+    second = () if record.second is None else (record.second,)
+    names = tuple(dict.fromkeys((record.objective, *second, *FIGURES)))
+    if record.objective in FIGURES and not second:
+        names = FIGURES
     told = [_figure(objectives.named(name), launches) for name in names]
     count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
     return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"

@@ -321,8 +321,30 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
     return (
         *filter(is_plain, study.notes),
         *(() if meant is None else (meant,)),
+        *_front(study),
         *_ties(study),
         *_against_guess(study),
+    )
+
+
+def _front(study: StudyRecord) -> Iterator[str]:
+    """The points of a front."""
+    if study.second is None or not study.front:
+        return
+    sides = objectives.named(study.objective), objectives.named(study.second)
+    shown = "; ".join(
+        ", ".join(
+            wording.quantity(value, side.unit)
+            for value, side in zip(point.values, sides, strict=True)
+        )
+        + f" ({in_short(study, point.configuration)}"
+        + (", chosen" if point.is_chosen else f", trial {point.trial}")
+        + ")"
+        for point in study.front
+    )
+    yield (
+        f"The front of {sides[0].label} and {sides[1].label} has "
+        f"{wording.plural(len(study.front), 'point')}: {shown}."
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from tuner import objective as objectives
 from tuner import tails
+from tuner.objective import Objective
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
@@ -90,8 +91,7 @@ def trials(study: StudyRecord) -> Markup:
     """Every trial with its figures, its configuration, and the reason where it has no figure."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
-    objective = objectives.named(study.objective)
-    own = [] if objective.field in IN_EVERY_TABLE else [objective.axis]
+    own = [objective.axis for objective in _own(study)]
     columns = [
         "trial",
         "origin",
@@ -149,10 +149,10 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
     reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
     class_ = "broken" if trial.measurement is None else None
-    objective = objectives.named(study.objective)
     measured = trial.measured
-    value = None if measured is None else objective.value(measured)
-    own = [] if objective.field in IN_EVERY_TABLE else [cell(value)]
+    own = [
+        cell(None if measured is None else objective.value(measured)) for objective in _own(study)
+    ]
     if trial.configuration == study.best:
         class_ = "is-best-row"
     elif trial.configuration == study.default:
@@ -178,6 +178,12 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         ),
         class_=class_,
     )
+
+
+def _own(study: StudyRecord) -> list[Objective]:
+    """The study's objectives that have no column in every table."""
+    found = [objectives.named(name) for name in (study.objective, study.second) if name]
+    return [objective for objective in found if objective.field not in IN_EVERY_TABLE]
 
 
 def _figures(measured: Measurement | None) -> list[Markup]:
