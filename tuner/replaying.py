@@ -418,7 +418,13 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         logs = logs.max() + logs.min() - logs
     elif order.guess == "constant":
         logs = np.full_like(logs, logs.mean())
-    return dataclasses.replace(arena, guess=np.exp(logs))
+    is_right = order.guess in {"profile", "twice"}
+    return dataclasses.replace(
+        arena,
+        guess=np.exp(logs),
+        latency=arena.latency if is_right else None,
+        within=arena.within if is_right else None,
+    )
 
 
 def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:

@@ -201,7 +201,8 @@ class Search:
             return ()
         places = {"knee": found.knee, self.objective.name: 0}
         chosen = places.get(self._point, len(found.configurations) - 1)
-        trials = {trial.configuration: trial.number for trial in reversed(self.trials)}
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        trials = {trial.configuration: trial.number for trial in reversed(worked)}
         points = []
         for place, one in enumerate(found.configurations):
             whole = Configuration({**self.arena.default, **one})

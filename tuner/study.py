@@ -266,8 +266,8 @@ def _searched(setup: Setup, search: Search) -> Ending:
         setup.keep_used()
         left_s = search.left_s(setup.used_s())
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.measurement is not None:
-            _look_closer(setup, trial.measurement)
+        if trial.origin == "default" and trial.measured is not None:
+            _look_closer(setup, trial.measured)
             search.pause()
     setup.progress.say(reason)
     found = search.finalists(MOST_FINALISTS) if search.second is None else None
