@@ -177,11 +177,11 @@ def checked(text: str) -> str:
     for name in names:
         if name not in OBJECTIVES:
             raise ValueError(
-                f"{text!r}: objective {name!r} is not known{nearest(name, NAMES)} "
+                f"{text}: objective {name!r} is not known{nearest(name, NAMES)} "
                 f"(objectives: {', '.join(NAMES)})"
             )
     if len(names) > 2 or len(set(names)) < len(names):
-        raise ValueError(f"{text!r}: expected one objective, or two different ones, as mean,cost")
+        raise ValueError(f"{text}: expected one objective, or two different ones, as mean,cost")
     return ",".join(names)
 
 

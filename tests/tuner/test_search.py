@@ -223,7 +223,7 @@ def test_too_few_requests_for_a_p99_end_the_search_with_the_first(tmp_path: path
 @pytest.mark.parametrize("sampler", ["structured", "gp", "random", "epsilon-greedy", "tpe"])
 def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str) -> None:
     """Of whatever sampler: by the toy's own law it meets the deadline, to the 4 % that launches differ by,
-    and is cheaper than the default."""
+    and none that was launched and clearly meets it is cheaper by more than their noise."""
     deadline_ms = 80.0
     budget = dataclasses.replace(BUDGET, trials=24)
     search = search_of(
@@ -239,11 +239,18 @@ def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str
     assert best is not None
     whole = Configuration({**studies.default(), **best})
     assert 1.5 * studies.mean_ms(whole, benches.CONCURRENCY) <= 1.08 * deadline_ms
-    told = [trial for trial in search.trials if trial.configuration == best]
-    default = search.trials[0].measured
-    assert default is not None
-    assert told[0].measured is not None
-    assert told[0].measured.price <= default.price
+    prices_ = {
+        trial.configuration: trial.measured.price
+        for trial in search.trials
+        if trial.measured is not None
+    }
+    clearly_kept = [
+        price
+        for configuration, price in prices_.items()
+        if 1.5 * studies.mean_ms({**studies.default(), **configuration}, benches.CONCURRENCY)
+        <= 0.85 * deadline_ms
+    ]
+    assert prices_[best] <= 1.15 * min(clearly_kept)
 
 
 @pytest.mark.parametrize("point", ["knee", "mean", "cost"])

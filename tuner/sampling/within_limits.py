@@ -90,7 +90,7 @@ def recommendable(log_kept: Array, once: NDArray[np.bool_]) -> NDArray[np.bool_]
     """
     enough = log_kept >= np.log(ENOUGH)
     if enough.any() or not once.any():
-        return enough
+        return np.asarray(enough)
     return np.asarray(log_kept >= log_kept[once].max()) & once
 
 
