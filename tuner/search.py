@@ -234,12 +234,12 @@ class Search:
 
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
-        is_told = False
         if measurement is not None:
-            is_told = self._needs.told(measurement).status == "ok"
             outcome = self._needs.outcome(measurement)
-        if not is_told:
-            measurement = None
+            # A p99 that only a limit needs: what else the launch tells is worth knowing.
+            teaches = outcome.cause in {None, "constraint", "short"}
+            if not (teaches and self._needs.tells_objectives(measurement)):
+                measurement = None
         is_kept = outcome.status == "ok"
         value = None if measurement is None else self.objective.to_minimise(measurement)
         return TrialResult(
@@ -263,13 +263,14 @@ class Search:
         value = math.log(self.second.to_minimise(measurement))
         return value, relative_error(self.second, measurement)
 
-    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float, float | None]]:
+    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
         """By limit: by how much the launch lies beyond it, and how well that is known."""
-        found = {}
+        found: dict[str, tuple[float | None, float | None]] = {}
         for limit in self._needs.limits:
             same = limit.of.objective
             error = None if same is None else relative_error(objectives.named(same), measurement)
-            found[limit.text] = (limit.slack(limit.of.value(measurement)), error)
+            slack = limit.slack(limit.of.value(measurement))
+            found[limit.text] = (None if math.isnan(slack) else slack, error)
         return found
 
     def _has_little_to_gain(self) -> bool:

@@ -339,7 +339,7 @@ class Trial:
     started_at: float
     """Unix time, for people; never used for durations."""
     missed: Measurement | None = None
-    """What was measured of a launch that misses a limit; None of any other."""
+    """What was measured of a launch that misses a limit, or does not tell whether it does; None of any other."""
 
     @property
     def measured(self) -> Measurement | None:

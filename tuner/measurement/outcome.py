@@ -110,6 +110,11 @@ class Needs:
             f"--seconds {seconds:g} would leave room"
         )
 
+    def tells_objectives(self, measurement: Measurement) -> bool:
+        """Whether the launch tells what is made best, whatever else it does not tell."""
+        values = [named(name).value(measurement) for name in self.names]
+        return all(math.isfinite(value) and value > 0 for value in values)
+
     def told(self, measurement: Measurement) -> Outcome:
         """ok, or why the launch does not tell what is needed, whatever its figures are."""
         if self.needs_p99 and not measurement.has_p99:

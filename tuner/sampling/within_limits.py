@@ -29,6 +29,8 @@ from tuner.sampling.surrogate import Seen
 
 Array = NDArray[np.float64]
 
+UNKNOWN = float(np.log(0.5))
+"""Log P where no launch tells."""
 ENOUGH = 0.8
 """Probability of keeping all limits at which a configuration is recommended."""
 WORTH_TRYING = 0.5
@@ -41,7 +43,7 @@ class Kept:
 
     observed: Array  # (n,) log P at the launches of the history
     once: NDArray[np.bool_]  # (n,) whether the launch itself kept to all of them
-    _models: tuple[Averaged, ...]
+    _models: tuple[Averaged | None, ...]
 
     @property
     def worth_trying(self) -> NDArray[np.bool_]:
@@ -57,27 +59,34 @@ class Kept:
         """Log P (k,) at cells, by position; 0 without limits."""
         found = np.zeros(len(at))
         for model in self._models:
-            found += _log_kept(*model.predict(at))
+            found += UNKNOWN if model is None else _log_kept(*model.predict(at))
         return found
 
 
 def fitted(history: History, candidates: Candidates, known: Knowledge = NOTHING) -> Kept:
     """The models of a history's limits; of none where it has none, or nothing was observed."""
     models = tuple(
-        averaged.fitted(_of_limit(history, slack), candidates, _knowledge(text, known))
+        averaged.fitted(told, candidates, _knowledge(text, known)) if len(told.targets) else None
         for text, slack in history.slacks.items()
+        for told in (_of_limit(history, slack),)
     )
-    observed = np.zeros(len(history.targets))
-    for model in models:
-        observed += _log_kept(*model.predict_observed())
-    return Kept(observed=observed, once=kept_once(history), _models=models)
+    places = [candidates.index_of(one) for one in history.configurations]
+    at = np.array([place for place in places if place is not None], dtype=np.intp)
+    kept = Kept(observed=np.empty(0), once=kept_once(history), _models=models)
+    observed = np.full(len(places), UNKNOWN if models else 0.0)
+    observed[[place is not None for place in places]] = kept.log_probability(at)
+    return dataclasses.replace(kept, observed=observed)
 
 
 def observed_without_cells(history: History) -> Array:
     """Log P (n,) at the launches of a study whose cells are not known."""
     found = np.zeros(len(history.targets))
     for slack in history.slacks.values():
-        process: Process = surrogate.fitted(Seen.of(_of_limit(history, slack)))
+        told = _of_limit(history, slack)
+        if not len(told.targets):
+            found += UNKNOWN
+            continue
+        process: Process = surrogate.fitted(Seen.of(told))
         found += _log_kept(*process.predict(history.vectors))
     return found
 
@@ -98,16 +107,21 @@ def kept_once(history: History) -> NDArray[np.bool_]:
     """Which launches (n,) kept to all limits themselves."""
     kept = np.ones(len(history.targets), dtype=bool)
     for slack in history.slacks.values():
-        kept &= ~(slack.values > 0)
+        kept &= slack.values <= 0  # false where it is not known
     return kept
 
 
 def _of_limit(history: History, slack: Column) -> History:
-    """The history with the distance from a limit for its target; an unknown one lies on it."""
+    """The launches that tell their distance from a limit, with it for their target."""
+    told = np.isfinite(slack.values)
     return dataclasses.replace(
         history,
-        targets=np.where(np.isfinite(slack.values), slack.values, 0.0),
-        errors=slack.errors,
+        configurations=tuple(
+            one for one, is_told in zip(history.configurations, told, strict=True) if is_told
+        ),
+        vectors=history.vectors[told],
+        targets=slack.values[told],
+        errors=slack.errors[told],
         scale="log",
         scale_reason="",
         hyperparameters=(),

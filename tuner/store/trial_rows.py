@@ -37,13 +37,16 @@ class TrialResult:
     error: float | None = None
     """Standard error of the objective within its launch, as a share; None where it is not known."""
     missed: Measurement | None = None
-    """What was measured of a launch that misses a limit."""
+    """What was measured of a launch that misses a limit, or does not tell whether it does."""
     value: float | None = None
     """Its objective."""
     second: tuple[float, float | None] | None = None
     """Logarithm of a second objective, minimised, with its standard error; None in a study of one."""
-    slacks: Mapping[str, tuple[float, float | None]] = dataclasses.field(default_factory=dict)
-    """By limit: by how much the launch lies beyond it (`limits.Limit.slack`), with a standard error."""
+    slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
+        default_factory=dict
+    )
+    """By limit: by how much the launch lies beyond it (`limits.Limit.slack`), None where it does not tell, with
+    a standard error."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:

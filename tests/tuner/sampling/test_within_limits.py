@@ -153,3 +153,39 @@ def test_without_limits_nothing_changes() -> None:
     assert (kept.log_probability(np.arange(5)) == 0).all()
     assert kept.is_any_worth
     assert isinstance(recommendation.recommend(study, candidates=candidates), Configuration)
+
+
+def test_a_launch_that_does_not_tell_of_the_limit_tells_of_the_objective() -> None:
+    """It is observed, and what is believed of the limit rests on the others."""
+    study = study_of("random", trials=20, seed=3)
+    candidates = surfaces.candidates()
+    before = recommendation.history_of(study, candidates)
+    assert before is not None
+    trial = study.ask(surfaces.DISTRIBUTIONS)
+    trial.set_user_attr("slacks", {LIMIT: [None, None]})
+    trial.set_user_attr("outcome", {"status": "failed", "cause": "short", "reason": ""})
+    trial.set_user_attr("value", 10.0)
+    study.tell(trial, None, state=optuna.trial.TrialState.PRUNED)
+    history = recommendation.history_of(study, candidates)
+    assert history is not None
+    assert len(history.targets) == len(before.targets) + 1
+    assert not within_limits.kept_once(history)[-1]
+    every = np.arange(len(candidates.cells))
+    chances = [
+        within_limits.fitted(one, candidates).log_probability(every) for one in (before, history)
+    ]
+    assert np.allclose(*chances)
+
+
+def test_where_no_launch_tells_of_a_limit_nothing_is_known() -> None:
+    """Every cell is as likely to keep to it as not."""
+    study = optuna.create_study()
+    trial = study.ask(surfaces.DISTRIBUTIONS)
+    trial.set_user_attr("slacks", {LIMIT: [None, None]})
+    trial.set_user_attr("value", 10.0)
+    study.tell(trial, None, state=optuna.trial.TrialState.PRUNED)
+    history = recommendation.history_of(study, surfaces.candidates())
+    assert history is not None
+    kept = within_limits.fitted(history, surfaces.candidates())
+    assert np.allclose(kept.log_probability(np.arange(3)), np.log(0.5))
+    assert recommendation.recommend(study, candidates=surfaces.candidates()) is None
