@@ -40,8 +40,11 @@ OBJECTIVES = COSTS | {
     "consistency",
 }
 """Those that go with the mean round trip, or with it and what is reserved; it is no guess of energy."""
-
-
+_WITHOUT = {
+    "structured": "the search relies on what it measures alone (sampler gp)",
+    "guess": "the sampler guess has nothing to go by, and tries configurations at random",
+}
+"""What a sampler does without a prediction."""
 OVER_MEAN = 2.0
 """What p95 and p99 are at most, times the mean, where round trips are as alike as a server's mostly are."""
 Array = NDArray[np.float64]
@@ -64,7 +67,8 @@ def why_none(settings: StudySettings) -> str | None:
         why = "how another engine batches is not known"
     else:
         why = f"a profile does not tell of the objective {settings.measurement.first}"
-    return f"no prediction: {why}; the search relies on what it measures alone (sampler gp)"
+    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT["structured"])
+    return f"no prediction: {why}; {instead}"
 
 
 def profile_of(bench: Bench, arena: Arena) -> Profile | None:
