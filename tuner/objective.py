@@ -63,8 +63,10 @@ class Objective:
             return Interval(low=turned / high if high else None, high=turned / low if low else None)
         if self.name in OF_MEAN:
             share = self.value(measurement) / measurement.mean_ms
-            if not math.isfinite(share):
-                return UNKNOWN
+            if not math.isfinite(share) or measurement.rate_per_s is not None:
+                return (
+                    UNKNOWN  # in an open loop the schedule says how many requests come in a second
+                )
             return Interval(low=low and share * low, high=high and share * high)
         if self.name == "p99" and not measurement.has_p99:
             return UNKNOWN

@@ -21,6 +21,7 @@ from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import meters
 from tuner.measurement.outcome import Needs
+from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling import registry
@@ -39,7 +40,7 @@ def bench_of(
     """A bench for the study's target; nothing is started yet.
 
     Raises:
-        WrongUse: the payload for another engine, or the price file, cannot be read.
+        WrongUse: the payload for another engine, the price file, or a trace, cannot be read.
     """
 
     def say(text: str) -> None:
@@ -47,8 +48,9 @@ def bench_of(
 
     return Bench(
         model=settings.target.model,
-        concurrency=settings.target.concurrency,
+        concurrency=settings.target.in_flight,
         settings=settings.measurement,
+        open_load=open_load_of(settings.target, seed=settings.search.seed),
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
         prices=prices.read(settings.measurement.prices),
     )

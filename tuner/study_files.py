@@ -3,7 +3,7 @@
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
 while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
 written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
-"front", "stopped"}.
+"front", "stopped", "open_loop"}.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tuner.values import (
     Finalist,
     FrontPoint,
     KnobInfo,
+    OpenLoop,
     RequestRecords,
     StudyRecord,
     Trial,
@@ -97,7 +98,8 @@ def facts_of(
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
-        "concurrency": settings.target.concurrency,
+        "concurrency": settings.target.in_flight,
+        "rate_per_s": arena.environment.rate_per_s,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.first,
         "second": settings.measurement.second,
@@ -164,6 +166,7 @@ def keep_end(
             "finalists": [one.as_json() for one in ending.standings or ()],
             "front": [point.as_json() for point in ending.front],
             "stopped": ending.stopped,
+            "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
         },
     )
 
@@ -198,6 +201,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best = _best_so_far(trials) if ending is None else ending.best
     standings = () if end is None else tuple(map(Finalist.from_json, end.get("finalists", ())))
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    open_loop = None if end is None else end.get("open_loop")
     environment = folder.read_json("environment.json") or {}
     copy = engine_copy(folder)
     return StudyRecord(
@@ -205,6 +209,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
+        rate_per_s=facts.get("rate_per_s"),
         client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
@@ -218,6 +223,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best=best,
         verdict=verdict,
         finalists=standings,
+        open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
         fresh_starts=outcomes.tallied(
             () if ending is None else ending.starts, settings.measurement.limits
         ),

@@ -174,6 +174,8 @@ class Cost:
 
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
+LATE_S = 1e-3
+"""A request that is sent later than this after it was due waited for a free connection, or for the client."""
 LEAST_FOR_P99 = 459
 """Fewest independent requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
@@ -216,6 +218,10 @@ class Measurement:
     goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
     cost: Cost | None = None
     """None where it is not known what the server held."""
+    rate_per_s: float | None = None
+    """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
+    late_share: float | None = None
+    """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
 
     @property
     def effective(self) -> float:
@@ -304,7 +310,9 @@ class Measurement:
 
 
 Status = Literal["ok", "infeasible", "failed"]
-Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint", "short"]
+Cause = Literal[
+    "oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload", "short"
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -495,6 +503,31 @@ class FrontPoint:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoop:
+    """Default and best of a closed-loop study, each launched once in an open loop at a share of the best's rate."""
+
+    rate_per_s: float
+    """Of both; Poisson arrivals, the same for both."""
+    share: float
+    """Of the throughput that the best had in the closed loop."""
+    starts: tuple[FreshStart, ...]
+    """One of each role: "default" and "best"."""
+
+    def of(self, role: str) -> FreshStart:
+        """The fresh start of a role."""
+        return next(start for start in self.starts if start.role == role)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store and reports."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OpenLoop:
+        """Inverse of `as_json`."""
+        return cls(**{**data, "starts": tuple(map(FreshStart.from_json, data["starts"]))})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A study whose search has ended: what is verified, and the fresh starts so far."""
 
@@ -518,6 +551,8 @@ class Ending:
     """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
     front: tuple[FrontPoint, ...] = ()
     """Of two objectives."""
+    open_loop: OpenLoop | None = None
+    """None until default and best were launched in one, or where there was no time for it."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -539,12 +574,14 @@ class Ending:
             "guess": None if self.guess is None else dict(self.guess),
             "presumed_sd": self.presumed_sd,
             "front": [point.as_json() for point in self.front],
+            "open_loop": None if self.open_loop is None else self.open_loop.as_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ending:
         """Inverse of `as_json`."""
         standings, guess = data.get("standings"), data.get("guess")
+        open_loop = data.get("open_loop")
         return cls(
             stopped=data["stopped"],
             best=None if data["best"] is None else Configuration(data["best"]),
@@ -556,6 +593,7 @@ class Ending:
             guess=None if guess is None else Configuration(guess),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
             front=tuple(map(FrontPoint.from_json, data.get("front", ()))),
+            open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
         )
 
 
@@ -679,6 +717,16 @@ class StudyRecord:
     """Name of a second objective; None in a study of one."""
     front: tuple[FrontPoint, ...] = ()
     """Of both objectives, the best in the first one first."""
+    rate_per_s: float | None = None
+    """Requests that were due each second; None where the load was a closed loop."""
+    open_loop: OpenLoop | None = None
+    """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
+
+    @property
+    def arrivals(self) -> str | None:
+        """How an open loop spread its requests, as it was asked for."""
+        asked = self.settings.get("target", {}).get("arrivals")
+        return None if asked is None else str(asked)
 
     @property
     def is_of_other_engine(self) -> bool:

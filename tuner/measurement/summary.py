@@ -32,7 +32,7 @@ from tuner.errors import LoadFailed
 from tuner.histogram import Histogram
 from tuner.measurement import blocks, effective, percentiles
 from tuner.measurement.little import little_error
-from tuner.values import UNKNOWN, HostNoise, Interval, Measurement, RequestRecords
+from tuner.values import LATE_S, UNKNOWN, HostNoise, Interval, Measurement, RequestRecords
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
@@ -62,6 +62,7 @@ def summarise(
     noise: HostNoise,
     client_batch: int = 1,
     deadline_ms: float | None = None,
+    rate_per_s: float | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -74,6 +75,7 @@ def summarise(
         noise: what else happened on the machine.
         client_batch: items in each request.
         deadline_ms: an answer that took longer is no good one; None: there is no deadline.
+        rate_per_s: mean rate of an open loop.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -128,7 +130,14 @@ def summarise(
         client_batch=client_batch,
         spread_ms=spread_ms,
         spread_interval=blocks.spread_interval(parts, spread_ms),
+        rate_per_s=rate_per_s,
+        late_share=float(np.mean(_late_s(records)[measured] > LATE_S)) if is_open else None,
     )
+
+
+def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """(n,) how long after it was due each request was sent."""
+    return records.started_s - records.intended_s
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:

@@ -17,8 +17,8 @@ from tuner import advice as advices
 from tuner import objective as objectives
 from tuner import tails
 from tuner.advice import advised, export_of_best
-from tuner.report import wording
-from tuner.settings import MeasurementSettings
+from tuner.report import open_loop, wording
+from tuner.settings import MeasurementSettings, load_in_words
 from tuner.tails import Tail
 from tuner.values import (
     MOST_LITTLE_ERROR,
@@ -46,6 +46,7 @@ PLAIN = (
     "accelerator.share left out",
     "energy counts",
     "accuracy of the model's variants",
+    "not shown in an open loop",
 )
 """How notes begin that are for information."""
 
@@ -107,6 +108,16 @@ class Launches:
     def fewest_requests(self) -> int:
         """Requests of the shortest launch."""
         return min((item.requests for item in self.measurements), default=0)
+
+
+def load(study: StudyRecord) -> str:
+    """The load, as the end of a sentence."""
+    return load_in_words(
+        study.concurrency,
+        study.client_batch,
+        rate_per_s=study.rate_per_s,
+        arrivals=study.arrivals,
+    )
 
 
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -190,8 +201,12 @@ def headline(study: StudyRecord) -> str:
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
-        kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
-        way = f" Give a limit that can be kept.{_nearest(study)}" if kept else ""
+        causes = {trial.outcome.cause for trial in study.trials}
+        way = ""
+        if causes == {"constraint"}:
+            way = f" Give a limit that can be kept.{_nearest(study)}"
+        elif causes == {"overload"}:
+            way = " Give a rate that can be served (--rate)."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found in {*SHOWN, "traded"}:
         second = study.verdict.second
@@ -312,7 +327,8 @@ def is_plain(note: str) -> bool:
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
     """What to know before believing the result."""
-    return (*(note for note in study.notes if not is_plain(note)), *cautions(study))
+    own = (note for note in study.notes if not is_plain(note))
+    return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
@@ -324,6 +340,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *_front(study),
         *_ties(study),
         *_against_guess(study),
+        *open_loop.sentences(study),
     )
 
 
