@@ -12,7 +12,7 @@ unbiased whatever launches are missing and, where none is, the classical estimat
 Williams' and Tukey's for launches and rounds.
 
 The variance of one configuration, of five launches, is too rough to be used as it is: a tenth of all
-configurations would get an error that is half of the true one. So each is drawn towards the common one, as
+configurations would get an error of little more than half of the true one. So each is drawn towards the common one, as
 far as the configurations are alike beyond chance (the empirical Bayes estimator of Smyth, Statistical
 Applications in Genetics and Molecular Biology 3, 2004, section 6).
 """
