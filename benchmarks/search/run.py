@@ -13,8 +13,7 @@ import os
 import pathlib
 import sys
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import measure
 import page
@@ -23,6 +22,7 @@ from result import RESULTS
 
 from tuner.replay import surface_files
 
+HERE = pathlib.Path(__file__).resolve().parent
 SURFACES = HERE.parent / "surfaces"
 DATA = HERE / "data"
 
