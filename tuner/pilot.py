@@ -42,8 +42,8 @@ BLOCK_S = 0.5
 LOOKED_AT = 2
 """Configurations that are looked at for each that is launched again: the slower half is left out, because
 a search hardly measures there, and blocks as long as its round trips ask for would take minutes."""
-LOOK_S = 1.0
-"""Measured of each."""
+LOOK_SHARE = 0.5
+"""Of the study's length of a trial, measured of each."""
 LENGTHS_S = (0.4, 1.0, 2.0, 4.0, 8.0)
 """Lengths of a trial that are compared."""
 SPENT_S = 60.0
@@ -293,7 +293,8 @@ class _Piloting:
             )
         self._progress.say(f"a look at {wording.plural(len(spread), 'configuration')}")
         settings = self._order.settings.measurement
-        self._bench.settings = dataclasses.replace(settings, seconds=LOOK_S)
+        look_s = max(LEAST_SECONDS, LOOK_SHARE * settings.seconds)
+        self._bench.settings = dataclasses.replace(settings, seconds=look_s)
         seen: dict[Configuration, Measurement] = {}
         reason = ""
         for cell in spread:

@@ -392,7 +392,7 @@ def test_doctor_looks_and_measures(tmp_path: pathlib.Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-PILOT = ("doctor", "--noise", *ECHO, "--configurations", "2", "--warmup", "0.1", "--json")
+PILOT = ("doctor", "--noise", *ECHO, "--configurations", "2", *SHORT, "--json")
 
 
 def test_a_noise_pilot_measures_every_configuration_in_every_round(tmp_path: pathlib.Path) -> None:
@@ -417,7 +417,7 @@ def test_an_interrupted_pilot_keeps_nothing(tmp_path: pathlib.Path) -> None:
     with started(tmp_path, *PILOT) as process:
         assert process.stderr is not None
         for line in process.stderr:
-            if "round 1" in line:
+            if "in shuffled rounds" in line:
                 break
         descendants = children(process.pid)
         process.send_signal(signal.SIGINT)

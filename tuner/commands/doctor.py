@@ -102,6 +102,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="seed of the configurations and of their orders; default 0",
     )
+    nested.add_argument(
+        "--seconds",
+        metavar="S",
+        type=options.parsing(float),
+        default=argparse.SUPPRESS,
+        help="seconds that the study in question measures in each launch, with which others are compared; "
+        "default 2",
+    )
     for group, names in ONLY_PILOT.items():
         options.add_group(parser, group, only=names)
     options.add_json(parser)
@@ -184,7 +192,7 @@ def _refuse_options_of_pilot(arguments: argparse.Namespace) -> None:
         WrongUse: one was given that only the pilot takes.
     """
     given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
-    settings = [name for names in ONLY_PILOT.values() for name in names]
+    settings = ["seconds", *(name for names in ONLY_PILOT.values() for name in names)]
     given += [name for name in settings if hasattr(arguments, name)]
     if given:
         flags = {f.name: o.flag for kind in GROUPS.values() for f, o in options_of(kind)}

@@ -46,7 +46,8 @@ def text(found: Pilot, *, usual_s: float) -> rich.console.RenderableType:
     parts += ["", _own(found), rich.text.Text(_weights(found), style="dim")]
     parts += ["", _lengths(found)]
     parts += [rich.text.Text(line) for line in _trial(found, usual_s)]
-    parts += [""] + [rich.text.Text(line) for line in _gains(found)]
+    parts.append("")
+    parts += [rich.text.Text(line) for line in _gains(found)]
     return rich.console.Group(*parts)
 
 

@@ -349,7 +349,7 @@ class _Table:
 
     def block_variances(self) -> tuple[Array, Array]:
         """(k,) of each configuration's blocks about their launches, and degrees."""
-        degrees = np.bincount(self.configurations, self.counts - 1)
+        degrees: Array = np.bincount(self.configurations, self.counts - 1.0).astype(float)
         return np.bincount(self.configurations, self.squares) / degrees, degrees
 
     def launch_variances(self) -> tuple[Array, Array]:
