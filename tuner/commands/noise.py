@@ -86,13 +86,17 @@ def _sources(found: Pilot) -> rich.table.Table:
 
 def _drift(found: Pilot) -> Iterator[str]:
     drift = found.components.drift
-    minutes = (found.tried[-1].started_at - found.tried[0].started_at) / 60
+    took_s = found.tried[-1].started_at - found.tried[0].started_at
     way = "slower" if drift.change >= 0 else "quicker"
-    line = f"from the first to the last launch, {minutes:.0f} min, all became {_share(abs(drift.change))} {way}"
-    ends = drift.interval
-    if ends.low is not None and ends.high is not None:
-        line += f" (95 % interval: {100 * ends.low:+.1f} % to {100 * ends.high:+.1f} %)"
-    yield line
+    line = (
+        f"from the first to the last launch, {wording.duration(took_s)}, all became "
+        f"{_share(abs(drift.change))} {way}"
+    )
+    low, high = drift.interval.low, drift.interval.high
+    if low is None or high is None or Interval(low=1 + low, high=1 + high).is_vague:
+        yield f"{line}; the rounds are too few to tell"
+    else:
+        yield f"{line} (95 % interval: {100 * low:+.1f} % to {100 * high:+.1f} %)"
     if found.components.time.sd > found.components.launch.sd:
         yield (
             "the time changes more than launches do: compare by pairs, and mistrust what was measured an "
@@ -138,7 +142,7 @@ def _lengths(found: Pilot) -> rich.table.Table:
     made = _table(
         "length of a trial",
         "one launch errs by",
-        f"launches in {wording.duration(pilot.SPENT_S)}",
+        f"launches in {pilot.SPENT_S:g} s",
         "together they err by",
     )
     for one in found.lengths:
@@ -160,7 +164,7 @@ def _trial(found: Pilot, usual_s: float) -> Iterator[str]:
     lost = parts.error_after(
         pilot.SPENT_S, seconds=usual_s, overhead_s=found.overhead_s
     ) / parts.error_after(pilot.SPENT_S, seconds=found.recommended_s, overhead_s=found.overhead_s)
-    yield f"a trial tells most for its time at {wording.number(found.useful_s)} s"
+    yield f"a trial tells most for its time at {found.useful_s:.2g} s"
     if lost < LESS_USEFUL:
         yield f"the usual {usual_s:g} s are as good, within {_share(max(0.0, lost - 1))} of error"
     else:
