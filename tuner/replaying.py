@@ -241,9 +241,11 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
     seconds = [spent * ground.trial_s] * spent
     lost: list[int] = []
     sampler_s = 0.0
+    own_s = [0.0] * spent
     for _ in range(order.trials - spent):
         begun_s = time.perf_counter()
         trial = search.step()
+        own_s.append((own_s[-1] if own_s else 0.0) + time.perf_counter() - begun_s)
         if trial.outcome.status != "ok":
             lost.append(len(cells))
         cells.append(trial.configuration)
@@ -258,6 +260,7 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
         recommended=tuple(recommended),
         seconds=tuple(seconds),
         sampler_s=sampler_s,
+        own_s=tuple(own_s),
         lost=tuple(lost),
     )
 

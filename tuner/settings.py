@@ -25,8 +25,13 @@ from tuner.values import OUR_ENGINE
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
-INITIALS = {"gp": 8, "structured": 4}
-"""Samplers whose model needs fewer, found on recorded surfaces."""
+INITIALS = {
+    "structured": 4,
+    "gp": 8,
+    "ridge": 8,
+    **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
+}
+"""Samplers that need fewer: ours as found on recorded surfaces, those of other libraries by their own default."""
 HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
@@ -204,7 +209,8 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt or tpe; default structured",
+        "gp, random, epsilon-greedy, skopt, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "(docs/samplers.md); default structured",
     )
     trials: int = _option(
         50,
@@ -218,7 +224,8 @@ class SearchSettings:
         "--initial",
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
-        "default 4 for structured, 8 for gp, 25 for others, or half of --trials where that is fewer",
+        "default 4 for structured, 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and botorch, 25 for "
+        "others, or half of --trials where that is fewer",
         parse=int,
     )
     max_time_s: float = _option(
