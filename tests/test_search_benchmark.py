@@ -148,8 +148,9 @@ def test_every_condition_is_kept_with_a_figure_per_seed(
 
 def test_a_surface_without_a_prediction_has_none_that_is_wrong(modules: Any) -> None:
     without = modules.measure.conditions(("random", "guess"), has_profile=False)
-    assert not [label for label in without if label.startswith("structured-") and "-n" not in label]
-    assert "guess" not in without
+    wrong = {f"structured-{kind}" for kind in modules.rows.WRONG}
+    assert not {*wrong, "guess"} & set(without)
+    assert wrong <= set(modules.measure.conditions((), has_profile=True))
 
 
 def test_the_error_of_a_prediction_is_told(modules: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import rows
-from result import Table, machine_facts
+from result import Table
 from rows import Row, Surface
 
 FIXED_ON: tuple[str, ...] = ("resnet",)
@@ -46,7 +46,7 @@ def page(surfaces: Sequence[Surface], others: Mapping[str, Any]) -> str:
     parts = [HEAD, _overview(surfaces, every, rows.of_all(surfaces, others))]
     parts += [_surfaces(surfaces), "![Trials until within 3 %](search/trials.svg)"]
     parts += [_section(surface, every[surface.name]) for surface in surfaces]
-    parts.append(_machine(surfaces))
+    parts.append(_machines(surfaces, others.get("machine", {})))
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
 
 
@@ -184,9 +184,8 @@ def _samplers(surface: Surface) -> str:
     ).text()
 
 
-def _machine(surfaces: Sequence[Surface]) -> str:
-    facts = machine_facts(("optuna", "scikit-optimize", "smac", "botorch"))
-    told = "".join(f"- {key}: {value}\n" for key, value in facts.items())
+def _machines(surfaces: Sequence[Surface], replayed_on: Mapping[str, str]) -> str:
+    told = "".join(f"- {key}: {value}\n" for key, value in replayed_on.items())
     hosts = sorted({f"{s.facts['cores']} cores, {s.facts['cpu']}" for s in surfaces})
     return f"## Machines\n\nRecorded on: {_listed(hosts)}.\nReplayed on:\n\n{told}"
 

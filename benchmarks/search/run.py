@@ -9,6 +9,7 @@ time, and writes `benchmarks/results/search.md`. Killed, it goes on where it was
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import pathlib
 import sys
@@ -18,13 +19,15 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 import measure
 import page
 import timing
-from result import RESULTS
+from result import RESULTS, machine_facts
 
 from tuner.replay import surface_files
 
 HERE = pathlib.Path(__file__).resolve().parent
 SURFACES = HERE.parent / "surfaces"
 DATA = HERE / "data"
+PACKAGES = ("optuna", "smac", "botorch", "torch")
+"""Whose versions matter, where they are installed."""
 
 
 def main() -> int:
@@ -98,6 +101,8 @@ def replay(options: argparse.Namespace) -> None:
         for task in tasks
         if (not surfaces or task.surface in surfaces) and (not labels or task.label in labels)
     ]
+    packages = (each for each in PACKAGES if importlib.util.find_spec(each.replace("-", "_")))
+    measure.write(options.data / "machine.json", machine_facts(tuple(packages)))
     measure.run(wanted, grounds, data=options.data, jobs=options.jobs)
     if not (options.data / "timing.json").exists() and not options.only:
         measure.say("the samplers' own time, among 5,000 configurations")
