@@ -242,15 +242,18 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
     lost: list[int] = []
     sampler_s = 0.0
     own_s = [0.0] * spent
+    is_shared = registry.takes(order.sampler, "earlier")  # its process is the one that recommends
     for _ in range(order.trials - spent):
         begun_s = time.perf_counter()
         trial = search.step()
-        own_s.append((own_s[-1] if own_s else 0.0) + time.perf_counter() - begun_s)
+        stepped_s = time.perf_counter() - begun_s
         if trial.outcome.status != "ok":
             lost.append(len(cells))
         cells.append(trial.configuration)
         recommended.append(search.recommended())
-        sampler_s += time.perf_counter() - begun_s
+        took_s = time.perf_counter() - begun_s
+        sampler_s += took_s
+        own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
         seconds.append(spent * ground.trial_s + launches.seconds)
     verdict = verdict_of(ground, order, search, launches) if order.pairs else None
     return Run(

@@ -50,7 +50,15 @@ STUDY_TRIALS = 25
 PAIRS = 20
 BUDGETS = (15, 30, 50)
 """Trials at which regrets are compared."""
-USUAL_S = {"random": 0.01, "epsilon-greedy": 0.02, "tpe": 0.02, "hill-climb": 0.01, "guess": 0.01}
+USUAL_S = {
+    "gp": 0.02,
+    "structured": 0.025,
+    "random": 0.01,
+    "epsilon-greedy": 0.02,
+    "tpe": 0.02,
+    "hill-climb": 0.01,
+    "guess": 0.01,
+}
 """Time of a replayed trial on one core, where no data tells it; `OTHER_S` of the other samplers."""
 OTHER_S = 0.15
 

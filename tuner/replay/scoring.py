@@ -70,7 +70,8 @@ class Run:
     sampler_s: float = 0.0
     """What the sampler itself took, of all trials together."""
     own_s: tuple[float, ...] = ()
-    """What it took up to each trial, without the recommendations between them, which no study makes."""
+    """What it took up to each trial. Recommendations between them, which no study makes, count where their fit
+    is the one from which the next proposal is made."""
     lost: tuple[int, ...] = ()
     """Numbers, from 0, of the trials that failed."""
     verdict: ReplayedVerdict | None = None

@@ -1,7 +1,7 @@
 """The quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
 
-By the project's documentation and the behaviour of its generator (docs/config_search.md, "Quick Search
-Mode", and `generate/neighborhood.py` of triton-inference-server/model_analyzer), written anew for any
+By the project's documentation (its page on configuration search, "Quick Search Mode") and the behaviour of its
+generator (`generate/neighborhood.py` of triton-inference-server/model_analyzer), written anew for any
 grid. A cell is a point of whole numbers, the rank of each knob's value among the knob's values.
 
 1. Home is the smallest corner.
