@@ -244,7 +244,7 @@ def test_a_peer_that_is_better_makes_the_row_missed_and_is_named(modules: Any) -
     bad = on(modules, gp=kept("gp", 10, 0.04), tpe=kept("tpe", 30, 0.015))
     row = modules.rows.noninferior(bad, "gp")
     assert row.verdict == "MISSED"
-    assert "tpe at 30 (worse: +2.5" in row.measured
+    assert any(loss.startswith("tpe at 30: worse, +2.5 points") for loss in row.losses)
     other = on(modules, gp=kept("gp", 10, 0.04), ridge=kept("ridge", 30, 0.0))
     assert modules.rows.noninferior(other, "gp").verdict == "not measured"
 
@@ -335,7 +335,8 @@ def test_the_page_shows_every_row_and_every_losing_case(
     modules: Any, tmp_path: pathlib.Path
 ) -> None:
     """A missed row stands in the overview with its surface, and a row without data says so."""
-    lost = on(modules, gp=kept("gp", 20), random=kept("random", 40, 0.1))
+    peers = {"random": kept("random", 40, 0.1), "tpe": kept("tpe", 10, 0.0)}
+    lost = on(modules, gp=kept("gp", 20), **peers)
     won = dataclasses.replace(on(modules, gp=kept("gp", 5)), name="toy-5")
     text = modules.page.page([lost, won], {"timing": {"seconds": {"gp": 0.1, "structured": 0.2}}})
     overview = text.partition("## The surfaces")[0]
@@ -344,7 +345,9 @@ def test_the_page_shows_every_row_and_every_losing_case(
     assert "toy-20" in line
     assert "not measured" in overview
     assert "gp 0.10 s, structured 0.20 s" in overview
-    assert "| random" in text.partition("## toy-20")[2]
+    section = text.partition("## toy-20")[2].partition("## toy-5")[0]
+    assert "| random" in section
+    assert "- gp: non-inferior: tpe at 15: worse" in section
     picture = modules.page.picture([lost, won])
     assert "nan" not in picture
     assert ET.fromstring(picture).tag.endswith("svg")

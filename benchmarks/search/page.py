@@ -58,6 +58,7 @@ def _overview(
         title="## What was reached",
         head=("row", "target", "reached", "missed on"),
         rows=[_told(key, every) for key in _keys(every)],
+        left=4,
     )
     judged = [s.name for s in surfaces if s.facts["model"] not in FIXED_ON]
     fixed = [s.name for s in surfaces if s.facts["model"] in FIXED_ON]
@@ -68,9 +69,20 @@ def _overview(
     whole = Table(
         title="Over all surfaces together:",
         head=("row", "target", "measured", "reached"),
-        rows=[(row.what, row.target, row.measured or "-", MARKS[row.verdict]) for row in together],
+        rows=[_cells(row) for row in together],
+        left=4,
     )
-    return f"{table.text()}\n\n{note}\n\n{whole.text()}"
+    return f"{table.text()}\n\n{note}\n\n{whole.text()}{_losses(together)}"
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    return row.what, row.target, row.measured or "-", MARKS[row.verdict]
+
+
+def _losses(found: Sequence[Row]) -> str:
+    """Every comparison that was not won, a line for each row."""
+    lines = [f"- {row.key}: {'; '.join(row.losses)}." for row in found if row.losses]
+    return "\n\nNot shown, or worse:\n\n" + "\n".join(lines) if lines else ""
 
 
 def _keys(every: Mapping[str, Sequence[Row]]) -> list[str]:
@@ -145,9 +157,10 @@ def _section(surface: Surface, found: Sequence[Row]) -> str:
     table = Table(
         title=head,
         head=("row", "target", "measured", "reached"),
-        rows=[(row.what, row.target, row.measured or "-", MARKS[row.verdict]) for row in found],
+        rows=[_cells(row) for row in found],
+        left=4,
     )
-    return f"## {surface.name}\n\n{table.text()}\n\n{_samplers(surface)}"
+    return f"## {surface.name}\n\n{table.text()}{_losses(found)}\n\n{_samplers(surface)}"
 
 
 def _samplers(surface: Surface) -> str:

@@ -57,6 +57,8 @@ class Row:
     target: str
     measured: str
     verdict: Verdict
+    losses: tuple[str, ...] = ()
+    """What was not shown, one by one."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -146,7 +148,7 @@ def within(surface: Surface, sampler: str) -> Row:
     goal = GOALS[sampler]
     random = surface.facts["within"]["0.03"]["random_median"]
     found = surface.trials(sampler, "0.03")
-    counted = ", its profiling counted" if sampler == "structured" else ""
+    counted = " (profiling counted)" if sampler == "structured" else ""
     measured, verdict = "", "not measured"
     if found is not None:
         median, p90 = rank_of(found, 0.5), rank_of(found, 0.9)
@@ -156,8 +158,8 @@ def within(surface: Surface, sampler: str) -> Row:
         verdict = "reached" if is_reached else "MISSED"
     return Row(
         key=f"{sampler}: within 3 %",
-        what=f"`{sampler}`{counted}: trials until within 3 %, median / 90th percentile",
-        target=f"{goal[0]} / {goal[1]}, median at most a third of random's",
+        what=f"`{sampler}`: trials to 3 %, median / 90th percentile{counted}",
+        target=f"{goal[0]} / {goal[1]}, a third of random's median",
         measured=measured,
         verdict=_verdict(verdict),
     )
@@ -170,13 +172,13 @@ def within_one(surface: Surface, sampler: str) -> Row:
     error = surface.facts["optimum_se"]
     row = Row(
         key=f"{sampler}: within 1 %",
-        what=f"`{sampler}`: trials until within 1 %",
-        target="reported where the truth is known so well",
+        what=f"`{sampler}`: trials to 1 %, median / 90th percentile",
+        target="reported",
         measured="",
         verdict="not measured",
     )
     if 2 * error > 0.01:
-        text = f"cannot be told: the optimum's standard error is {_percent(error)}"
+        text = f"the truth errs by {_percent(error)}: cannot be told"
         return dataclasses.replace(row, measured=text, verdict="reported")
     if found is None:
         return row
@@ -201,13 +203,15 @@ def comparisons(surface: Surface, sampler: str) -> tuple[NonInferiority, ...]:
 def noninferior(surface: Surface, sampler: str) -> Row:
     """Against the peers that the target names."""
     judged = [one for one in comparisons(surface, sampler) if one.peer in NAMED_PEERS]
-    measured, verdict = _standings(judged)
+    measured, verdict, losses = _standings(judged)
+    peers = list(dict.fromkeys(one.peer for one in judged))
     return Row(
         key=f"{sampler}: non-inferior",
-        what=f"`{sampler}` against {', '.join(NAMED_PEERS)} at 15, 30, 50 trials",
-        target="mean regret at most 1 point above each (95 %, paired by seed, Holm)",
+        what=f"`{sampler}` not worse than {', '.join(peers) or 'the peers'} at 15, 30, 50 trials",
+        target="all, by 1 point of mean regret (95 %, paired, Holm)",
         measured=measured,
         verdict=verdict,
+        losses=losses,
     )
 
 
@@ -225,13 +229,14 @@ def over_surfaces(surfaces: Sequence[Surface], sampler: str) -> Row:
         if len(surfaces) > 1 and differences
         else ()
     )
-    measured, verdict = _standings(judged)
+    measured, verdict, losses = _standings(judged)
     return Row(
         key=f"{sampler}: non-inferior over surfaces",
-        what=f"`{sampler}` against {', '.join(NAMED_PEERS)}, the surface being the unit ({len(surfaces)})",
-        target="mean regret at most 1 point above each (95 %, Holm)",
+        what=f"`{sampler}` not worse than the peers, the {len(surfaces)} surfaces being the units",
+        target="all, by 1 point of mean regret (95 %, Holm)",
         measured=measured,
         verdict=verdict,
+        losses=losses,
     )
 
 
@@ -239,7 +244,7 @@ def noise(surface: Surface, sampler: str) -> Row:
     """Trials to 5 % with a launch noise of 5 % more, over those without."""
     return _ratio_row(
         key=f"{sampler}: noise",
-        what=f"`{sampler}`: trials until within 5 %, with 5 % noise per launch over without",
+        what=f"`{sampler}`, 5 % noise per launch: trials to 5 %, over those without",
         limit=MOST_NOISE,
         sides=(surface.median(f"{sampler}-noise", "0.05"), surface.median(sampler, "0.05")),
     )
@@ -266,7 +271,7 @@ def failures(surface: Surface, sampler: str) -> Row:
             verdict = "reached"
     return Row(
         key=f"{sampler}: failures",
-        what=f"`{sampler}`, memory walls laid over: failing share of the trials after the third failure",
+        what=f"`{sampler}`, memory walls: failures among the trials after the third one",
         target="at most 5 %",
         measured=measured,
         verdict=_verdict(verdict),
@@ -284,7 +289,7 @@ def second_level(surface: Surface) -> list[Row]:
         sides = surface.median(label, "0.03"), surface.median("structured", "0.03")
         row = _ratio_row(
             key="second level",
-            what=f"after a search on {other}: trials until within 3 %, over those of a fresh search",
+            what=f"after a search on {other}: trials to 3 %, over those of a fresh search",
             limit=0.5,
             sides=sides,
         )
@@ -308,7 +313,7 @@ def wrong(surface: Surface, kind: str) -> Row:
     """Trials with a wrong prediction over those of the plain process."""
     row = _ratio_row(
         key=f"wrong simulator: {kind}",
-        what=f"`structured` with a prediction {WRONG[kind]}: trials until within 3 %, over those of `gp`",
+        what=f"prediction {WRONG[kind]}: trials to 3 %, over those of `gp`",
         limit=MOST_WRONG,
         sides=(surface.median(f"structured-{kind}", "0.03"), surface.median("gp", "0.03")),
     )
@@ -345,7 +350,7 @@ def racing(surface: Surface) -> Row:
         verdict = "reached" if is_reached else "MISSED"
     return Row(
         key="racing",
-        what="measurement time with racing, against the best fixed length of a trial",
+        what="racing: measurement time against the best fixed length of a trial",
         target="at least 25 % less, regret at most 1 point more",
         measured=measured,
         verdict=_verdict(verdict),
@@ -482,21 +487,18 @@ def _ratio_row(
     )
 
 
-def _standings(judged: Sequence[NonInferiority]) -> tuple[str, Verdict]:
-    """How many comparisons were won, and those that were not."""
+def _standings(judged: Sequence[NonInferiority]) -> tuple[str, Verdict, tuple[str, ...]]:
+    """How many comparisons were won, and those that were not, each in a sentence."""
     if not judged:
-        return "", "not measured"
-    good = [one for one in judged if one.standing in {"better", "non-inferior"}]
-    bad = [one for one in judged if one not in good]
-    measured = f"{len(good)} of {len(judged)}"
-    if bad:
-        told = (
-            f"{one.peer} at {one.budget} ({'worse' if one.standing == 'worse' else 'not shown'}: "
-            f"{_points(one.difference)}, bound {_points(one.upper)})"
-            for one in bad
-        )
-        measured += "; not: " + ", ".join(told)
-    return measured, "MISSED" if bad else "reached"
+        return "", "not measured", ()
+    bad = [one for one in judged if one.standing not in {"better", "non-inferior"}]
+    losses = tuple(
+        f"{one.peer} at {one.budget}: {'worse' if one.standing == 'worse' else 'not shown'}, "
+        f"{_points(one.difference)} points, bound {_points(one.upper)}"
+        for one in bad
+    )
+    measured = f"{len(judged) - len(bad)} of {len(judged)}"
+    return measured, "MISSED" if bad else "reached", losses
 
 
 def _verdicts(surfaces: Sequence[Surface], label: str) -> list[Mapping[str, Any]]:
