@@ -98,7 +98,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         record = ComparisonRecord(
             name=folder.name,
             model=served.model,
-            concurrency=settings.target.concurrency,
+            concurrency=settings.target.in_flight,
             client_batch=settings.target.client_batch,
             objective=settings.measurement.objective,
             samplers=order.samplers,

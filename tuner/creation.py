@@ -20,7 +20,7 @@ from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching import machine
 from tuner.launching.engine import Served
-from tuner.settings import StudySettings
+from tuner.settings import TRACE, StudySettings, is_trace
 from tuner.simulation.profile import Profile
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
@@ -32,9 +32,10 @@ def named(
 ) -> StudySettings:
     """The settings with a name for the study, and with paths that any working folder understands."""
     target, store = settings.target, settings.store
-    load = f"c{target.concurrency}" + (
-        f"-b{target.client_batch}" if target.client_batch > 1 else ""
-    )
+    load = f"c{target.in_flight}"
+    if target.is_open:
+        load = f"r{target.rate:g}" if target.rate is not None else "trace"
+    load += f"-b{target.client_batch}" if target.client_batch > 1 else ""
     name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
     target = dataclasses.replace(
         target,
@@ -42,6 +43,7 @@ def named(
         space=_absolute(target.space),
         payload=_absolute(target.payload),
         engine=_absolute_engine(target.engine),
+        arrivals=_absolute_trace(target.arrivals),
     )
     return dataclasses.replace(
         settings, target=target, store=dataclasses.replace(store, study=name)
@@ -140,6 +142,12 @@ def _delete(folder: RunFolder, url: str | None) -> None:
 def _absolute_engine(engine: str) -> str:
     kind, colon, path = engine.partition(":")
     return f"{kind}:{pathlib.Path(path).absolute()}" if colon and kind == "command" else engine
+
+
+def _absolute_trace(arrivals: str | None) -> str | None:
+    if arrivals is None or not is_trace(arrivals):
+        return arrivals
+    return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
 
 
 def _absolute(path: str | None) -> str | None:

@@ -22,6 +22,7 @@ from serving.values import ModelCard
 from tuner.errors import TunerError, WrongUse
 from tuner.launching.engine import Served
 from tuner.launching.machine import MachineFacts
+from tuner.open_load import open_load_of
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.knowledge import Earlier
 from tuner.settings import TargetSettings
@@ -153,9 +154,11 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
     """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
     forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
+    load = open_load_of(target)
     return Environment(
-        concurrency=target.concurrency,
+        concurrency=target.in_flight,
         client_batch=target.client_batch,
+        rate_per_s=None if load is None else load.rate_per_s,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
         variants=None if target.is_of_other_engine else forms,
     )

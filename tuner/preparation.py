@@ -20,6 +20,7 @@ from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import meters
+from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.search import sampler_of
@@ -37,7 +38,7 @@ def bench_of(
     """A bench for the study's target; nothing is started yet.
 
     Raises:
-        WrongUse: the payload for another engine cannot be read.
+        WrongUse: the payload for another engine, or a trace, cannot be read.
     """
 
     def say(text: str) -> None:
@@ -45,8 +46,9 @@ def bench_of(
 
     return Bench(
         model=settings.target.model,
-        concurrency=settings.target.concurrency,
+        concurrency=settings.target.in_flight,
         settings=settings.measurement,
+        open_load=open_load_of(settings.target, seed=settings.search.seed),
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
     )
 

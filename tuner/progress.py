@@ -125,6 +125,16 @@ class Progress:
         left = f" | {wording.duration(left_s)} left" if left_s else ""
         self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
 
+    def opened(
+        self, role: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
+    ) -> None:
+        """One fresh start in an open loop."""
+        found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement is not None:
+            mean, p99 = map(wording.number, (measurement.mean_ms, measurement.p99_ms))
+            found = f"mean {mean} ms, p99 {p99} ms"
+        self.say(f"open loop at {wording.number(rate_per_s)} requests/s {role:<7} {found}")
+
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Why the best configuration is not the one with the best measurement."""
         self.say(

@@ -236,7 +236,7 @@ def _head(
     return SurfaceHead(
         name=order.out.name,
         model=served.model,
-        concurrency=settings.target.concurrency,
+        concurrency=settings.target.in_flight,
         client_batch=settings.target.client_batch,
         engine=served.engine if engine is not None else settings.target.engine,
         home=settings.target.home,

@@ -38,8 +38,19 @@ MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
+NO_ARRIVALS = "belongs to an open loop: give --rate R, too"
+NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine`, before the colon."""
+MOST_IN_FLIGHT = 500
+"""Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
+MOST_RATE_PER_S = 1e6
+TRACE = "trace:"
+"""How `--arrivals` of a file begin."""
+SPREADS = ("poisson", "constant", "burst")
+"""How an open loop can spread its requests over time, beside a trace; the first is the default."""
+OF_THE_LOAD = ("throughput", "time-per-item")
+"""Objectives that an open loop sets itself."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -66,6 +77,10 @@ class Option:
     metavar: str
     help: str
     choices: tuple[str, ...] | None = None
+    instead: str | None = None
+    """Field that can be given instead of it: where a command has both, neither is required alone."""
+    more: str = ""
+    """What is added to the help where a command has both."""
 
 
 def _option(
@@ -76,8 +91,18 @@ def _option(
     *,
     parse: Callable[[str], Any] = str,
     choices: tuple[str, ...] | None = None,
+    instead: str | None = None,
+    more: str = "",
 ) -> Any:
-    option = Option(flag=flag, parse=parse, metavar=metavar, help=help_text, choices=choices)
+    option = Option(
+        flag=flag,
+        parse=parse,
+        metavar=metavar,
+        help=help_text,
+        choices=choices,
+        instead=instead,
+        more=more,
+    )
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"option": option})
     return dataclasses.field(default=default, metadata={"option": option})
@@ -94,12 +119,29 @@ class TargetSettings:
         "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
         "or a folder (model.yaml, SavedModel)",
     )
-    concurrency: int = _option(
-        dataclasses.MISSING,
+    concurrency: int | None = _option(
+        None,
         "--concurrency",
         "N",
         "requests in flight at any time (closed loop)",
         parse=int,
+        instead="rate",
+        more=f"; in an open loop (--rate) the most that may be, default {MOST_IN_FLIGHT}",
+    )
+    rate: float | None = _option(
+        None,
+        "--rate",
+        "R",
+        "requests a second, sent when they are due and not when answers come (open loop); default: "
+        "closed loop",
+        parse=float,
+    )
+    arrivals: str | None = _option(
+        None,
+        "--arrivals",
+        "NAME",
+        "how an open loop spreads its requests over time: poisson, constant, burst, or trace:FILE, seconds "
+        "of arrivals, one a line, scaled to --rate where that is given; default poisson",
     )
     client_batch: int = _option(
         1,
@@ -165,9 +207,25 @@ class TargetSettings:
         """Whether another engine than the serving core is tuned."""
         return self.engine != OUR_ENGINE
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are due by a schedule (open loop)."""
+        return self.rate is not None or is_trace(self.arrivals)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: at any time in a closed loop, at most in an open one."""
+        return MOST_IN_FLIGHT if self.concurrency is None else self.concurrency
+
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
-        _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        _require(
+            self.concurrency is None or self.concurrency >= 1,
+            "--concurrency",
+            self.concurrency,
+            "a whole number from 1",
+        )
+        check_arrivals(self.rate, self.arrivals)
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
@@ -425,6 +483,21 @@ class StudySettings:
     measurement: MeasurementSettings = dataclasses.field(default_factory=MeasurementSettings)
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
+    def __post_init__(self) -> None:
+        if self.target.concurrency is None and not self.target.is_open:
+            raise WrongUse(NO_LOAD)
+        if self.target.arrivals is not None and not self.target.is_open:
+            raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
+        if self.target.is_open and self.measurement.objective in OF_THE_LOAD:
+            raise WrongUse(
+                f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are due by a schedule (open loop)."""
+        return self.target.is_open
+
     def nested(self) -> dict[str, dict[str, Any]]:
         """The form of `settings.yaml`: one mapping per group."""
         return dataclasses.asdict(self)
@@ -459,10 +532,58 @@ def runs_dir_option(runs_dir: object) -> str:
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
-def load_in_words(concurrency: int, client_batch: int) -> str:
-    """The load of a study, as the end of a sentence."""
+def load_in_words(
+    concurrency: int,
+    client_batch: int,
+    *,
+    rate_per_s: float | None = None,
+    arrivals: str | None = None,
+) -> str:
+    """The load of a study, as the end of a sentence.
+
+    Args:
+        concurrency: of a closed loop.
+        client_batch: items in each request.
+        rate_per_s: of an open loop; None: it is closed.
+        arrivals: how an open loop spreads its requests, as `--arrivals` has it.
+    """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
-    return f"concurrency {concurrency}{batched}"
+    if rate_per_s is None:
+        return f"concurrency {concurrency}{batched}"
+    kind = (arrivals or SPREADS[0]).partition(":")[0]
+    return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
+
+
+def rate_in_words(rate_per_s: float) -> str:
+    """A rate of requests: three digits, and all that stand before the point."""
+    number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    return f"{number} requests/s"
+
+
+def is_trace(arrivals: str | None) -> bool:
+    """Whether arrivals come from a file."""
+    return arrivals is not None and arrivals.startswith(TRACE)
+
+
+def check_arrivals(rate: float | None, arrivals: str | None) -> None:
+    """Refuse an open loop without sense.
+
+    Raises:
+        WrongUse: the rate is out of its range, or the arrivals are of no kind.
+    """
+    _require(
+        rate is None or 0 < rate <= MOST_RATE_PER_S,
+        "--rate",
+        rate if rate is None else f"{rate:g}",
+        f"requests a second, above 0 and at most {MOST_RATE_PER_S:,.0f}",
+    )
+    is_known = arrivals is None or arrivals in SPREADS or arrivals.removeprefix(TRACE) != arrivals
+    _require(
+        is_known and arrivals != TRACE,
+        "--arrivals",
+        arrivals,
+        f"{', '.join(SPREADS)} or trace:FILE",
+    )
 
 
 def storage_option(kept_url: object) -> str:

@@ -1,7 +1,7 @@
 """One study, from the default configuration to the verdict. Read `tune` from top to bottom.
 
     inputs -> engine started once -> folder and store -> search (trial after trial) -> finals
-    -> verification -> verdict -> files
+    -> verification -> verdict -> open loop -> files
 
 In: settings. Out: `Finished`: the record of the study and the files that were written. Nothing is
 written before the inputs were checked and the engine has served; a signal or a `kill -9` at any
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import pathlib
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -30,7 +31,7 @@ from tuner import (
 )
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
-from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS
+from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, OPEN_LOADS
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
@@ -51,15 +52,20 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import OpenLoad
 from tuner.values import (
     Configuration,
     Ending,
     Finalist,
     FreshStart,
     Measurement,
+    OpenLoop,
     StudyRecord,
     Verdict,
 )
+
+OPEN_SHARE = 0.8
+"""Of the best's rate: at which default and best are launched in an open loop at the end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +237,9 @@ def _conducted(setup: Setup) -> Finished:
         if ending.standings is None:
             ending = _chosen(setup, search, ending)
             study_files.keep_ending(folder, ending)
-        ending, verdict = _verified(setup, ending)
+        ending, verdict = _verified(setup, ending, keeps_s=search.budget.open_s)
+        if verdict is not None and ending.open_loop is None:
+            ending = _in_open_loop(setup, ending, verdict, needs_s=search.budget.open_s)
         setup.bench.close()
         study_files.keep_end(folder, ending, verdict)
         return _finished(folder, setup.store, settings)
@@ -326,8 +334,14 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
         setup.progress.say(note)
 
 
-def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
-    """The best configuration and the default, measured in turn on fresh starts."""
+def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, Verdict | None]:
+    """The best configuration and the default, measured in turn on fresh starts.
+
+    Args:
+        setup: of the study.
+        ending: of its search.
+        keeps_s: of the longest time, for what comes after it.
+    """
     sides = _sides(setup, ending)
     if sides is None:
         return ending, None
@@ -342,7 +356,7 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
             pairs.measurements["default"], pairs.measurements["best"], objective
         )
         return rule.stop(found) is not None or (
-            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= 0
+            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
     rounds = _alternated(
@@ -375,6 +389,38 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
     return ending, verdict
 
 
+def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: float) -> Ending:
+    """Default and best once each in an open loop, at a share of the rate that the best has made.
+
+    At a fixed concurrency waiting for a full batch looks free; here it is not.
+    """
+    if not needs_s:
+        return ending
+    if setup.left_s() < needs_s:
+        said = "not shown in an open loop: the longest time (--max-time) left no room for it"
+        setup.store.note(said)
+        setup.progress.say(said)
+        return ending
+    settings = setup.settings
+    rates = [launch.throughput_per_s for launch in verdict.best]
+    rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
+    load = OpenLoad(rate_per_s=rate_per_s, seed=settings.search.seed)
+    setup.bench.stream = 0
+    starts = []
+    for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
+        assert configuration is not None, "a verdict has a best"
+        seconds = OPEN_LOADS * settings.measurement.seconds
+        launch = setup.bench.launch_at(configuration, load, seconds=seconds)
+        starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
+        setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)
+        setup.keep_used()
+        setup.terminal.check()
+    shown = OpenLoop(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
+    ending = dataclasses.replace(ending, open_loop=shown)
+    study_files.keep_ending(setup.folder, ending)
+    return ending
+
+
 def _alternated(
     setup: Setup,
     sides: Mapping[str, Configuration],
@@ -397,9 +443,11 @@ def _alternated(
     if done:
         setup.progress.say(f"goes on behind {len(done)} fresh starts")
     begun_s = time.monotonic()
+    setup.bench.stream = 1 + len(done) // len(sides)
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
+        setup.bench.stream = 1 + number // len(sides)  # one for each round, 0 is the search's
         if launch.records is not None and number <= len(sides):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encoded(launch.records)
@@ -488,11 +536,16 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         left = len(ending.roles) * ending.pairs - len(ending.starts)
         if ending.standings is None:
             left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
-        expected_s = left * budget.fresh_s
+        expected_s = left * budget.fresh_s + (0.0 if ending.open_loop else budget.open_s)
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
-        load=load_in_words(settings.target.concurrency, settings.target.client_batch),
+        load=load_in_words(
+            settings.target.in_flight,
+            settings.target.client_batch,
+            rate_per_s=setup.arena.environment.rate_per_s,
+            arrivals=settings.target.arrivals,
+        ),
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,

@@ -3,7 +3,7 @@
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
 while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
 written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
-"stopped"}.
+"stopped", "open_loop"}.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tuner.values import (
     Ending,
     Finalist,
     KnobInfo,
+    OpenLoop,
     RequestRecords,
     StudyRecord,
     Trial,
@@ -89,7 +90,8 @@ def facts_of(
     return {
         "model": served.model,
         "signature": None if served.signature is None else served.signature.as_json(),
-        "concurrency": settings.target.concurrency,
+        "concurrency": settings.target.in_flight,
+        "rate_per_s": arena.environment.rate_per_s,
         "client_batch": settings.target.client_batch,
         "objective": settings.measurement.objective,
         "sampler": settings.search.sampler,
@@ -152,6 +154,7 @@ def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None
             "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
             "finalists": [one.as_json() for one in ending.standings or ()],
             "stopped": ending.stopped,
+            "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
         },
     )
 
@@ -186,6 +189,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best = _best_so_far(trials) if ending is None else ending.best
     standings = () if end is None else tuple(map(Finalist.from_json, end.get("finalists", ())))
     verdict = None if end is None or end["verdict"] is None else Verdict.from_json(end["verdict"])
+    open_loop = None if end is None else end.get("open_loop")
     environment = folder.read_json("environment.json") or {}
     copy = engine_copy(folder)
     return StudyRecord(
@@ -193,6 +197,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         folder=str(folder.path.absolute()),
         model=str(facts["model"]),
         concurrency=int(facts["concurrency"]),
+        rate_per_s=facts.get("rate_per_s"),
         client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
@@ -204,6 +209,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         best=best,
         verdict=verdict,
         finalists=standings,
+        open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
         fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,

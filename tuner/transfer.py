@@ -25,7 +25,7 @@ from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.prediction import load_of
 from tuner.sampling.knowledge import Earlier
-from tuner.settings import StudySettings
+from tuner.settings import StudySettings, TargetSettings, rate_in_words
 from tuner.simulation import closed_form
 from tuner.simulation.profile import Profile
 from tuner.space import physics
@@ -90,10 +90,16 @@ def learnt(
     if made.earlier is None:
         return arena, None
     from_ = ", ".join(
-        f"{one.name} (concurrency {one.environment.concurrency}, {len(one.launches)} launches)"
+        f"{one.name} ({_load_in_words(one.environment)}, {len(one.launches)} launches)"
         for one in found
     )
     return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
+
+
+def _load_in_words(load: Environment) -> str:
+    if load.rate_per_s is not None:
+        return rate_in_words(load.rate_per_s)
+    return f"concurrency {load.concurrency}"
 
 
 def with_earlier(
@@ -207,7 +213,15 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
+        and _is_same_loop(one.target, other.target)
     )
+
+
+def _is_same_loop(one: TargetSettings, other: TargetSettings) -> bool:
+    """Whether both are closed loops, or the same open one: how figures change with a rate is not known."""
+    if not (one.is_open or other.is_open):
+        return True
+    return (one.rate, one.arrivals, one.in_flight) == (other.rate, other.arrivals, other.in_flight)
 
 
 def _is_same_machine(environment: Mapping[str, Any]) -> bool:

@@ -159,6 +159,8 @@ class Energy:
 
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
+LATE_S = 1e-3
+"""A request that is sent later than this after it was due waited for a free connection, or for the client."""
 LEAST_FOR_P99 = 459
 """Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
@@ -192,6 +194,10 @@ class Measurement:
     """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
     kept the measurement."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    rate_per_s: float | None = None
+    """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
+    late_share: float | None = None
+    """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
 
     @property
     def items_per_s(self) -> float:
@@ -238,7 +244,7 @@ class Measurement:
 
 
 Status = Literal["ok", "infeasible", "failed"]
-Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint"]
+Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +392,31 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoop:
+    """Default and best of a closed-loop study, each launched once in an open loop at a share of the best's rate."""
+
+    rate_per_s: float
+    """Of both; Poisson arrivals, the same for both."""
+    share: float
+    """Of the throughput that the best had in the closed loop."""
+    starts: tuple[FreshStart, ...]
+    """One of each role: "default" and "best"."""
+
+    def of(self, role: str) -> FreshStart:
+        """The fresh start of a role."""
+        return next(start for start in self.starts if start.role == role)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store and reports."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> OpenLoop:
+        """Inverse of `as_json`."""
+        return cls(**{**data, "starts": tuple(map(FreshStart.from_json, data["starts"]))})
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
     """A study whose search has ended: what is verified, and the fresh starts so far."""
 
@@ -407,6 +438,8 @@ class Ending:
     """What a prediction alone would choose, where it is neither the best nor the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    open_loop: OpenLoop | None = None
+    """None until default and best were launched in one, or where there was no time for it."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -427,12 +460,14 @@ class Ending:
             else [one.as_json() for one in self.standings],
             "guess": None if self.guess is None else dict(self.guess),
             "presumed_sd": self.presumed_sd,
+            "open_loop": None if self.open_loop is None else self.open_loop.as_json(),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Ending:
         """Inverse of `as_json`."""
         standings, guess = data.get("standings"), data.get("guess")
+        open_loop = data.get("open_loop")
         return cls(
             stopped=data["stopped"],
             best=None if data["best"] is None else Configuration(data["best"]),
@@ -443,6 +478,7 @@ class Ending:
             standings=None if standings is None else tuple(map(Finalist.from_json, standings)),
             guess=None if guess is None else Configuration(guess),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
+            open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
         )
 
 
@@ -540,6 +576,16 @@ class StudyRecord:
     """Items in each request."""
     finalists: tuple[Finalist, ...] = ()
     """What was measured again to choose the best, the best first; empty where there was no choice."""
+    rate_per_s: float | None = None
+    """Requests that were due each second; None where the load was a closed loop."""
+    open_loop: OpenLoop | None = None
+    """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
+
+    @property
+    def arrivals(self) -> str | None:
+        """How an open loop spread its requests, as it was asked for."""
+        asked = self.settings.get("target", {}).get("arrivals")
+        return None if asked is None else str(asked)
 
     @property
     def is_of_other_engine(self) -> bool:

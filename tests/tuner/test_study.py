@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import pathlib
+import statistics
 import time
 
 import pytest
@@ -238,3 +239,54 @@ def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathli
     finished = study._conducted(setup_of(tmp_path, ToyBench()))
     assert "longest time" in finished.stopped
     assert len(finished.record.trials) == 2
+
+
+def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
+    """At 80 % of what the best made in its fresh starts, the default first; kept, said, and read back."""
+    bench, said = ToyBench(), io.StringIO()
+    setup = setup_of(tmp_path, bench)
+    progress = Progress(
+        rich.console.Console(file=said, width=200), default=setup.arena.default, objective="mean"
+    )
+    record = study._conducted(dataclasses.replace(setup, progress=progress)).record
+    assert record.verdict is not None
+    assert record.open_loop is not None
+    rates = [launch.throughput_per_s for launch in record.verdict.best]
+    assert record.open_loop.rate_per_s == pytest.approx(0.8 * statistics.geometric_mean(rates))
+    assert bench.opened == [
+        (record.default, record.open_loop.rate_per_s),
+        (record.best, record.open_loop.rate_per_s),
+    ]
+    assert record.open_loop.of("best").measurement is not None
+    assert said.getvalue().count("open loop at") == 2
+    assert any("In an open loop at 80 %" in remark for remark in reading.remarks(record))
+
+
+def test_the_open_loop_is_shown_once(tmp_path: pathlib.Path) -> None:
+    """A finished study launches nothing when it is gone on with, and an open study does without."""
+    study._conducted(setup_of(tmp_path, ToyBench()))
+    again = ToyBench()
+    assert study._conducted(setup_of(tmp_path, again)).record.open_loop is not None
+    assert (again.launched, again.opened) == ([], [])
+    target = TargetSettings(model="toy", rate=100.0)
+    bench = ToyBench()
+    open_study = dataclasses.replace(SETTINGS, target=target)
+    made = study._conducted(setup_of(tmp_path / "o", bench, settings=open_study)).record
+    assert (made.open_loop, bench.opened) == (None, [])
+    assert not any("open loop" in note for note in made.notes)
+
+
+def test_without_time_the_open_loop_is_left_out_with_a_word(tmp_path: pathlib.Path) -> None:
+    """The note says that the longest time left no room."""
+
+    class Late(ToyBench):
+        def launch_fresh(self, configuration):
+            object.__setattr__(setup, "begin_s", setup.begin_s - 400)
+            return self.launch(configuration)
+
+    bench = Late()
+    setup = setup_of(tmp_path, bench)
+    record = study._conducted(setup).record
+    assert record.verdict is not None
+    assert (record.open_loop, bench.opened) == (None, [])
+    assert any(note.startswith("not shown in an open loop") for note in record.notes)

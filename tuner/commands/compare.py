@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="COUNT",
         help="processes that search at the same time; default: as many as cores",
     )
-    target = options.add_group(parser, "target")
+    target = options.add_group(parser, "target", but=["rate", "arrivals"])
     for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
         if action.required:  # `run` asks for them, unless there is a surface
             action.required = False

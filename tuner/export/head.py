@@ -17,7 +17,7 @@ from scipy import special
 from tuner import objective as objectives
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
-from tuner.settings import load_in_words
+from tuner.settings import load_in_words, rate_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
@@ -60,7 +60,12 @@ def lines(
         remarks: what must be known of this file.
     """
     record = subject.record
-    load = load_in_words(record.concurrency, record.client_batch)
+    load = load_in_words(
+        record.concurrency,
+        record.client_batch,
+        rate_per_s=record.rate_per_s,
+        arrivals=record.arrivals,
+    )
     yield f"{what} for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
     yield f"Use: {use}"
@@ -83,7 +88,7 @@ def facts(subject: Subject) -> dict[str, str]:
     told = {
         "study": record.name,
         "model": record.model,
-        "concurrency": str(record.concurrency),
+        **_load(record),
         "client-batch": str(record.client_batch),
         "advice": subject.advice.reason,
         "measured": _figures(record, measurements(subject)),
@@ -91,6 +96,23 @@ def facts(subject: Subject) -> dict[str, str]:
     if record.verdict is not None:
         told["verdict"] = record.verdict.text
     return {name: one_line(text)[:MOST_CHARACTERS] for name, text in told.items()}
+
+
+def _load(record: StudyRecord) -> dict[str, str]:
+    if record.rate_per_s is None:
+        return {"concurrency": str(record.concurrency)}
+    return {"rate": rate_in_words(record.rate_per_s)}
+
+
+def in_flight(subject: Subject) -> int:
+    """Requests that a server had at a time: the concurrency, or in an open loop, by Little's law, those that the
+    slowest hundredth of the answers left waiting.
+    """
+    record = subject.record
+    if record.rate_per_s is None:
+        return record.concurrency
+    p99_ms = max((launch.p99_ms for launch in measurements(subject)), default=0.0)
+    return max(1, math.ceil(record.rate_per_s * p99_ms / 1e3))
 
 
 def measurements(subject: Subject) -> tuple[Measurement, ...]:

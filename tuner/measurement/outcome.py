@@ -9,11 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.measurement import summary
+from tuner.settings import rate_in_words
 from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
 """A configuration that fails more than one request in a hundred does not serve this load. Errors
 are often quicker than answers, so that a phase with many of them would look fast."""
+OF_OVERLOAD = frozenset({0, 429, 503, 504})
+"""Statuses by which a server that is asked for too much answers: not at all, or with a refusal."""
 
 
 def measure_outcome(
@@ -27,21 +30,34 @@ def measure_outcome(
     most_error_share: float = MOST_ERROR_SHARE,
     why_failed: str = "",
     client_batch: int = 1,
+    rate_per_s: float | None = None,
+    fell_behind: float = 0.0,
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
-    the share of requests that may fail (`most_error_share`) and what is known of the cause of
-    failed ones, on one line (`why_failed`).
+    the share of requests that may fail (`most_error_share`), what is known of the cause of
+    failed ones, on one line (`why_failed`), and by which share of the requests that were due the server
+    fell behind (`LoadResult.fell_behind`).
+
+    A server that falls behind has no latency of its own: the longer one measures, the longer it is. So in an
+    open loop that is no value, but a configuration that cannot serve the rate.
 
     Returns:
         ok and the measurement; or failed, with cause `timeout` (no request finished in the measured
-        part) or `errors` (too many of them were not answered with a 2xx), and None.
+        part) or `errors` (too many of them were not answered with a 2xx), and None; or, of an open loop,
+        infeasible with cause `overload`, and None.
     """
+    if fell_behind:
+        return overloaded(rate_per_s, f"it fell behind by {100 * fell_behind:.0f} % of them"), None
     measured = summary.is_measured(
         records, warmup_s=warmup_s, seconds=seconds, is_open=concurrency is None
     )
     finished = int(np.count_nonzero(measured))
     failed = int(np.count_nonzero(measured & ~summary.is_ok(records)))
     because = f"; {why_failed}" if why_failed and failed else ""
+    refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(OF_OVERLOAD))))
+    if concurrency is None and failed > most_error_share * finished and 2 * refused > failed:
+        why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
+        return overloaded(rate_per_s, why), None
     if not finished or failed == finished:
         reason = summary.nothing_measured(records, measured, seconds) + because
         return Outcome(
@@ -61,8 +77,15 @@ def measure_outcome(
         block_s=block_s,
         noise=noise,
         client_batch=client_batch,
+        rate_per_s=rate_per_s,
     )
     return OK, measurement
+
+
+def overloaded(rate_per_s: float | None, why: str) -> Outcome:
+    """A configuration that cannot serve the rate of an open loop."""
+    rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
+    return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:

@@ -26,7 +26,7 @@ import numpy as np
 from tuner.errors import LoadFailed
 from tuner.measurement import blocks, percentiles
 from tuner.measurement.little import little_error
-from tuner.values import HostNoise, Interval, Measurement, RequestRecords
+from tuner.values import LATE_S, HostNoise, Interval, Measurement, RequestRecords
 
 _ROUNDING_S = 1e-9
 """The last request of a counted phase finishes exactly at its end."""
@@ -54,6 +54,7 @@ def summarise(
     block_s: float = 0.5,
     noise: HostNoise,
     client_batch: int = 1,
+    rate_per_s: float | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -65,6 +66,7 @@ def summarise(
         block_s: wished length of a block; longer ones are taken where round trips are long.
         noise: what else happened on the machine.
         client_batch: items in each request.
+        rate_per_s: mean rate of an open loop.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -112,7 +114,14 @@ def summarise(
         client_batch=client_batch,
         spread_ms=spread_ms,
         spread_interval=blocks.spread_interval(parts, spread_ms),
+        rate_per_s=rate_per_s,
+        late_share=float(np.mean(_late_s(records)[measured] > LATE_S)) if is_open else None,
     )
+
+
+def _late_s(records: RequestRecords) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """(n,) how long after it was due each request was sent."""
+    return records.started_s - records.intended_s
 
 
 def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -> int:

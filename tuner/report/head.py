@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from tuner import objective as objectives
 from tuner.advice import advised
-from tuner.report import reading, tables, wording
+from tuner.report import open_loop, reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
-from tuner.settings import load_in_words, serve_command
+from tuner.settings import serve_command
 from tuner.values import StudyRecord, VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
@@ -35,7 +35,7 @@ def answer(study: StudyRecord) -> Markup:
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
     if study.home == "docker":
         engine = "replicas in containers, "
-    load = load_in_words(study.concurrency, study.client_batch)
+    load = reading.load(study)
     line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
     return joined(
         (
@@ -47,7 +47,7 @@ def answer(study: StudyRecord) -> Markup:
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
-                element("div", *_measured(study)),
+                element("div", *_measured(study), *open_loop.section(study)),
                 class_="halves",
             ),
             remarks(reading.remarks(study)),

@@ -22,7 +22,6 @@ from tuner.report import (
     wording,
 )
 from tuner.report.markup import Child, Markup, element, joined
-from tuner.settings import load_in_words
 from tuner.values import LEAST_FOR_P99, StudyRecord
 
 
@@ -35,7 +34,7 @@ def render(study: StudyRecord) -> str:
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", _environment(study)),
     )
-    load = load_in_words(study.concurrency, study.client_batch)
+    load = reading.load(study)
     title = f"{study.model} at {load}: {study.name}"
     return document.render(title=title, head=head.answer(study), sections=sections)
 
@@ -83,8 +82,10 @@ def _round_trips(study: StudyRecord) -> Markup:
         if phase.errors
     )
     is_cut = all(phase.warmup_s is not None for phase in kept.values())
+    is_open = study.rate_per_s is not None
     cut = (
-        "The requests are those that finished in its measured part, as in the figures above. "
+        f"The requests are those that {'were due' if is_open else 'finished'} in its measured part, as in "
+        "the figures above. "
         if is_cut
         else "Where the measured part lies is not known here, so nothing is cut. "
     )
@@ -103,7 +104,8 @@ def _round_trips(study: StudyRecord) -> Markup:
                 title="How long requests took",
                 caption=(
                     f"{side}. Further left is faster; the upper part shows the slowest "
-                    f"requests. {cut}A round trip counts from the first byte sent to the last byte "
+                    f"requests. {cut}A round trip counts from "
+                    f"{'when it was due' if is_open else 'the first byte sent'} to the last byte "
                     f"received.{refused}{without}"
                 ),
             ),

@@ -16,7 +16,8 @@ from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
 from tuner.advice import advised, export_of_best
-from tuner.report import wording
+from tuner.report import open_loop, wording
+from tuner.settings import load_in_words
 from tuner.values import (
     LEAST_FOR_P99,
     MOST_LITTLE_ERROR,
@@ -40,6 +41,7 @@ PLAIN = (
     "accelerator.share left out",
     "energy counts",
     "accuracy of the model's variants",
+    "not shown in an open loop",
 )
 """How notes begin that are for information."""
 
@@ -88,6 +90,16 @@ class Launches:
     def fewest_requests(self) -> int:
         """Requests of the shortest launch."""
         return min((item.requests for item in self.measurements), default=0)
+
+
+def load(study: StudyRecord) -> str:
+    """The load, as the end of a sentence."""
+    return load_in_words(
+        study.concurrency,
+        study.client_batch,
+        rate_per_s=study.rate_per_s,
+        arrivals=study.arrivals,
+    )
 
 
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -171,8 +183,12 @@ def headline(study: StudyRecord) -> str:
     if found is None:
         if not study.trials:
             return "Nothing was measured: the study has no trial."
-        kept = all(trial.outcome.cause == "constraint" for trial in study.trials)
-        way = " Give a limit that can be kept." if kept else ""
+        causes = {trial.outcome.cause for trial in study.trials}
+        way = ""
+        if causes == {"constraint"}:
+            way = " Give a limit that can be kept."
+        elif causes == {"overload"}:
+            way = " Give a rate that can be served (--rate)."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
@@ -258,7 +274,8 @@ def is_plain(note: str) -> bool:
 
 def warnings(study: StudyRecord) -> tuple[str, ...]:
     """What to know before believing the result."""
-    return (*(note for note in study.notes if not is_plain(note)), *cautions(study))
+    own = (note for note in study.notes if not is_plain(note))
+    return (*own, *cautions(study), *open_loop.cautions(study))
 
 
 def remarks(study: StudyRecord) -> tuple[str, ...]:
@@ -269,6 +286,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *(() if meant is None else (meant,)),
         *_ties(study),
         *_against_guess(study),
+        *open_loop.sentences(study),
     )
 
 

@@ -17,7 +17,7 @@ import rich.text
 from tuner import objective as objectives
 from tuner.report import reading, wording
 from tuner.report.lines import Copied, show
-from tuner.settings import load_in_words, serve_command
+from tuner.settings import serve_command
 from tuner.values import StudyRecord
 
 WIDTH = 100
@@ -30,7 +30,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
         study: the finished (or stopped) study.
         files: what was written, by what to call it ("report", "settings"), in order.
     """
-    load = load_in_words(study.concurrency, study.client_batch)
+    load = reading.load(study)
     title = f"{study.model} at {load} ({study.name})"
     if study.is_of_other_engine:
         title += f", engine {study.engine}"

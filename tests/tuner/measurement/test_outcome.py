@@ -37,6 +37,49 @@ def test_more_than_one_request_in_a_hundred_makes_a_failed_trial(
         )
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [(0, "overload"), (503, "overload"), (429, "overload"), (500, "errors")]
+)
+def test_an_open_loop_that_is_refused_is_an_overload(
+    simulate: Callable[..., RequestRecords], status: int, expected: str
+) -> None:
+    """Not answered or refused for want of room: the rate cannot be served. A server's fault stays a failure."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    answers = np.full(len(records.status), 200, np.int16)
+    answers[:30] = status
+    outcome, measurement = measure_outcome(
+        dataclasses.replace(records, status=answers),
+        concurrency=None,
+        warmup_s=0.0,
+        seconds=2.0,
+        noise=HostNoise(),
+        rate_per_s=100.0,
+    )
+    assert outcome.cause == expected
+    assert outcome.status == ("failed" if expected == "errors" else "infeasible")
+    assert measurement is None
+    if expected == "overload":
+        assert outcome.reason.startswith("cannot serve 100 requests/s: ")
+
+
+def test_a_server_that_fell_behind_has_no_latency_of_its_own(
+    simulate: Callable[..., RequestRecords],
+) -> None:
+    """However good its answers were: infeasible, with the share; without it, the figures and their rate."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    load = {"concurrency": None, "warmup_s": 0.0, "seconds": 2.0, "noise": HostNoise()}
+    outcome, measurement = measure_outcome(records, **load, rate_per_s=1234.5, fell_behind=0.31)
+    assert measurement is None
+    assert (outcome.status, outcome.cause) == ("infeasible", "overload")
+    assert outcome.reason == "cannot serve 1,234 requests/s: it fell behind by 31 % of them"
+    outcome, measurement = measure_outcome(records, **load, rate_per_s=100.0)
+    assert outcome == OK
+    assert measurement is not None
+    assert (measurement.rate_per_s, measurement.late_share) == (100.0, 0.0)
+    assert measurement.little_error is None
+    assert Measurement.from_json(measurement.as_json()) == measurement
+
+
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
     assert limit_outcome(measured(10.0), None) == OK
