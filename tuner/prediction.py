@@ -95,7 +95,7 @@ def profile_of(bench: Bench, arena: Arena) -> Profile | None:
 def with_guess(
     arena: Arena,
     profile: Profile | None,
-    objective: str,
+    objective: str = "mean",
     *,
     paid: Prices = DEFAULT,
     limits: Sequence[Limit] = (),
