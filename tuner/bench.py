@@ -19,14 +19,16 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
+from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, host, meters
 from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import measure_outcome
+from tuner.prices import DEFAULT, Prices
 from tuner.settings import MOST_IN_FLIGHT, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
@@ -77,6 +79,7 @@ class Bench:
         concurrency: requests in flight.
         settings: of each measurement.
         launcher: what starts the engine; None: the serving core.
+        prices: of what a configuration holds of the machine.
         open_load: arrivals of an open loop, with `concurrency` as the most in flight; None: a closed loop.
     """
 
@@ -87,6 +90,7 @@ class Bench:
         concurrency: int,
         settings: MeasurementSettings,
         launcher: Launcher | None = None,
+        prices: Prices = DEFAULT,
         open_load: OpenLoad | None = None,
     ) -> None:
         self.model = model
@@ -98,6 +102,9 @@ class Bench:
         none is luckier than another."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.prices = prices
+        self._has_gpu = False
+        self._cores = machine.read().cores
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -130,6 +137,7 @@ class Bench:
         self._engine = self._launcher.start(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
+        self._has_gpu = served.device not in {None, "cpu"}
         if self._counters is None:
             self._counters = ()
             if served.is_here:
@@ -300,10 +308,17 @@ class Bench:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
             outcome = self._without_load(engine, error)
+        measurement = None if found is None else found.measurement
+        if measurement is not None and found is not None:
+            held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+            cost = prices.cost_of(
+                measurement, held, loaded_s=found.load.measured_end_s, prices=self.prices
+            )
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=outcome,
-            measurement=None if found is None else found.measurement,
+            measurement=measurement,
             records=None if found is None else found.load.records,
             launch_s=launch_s,
             loaded_s=0.0 if found is None else found.loaded_s,
@@ -348,7 +363,7 @@ class Bench:
             seconds=load.measured_s,
             requests=measurement.requests,
         )
-        if found is None and self.settings.objective == "energy":
+        if found is None and "energy" in self.settings.names:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 
@@ -394,6 +409,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            deadline_ms=self.settings.slo_ms,
             client_batch=self.client_batch,
             rate_per_s=plan.rate_per_s,
             fell_behind=load.fell_behind,

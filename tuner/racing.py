@@ -47,9 +47,8 @@ class Racing:
     def of(cls, settings: StudySettings) -> Self | None:
         """As a study's settings say; None where its trials last their time."""
         measurement, target = settings.measurement, settings.target
-        if measurement.racing == "off" or measurement.requests or measurement.slo_ms is not None:
-            return None
-        if target.is_open:
+        is_whole = measurement.limits or measurement.second is not None or target.is_open
+        if measurement.racing == "off" or measurement.requests or is_whole:
             return None
         return cls(
             blocks=max(1, round(measurement.seconds / measurement.block_s)),

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tests.fakes import studies
+from tuner import prices
 from tuner.bench import Launch
 from tuner.inputs import Arena
 from tuner.launching import apply
@@ -60,6 +61,9 @@ class ToyBench:
         if failure is None:
             mean = studies.mean_ms(whole, CONCURRENCY)
             measurement = studies.measurement(mean, self._rng, concurrency=CONCURRENCY)
+            held = prices.held(whole, cores=studies.CORES)
+            cost = prices.cost_of(measurement, held, loaded_s=2.5, prices=prices.DEFAULT)
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=failure or OK,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import averaged, blas, surrogate
+from tuner.sampling import averaged, blas, surrogate, within_limits
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
@@ -50,14 +50,18 @@ def recommend(
 def incumbent(
     study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
 ) -> Incumbent | None:
-    """The observed configuration with the best posterior mean; None while no trial was ok.
+    """The observed configuration with the best posterior mean, of those that keep to the limits.
 
-    One that also failed is kept only where every one did.
+    One that also failed is kept only where every one did. Under limits it is one that is likely enough to
+    keep to them (`within_limits.recommendable`).
 
     Args:
         study: one objective; may still be running.
         candidates: as the sampler had them; None to take the parameters that ended trials share.
         known: what was known before the study; only with candidates.
+
+    Returns:
+        None while no trial was ok, or none kept to the limits.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
@@ -69,10 +73,14 @@ def incumbent(
         else:
             both = averaged.fitted(history, candidates, known)
             (mean, sd), noise_sd = both.predict_observed(), both.noise_sd
+        may_be = likely_kept(history, candidates, known)
+    if not may_be.any():
+        return None
+    mean = np.where(may_be, mean, np.inf)
     has_failed = np.array(
         [configuration in history.lost_configurations for configuration in history.configurations]
     )
-    if not has_failed.all():
+    if not has_failed[may_be].all():
         mean = np.where(has_failed, np.inf, mean)
     best = int(np.argmin(mean))
     is_log = history.scale == "log"
@@ -105,6 +113,19 @@ def drifted(
         return averaged.fitted(history, candidates, known).drift()
 
 
+def likely_kept(
+    history: History, candidates: Candidates | None, known: Knowledge
+) -> NDArray[np.bool_]:
+    """Which launches (n,) are of configurations that may be recommended under the limits; all without any."""
+    if not history.slacks:
+        return np.ones(len(history.targets), dtype=bool)
+    if candidates is None:
+        log_kept = within_limits.observed_without_cells(history)
+    else:
+        log_kept = within_limits.fitted(history, candidates, known).observed
+    return within_limits.recommendable(log_kept, within_limits.kept_once(history))
+
+
 def history_of(study: Study, candidates: Candidates | None) -> History | None:
     """What a study has taught; None where nothing varies."""
     trials = study.get_trials(deepcopy=False)
@@ -116,4 +137,5 @@ def history_of(study: Study, candidates: Candidates | None) -> History | None:
         place,
         number=None,
         maximise=study.direction is StudyDirection.MAXIMIZE,
+        with_missed=True,
     )

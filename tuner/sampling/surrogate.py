@@ -39,8 +39,9 @@ DRIFT_S = 120.0
 """Within two minutes."""
 TAIL_DEGREES = 4.0
 """Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
-KEPT = 4
-"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches."""
+KEPT = 16
+"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
+and each limit has fits of its own."""
 PRIOR_DEGREES = 9.0
 """Weight of what all launches say of it."""
 
