@@ -116,7 +116,7 @@ def test_a_search_races_once_it_knows_a_best(tmp_path: pathlib.Path, sampler: st
         bench=bench,
         budget=BUDGET,
         objective="mean",
-        slo_ms=None,
+        limits=(),
         stop_ei=0.0,
         keep_in=None,
         racing=RACING,

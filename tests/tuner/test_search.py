@@ -257,8 +257,8 @@ def test_too_few_requests_for_a_p99_end_the_search_with_the_first(tmp_path: path
     """It says how long a launch has to be, before any other is made."""
 
     class Short(ToyBench):
-        def launch(self, configuration):
-            launch = super().launch(configuration)
+        def launch(self, configuration, race=None):
+            launch = super().launch(configuration, race)
             few = dataclasses.replace(launch.measurement, p99_effective=229.5)
             return dataclasses.replace(launch, measurement=few)
 
