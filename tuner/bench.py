@@ -21,7 +21,7 @@ from typing import Self
 
 from tuner import outcomes, prices
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
-from tuner.launching import machine
+from tuner.launching import machine, statistics
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
@@ -245,6 +245,14 @@ class Bench:
         used = host.noise_between(gateway, host.read(engine.pids))
         after = engine.replica_facts()
         return Observed(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
+
+    def batch_times(self) -> statistics.BatchTimes:
+        """What the running engine says of its batches so far; nothing where it does not."""
+        if self._engine is None:
+            return {}
+        return statistics.batch_times(
+            self._engine.host, self._engine.port, self._engine.served().model
+        )
 
     def stop_engine(self) -> None:
         """End the engine, if there is one."""
