@@ -221,7 +221,7 @@ def _line(one: Contestant, trials: int) -> str:
     budgets = surface_compare.budgets_of(trials)
     regrets = " / ".join(wording.percent(one.regret.mean[budget - 1]) for budget in budgets)
     within = "; ".join(
-        f"within {each.share:.0%} after {_trials(each.median)} (90th percentile {_trials(each.p90)})"
+        f"within {100 * each.share:g} % after {_trials(each.median)} (90th percentile {_trials(each.p90)})"
         for each in one.within
     )
     return (

@@ -117,7 +117,10 @@ def _summary(record: ComparisonRecord) -> Markup:
         "sampler",
         f"best {objective.axis} seen: median (range)",
         f"winners re-measured ({objective.unit}): mean (range)",
-        *(f"trials until within {share:.0%} of the best of all runs" for share in theme.TOLERANCES),
+        *(
+            f"trials until within {100 * share:g} % of the best of all runs"
+            for share in theme.TOLERANCES
+        ),
         "seconds per run: median (range)",
     ]
     return table(heads, rows)
@@ -149,7 +152,7 @@ def _soon(record: ComparisonRecord) -> Markup | None:
         for sampler in record.samplers
         if runs_of(record, sampler)
     ]
-    labels = {share: f"within {share:.0%}" for share in theme.TOLERANCES}
+    labels = {share: f"within {100 * share:g} %" for share in theme.TOLERANCES}
     return document.figure(
         soon(rows, labels, trials=record.trials, longest_s=longest_s),
         name="soon",
