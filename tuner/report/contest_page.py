@@ -244,10 +244,10 @@ def _within_caption(surface: SurfaceContest) -> str:
     ]
     return (
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
-        "there: a bar to the median of the searches, a line to the 90th percentile, which "
-        "goes to the end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds are those of the recorded launches, of the "
-        "model's profile where one is used, and of the sampler. Tolerances, never finer than the "
-        f"truth is known: {'; '.join(parts)}."
+        "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
+        "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
+        "are those of the recorded launches, of the model's profile where one is used, and of the "
+        f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
 
