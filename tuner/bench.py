@@ -15,23 +15,30 @@ import contextlib
 import dataclasses
 import logging
 import time
+from collections.abc import Callable
 from typing import Self
 
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
+from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, host, meters
 from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import measure_outcome
-from tuner.settings import MeasurementSettings
+from tuner.prices import DEFAULT, Prices
+from tuner.settings import MOST_IN_FLIGHT, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
 from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
+LEAST_OPEN, OPEN_TIMES = 64, 8
+"""Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
+STREAMS = 1_000_003
+"""Streams of random arrivals that a seed has before those of the next one begin."""
 _log = logging.getLogger(__name__)
 
 
@@ -71,6 +78,8 @@ class Bench:
         concurrency: requests in flight.
         settings: of each measurement.
         launcher: what starts the engine; None: the serving core.
+        prices: of what a configuration holds of the machine.
+        open_load: arrivals of an open loop, with `concurrency` as the most in flight; None: a closed loop.
     """
 
     def __init__(
@@ -80,12 +89,21 @@ class Bench:
         concurrency: int,
         settings: MeasurementSettings,
         launcher: Launcher | None = None,
+        prices: Prices = DEFAULT,
+        open_load: OpenLoad | None = None,
     ) -> None:
         self.model = model
         self.concurrency = concurrency
         self.settings = settings
+        self.open_load = open_load
+        self.stream = 0
+        """Which random arrivals an open loop has: launches of one stream are sent the same schedule, so that
+        none is luckier than another."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.prices = prices
+        self._has_gpu = False
+        self._cores = machine.read().cores
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -118,6 +136,7 @@ class Bench:
         self._engine = self._launcher.start(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
+        self._has_gpu = served.device not in {None, "cpu"}
         if self._counters is None:
             self._counters = ()
             if served.is_here:
@@ -147,10 +166,32 @@ class Bench:
             engine = self._launched(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
-        return self._measured(engine, configuration, started_at, time.monotonic() - before_s)
+        launch_s = time.monotonic() - before_s
+        return self._measured(engine, configuration, started_at, launch_s, self._loaded)
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
         """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
+        return self._fresh(configuration, self._loaded)
+
+    def launch_at(self, configuration: Configuration, load: OpenLoad, *, seconds: float) -> Launch:
+        """The same under an open loop, whatever the study's load is.
+
+        Args:
+            configuration: what is launched.
+            load: the arrivals.
+            seconds: measured.
+        """
+
+        def drive(engine: Engine) -> _Driven:
+            plan = dataclasses.replace(self._closed(engine), seconds=seconds, requests=None)
+            # More than the study's concurrency: what waits shall wait in the server, as users would.
+            most = min(MOST_IN_FLIGHT, max(LEAST_OPEN, OPEN_TIMES * self.concurrency))
+            plan = dataclasses.replace(plan, concurrency=most)
+            return self._driven(engine, self._opened(plan, load))
+
+        return self._fresh(configuration, drive)
+
+    def _fresh(self, configuration: Configuration, drive: _Drive) -> Launch:
         started_at, before_s = time.time(), time.monotonic()
         self.stop_engine()
         try:
@@ -159,7 +200,7 @@ class Bench:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
         try:
-            return self._measured(self._engine, configuration, started_at, launch_s)
+            return self._measured(self._engine, configuration, started_at, launch_s, drive)
         finally:
             self.stop_engine()
 
@@ -185,7 +226,7 @@ class Bench:
         """
         engine = self._launched(configuration)
         before = engine.replica_facts()
-        plan = self._plan(engine)
+        plan = self._closed(engine)
         warmup = plan.warmup
         if warmup_s is not None:
             warmup = dataclasses.replace(warmup, seconds=warmup_s)
@@ -246,40 +287,57 @@ class Bench:
         configuration: Configuration,
         started_at: float,
         launch_s: float,
+        drive: _Drive,
     ) -> Launch:
-        load: LoadResult | None = None
-        measurement: Measurement | None = None
+        found: _Driven | None = None
         try:
             try:
-                load, outcome, measurement = self._loaded(engine)
+                found = drive(engine)
             except ClientLost as error:  # not the configuration's fault: it has another chance
                 _log.warning("the load is driven again", extra={"fields": {"error": str(error)}})
-                load, outcome, measurement = self._loaded(engine)
+                found = drive(engine)
+            outcome = found.outcome
         except LaunchFailed as error:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
             outcome = self._without_load(engine, error)
+        measurement = None if found is None else found.measurement
+        if measurement is not None and found is not None:
+            held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+            cost = prices.cost_of(
+                measurement, held, loaded_s=found.load.measured_end_s, prices=self.prices
+            )
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=outcome,
             measurement=measurement,
-            records=None if load is None else load.records,
+            records=None if found is None else found.load.records,
             launch_s=launch_s,
-            loaded_s=0.0 if load is None else load.measured_end_s,
+            loaded_s=0.0 if found is None else found.loaded_s,
             started_at=started_at,
         )
 
-    def _loaded(self, engine: Engine) -> tuple[LoadResult, Outcome, Measurement | None]:
-        """Drive the load, and judge it."""
+    def _loaded(self, engine: Engine) -> _Driven:
+        """Drive the study's load, and judge it."""
+        plan = self._closed(engine)
+        if self.open_load is not None:
+            plan = self._opened(plan, self.open_load)
+        return self._driven(engine, plan)
+
+    def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
+        """Drive a load, and judge it."""
         before = _Readings.of(engine)
         meter = Meter(self._counters) if self._counters else None
         with meter or contextlib.nullcontext():
-            load = self._generator.run(self._plan(engine))
+            load = self._generator.run(plan)
         after = _Readings.of(engine)
-        outcome, measurement = self._judged(load, before, after)
+        outcome, measurement = self._judged(plan, load, before, after)
         if meter is not None and measurement is not None:
             outcome, measurement = self._with_energy(load, measurement, meter)
-        return load, outcome, measurement
+        return _Driven(
+            load=load, outcome=outcome, measurement=measurement, loaded_s=load.measured_end_s
+        )
 
     def _with_energy(
         self, load: LoadResult, measurement: Measurement, meter: Meter
@@ -293,11 +351,16 @@ class Bench:
             seconds=load.measured_s,
             requests=measurement.requests,
         )
-        if found is None and self.settings.objective == "energy":
+        if found is None and "energy" in self.settings.names:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 
-    def _plan(self, engine: Engine) -> LoadPlan:
+    def _opened(self, plan: LoadPlan, load: OpenLoad) -> LoadPlan:
+        """The plan as an open loop, with the arrivals of the stream."""
+        seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
+        return dataclasses.replace(plan.at(seeded), cuts_overload=True)
+
+    def _closed(self, engine: Engine) -> LoadPlan:
         settings = self.settings
         return LoadPlan(
             host=engine.host,
@@ -311,6 +374,7 @@ class Bench:
 
     def _judged(
         self,
+        plan: LoadPlan,
         load: LoadResult,
         before: _Readings,
         after: _Readings,
@@ -327,13 +391,16 @@ class Bench:
         )
         return measure_outcome(
             load.records,
-            concurrency=self.concurrency,
+            concurrency=plan.concurrency if plan.rate_per_s is None else None,
             warmup_s=load.warmup_end_s,
             seconds=load.measured_s,
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            deadline_ms=self.settings.slo_ms,
             client_batch=self.client_batch,
+            rate_per_s=plan.rate_per_s,
+            fell_behind=load.fell_behind,
         )
 
     def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:
@@ -351,6 +418,19 @@ class Bench:
             outcome = outcomes.engine_gone(engine.last_words())
         self.stop_engine()
         return outcome
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Driven:
+    """What a load on a launched engine gave."""
+
+    load: LoadResult
+    outcome: Outcome
+    measurement: Measurement | None
+    loaded_s: float
+
+
+_Drive = Callable[[Engine], _Driven]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

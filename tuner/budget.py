@@ -24,6 +24,8 @@ MOST_FOR_VERIFICATION = 0.5
 """Largest share that is kept where a third is too short for the least pairs: the search has as much."""
 MOST_FINALISTS = 3
 """Configurations among which fresh starts choose the best."""
+OPEN_LOADS = 2
+"""How many times as long as a trial default and best are measured in an open loop at the end."""
 FINAL_ROUNDS = 4
 """Fresh starts that each finalist gets."""
 
@@ -40,6 +42,8 @@ class Budget:
     pairs: int
     start_s: float | None = None
     """Of a fresh start, where every trial is one, as of another engine; None: a trial costs none."""
+    shows_open: bool = False
+    """Whether default and best are launched in an open loop at the end."""
 
     @classmethod
     def of(cls, settings: StudySettings, *, start_s: float | None = None) -> Budget:
@@ -57,6 +61,7 @@ class Budget:
             load_s=measurement.warmup_s + measurement.seconds,
             pairs=measurement.pairs,
             start_s=start_s,
+            shows_open=not settings.is_open,
         )
 
     def learnt(self, walls_s: Sequence[float]) -> Budget:
@@ -76,6 +81,11 @@ class Budget:
         """Expected time of one launch on a fresh server."""
         return self.load_s + (EXPECTED_START_S if self.start_s is None else self.start_s)
 
+    @property
+    def open_s(self) -> float:
+        """Expected time of default and best in an open loop, for `OPEN_LOADS` times as long as a trial each."""
+        return 2 * (self.fresh_s + (OPEN_LOADS - 1) * self.load_s) if self.shows_open else 0.0
+
     def verification_s(self, pairs: int | None = None, *, finalists: int = MOST_FINALISTS) -> float:
         """Expected time of the verification: the finals, and then all pairs.
 
@@ -89,7 +99,8 @@ class Budget:
 
     def left_s(self, done: int, walls_s: Sequence[float]) -> float:
         """Expected time to the end of the study."""
-        return max(0, self.trials - done) * self.trial_s(walls_s) + self.verification_s()
+        verified_s = self.verification_s() + self.open_s
+        return max(0, self.trials - done) * self.trial_s(walls_s) + verified_s
 
     def stop_reason(self, done: int, used_s: float, walls_s: Sequence[float]) -> str | None:
         """Why no further trial may start; None while one may."""
@@ -109,15 +120,16 @@ class Budget:
     def _kept_s(self) -> float:
         """What of the longest time is kept for the verification: a third, but enough for the least pairs."""
         third = KEPT_FOR_VERIFICATION * self.max_time_s
-        least = min(
-            self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1),
-            MOST_FOR_VERIFICATION * self.max_time_s,
-        )
-        return min(self.verification_s(), max(third, least))
+        least = min(self._least_s(), MOST_FOR_VERIFICATION * self.max_time_s)
+        return min(self.verification_s() + self.open_s, max(third, least))
+
+    def _least_s(self) -> float:
+        """Expected time of the least pairs, and of what comes after them."""
+        return self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1) + self.open_s
 
     def final_rounds_in(self, left_s: float, finalists: int) -> int:
         """Rounds of the finals that leave time for the least pairs; 0 where none does."""
-        left_s -= self.verification_s(min(self.pairs, LEAST_PAIRS), finalists=1)
+        left_s -= self._least_s()
         return max(0, min(FINAL_ROUNDS, int(left_s / (finalists * self.fresh_s))))
 
     def pairs_in(self, left_s: float, *, roles: int = 2) -> int:
@@ -127,4 +139,4 @@ class Budget:
             left_s: of the longest time.
             roles: launches of each round.
         """
-        return max(2, min(self.pairs, int(left_s / (roles * self.fresh_s))))
+        return max(2, min(self.pairs, int((left_s - self.open_s) / (roles * self.fresh_s))))

@@ -13,14 +13,14 @@ from typing import Any
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, study_files
+from tuner import inputs, prices, study_files
 from tuner.engines.description import COPY, CommandEngine, OtherEngine
 from tuner.errors import StudyExists
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching import machine
 from tuner.launching.engine import Served
-from tuner.settings import StudySettings
+from tuner.settings import TRACE, StudySettings, is_trace
 from tuner.simulation.profile import Profile
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
@@ -32,19 +32,27 @@ def named(
 ) -> StudySettings:
     """The settings with a name for the study, and with paths that any working folder understands."""
     target, store = settings.target, settings.store
-    load = f"c{target.concurrency}" + (
-        f"-b{target.client_batch}" if target.client_batch > 1 else ""
-    )
+    load = f"c{target.in_flight}"
+    if target.is_open:
+        load = f"r{target.rate:g}" if target.rate is not None else "trace"
+    load += f"-b{target.client_batch}" if target.client_batch > 1 else ""
     name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
+    measurement = dataclasses.replace(
+        settings.measurement, prices=_absolute(settings.measurement.prices)
+    )
     target = dataclasses.replace(
         target,
         model=inputs.absolute_model(target.model, card),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
         engine=_absolute_engine(target.engine),
+        arrivals=_absolute_trace(target.arrivals),
     )
     return dataclasses.replace(
-        settings, target=target, store=dataclasses.replace(store, study=name)
+        settings,
+        target=target,
+        measurement=measurement,
+        store=dataclasses.replace(store, study=name),
     )
 
 
@@ -101,6 +109,7 @@ def created(
     try:
         folder.write_text("space.yaml", arena.text)
         keep_engine(folder, engine)
+        keep_prices(folder, settings)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -116,6 +125,13 @@ def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
     """Keep a copy of the engine file, so that the study can be gone on with as it was begun."""
     if isinstance(engine, CommandEngine):
         folder.write_text(COPY, engine.text)
+
+
+def keep_prices(folder: RunFolder, settings: StudySettings) -> None:
+    """Keep a copy of the price file, so that the study can be gone on with by the same prices."""
+    found = prices.read(settings.measurement.prices)
+    if found.text:
+        folder.write_text(prices.COPY, found.text)
 
 
 def environment_facts(served: Served) -> dict[str, Any]:
@@ -140,6 +156,12 @@ def _delete(folder: RunFolder, url: str | None) -> None:
 def _absolute_engine(engine: str) -> str:
     kind, colon, path = engine.partition(":")
     return f"{kind}:{pathlib.Path(path).absolute()}" if colon and kind == "command" else engine
+
+
+def _absolute_trace(arrivals: str | None) -> str | None:
+    if arrivals is None or not is_trace(arrivals):
+        return arrivals
+    return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
 
 
 def _absolute(path: str | None) -> str | None:

@@ -22,6 +22,7 @@ from serving.values import ModelCard
 from tuner.errors import TunerError, WrongUse
 from tuner.launching.engine import Served
 from tuner.launching.machine import MachineFacts
+from tuner.open_load import open_load_of
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.knowledge import Earlier
 from tuner.settings import TargetSettings
@@ -59,7 +60,11 @@ class Arena:
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
     guess: Array | None = None
-    """(m,) of the candidates: the predicted mean round trip in ms; None where nothing is predicted."""
+    """(m,) of the candidates: the predicted objective, minimised; None where nothing is predicted."""
+    latency: Array | None = None
+    """(m,) of the candidates: the predicted mean round trip in ms, whatever the objective is."""
+    within: NDArray[np.bool_] | None = None
+    """(m,) whether each is predicted to keep to the limits; None where there are none."""
     earlier: Earlier | None = None
     """Launches of earlier studies of the model, under other loads."""
     winners: tuple[Configuration, ...] | None = None
@@ -73,7 +78,10 @@ class Arena:
         """
         if self.guess is None:
             return None
-        best = np.flatnonzero(self.guess <= EQUAL * np.min(self.guess))
+        guess = self.guess
+        if self.within is not None and self.within.any():
+            guess = np.where(self.within, guess, np.inf)
+        best = np.flatnonzero(guess <= EQUAL * np.min(guess))
         cells = (self.candidates.cells[int(place)] for place in best)
         return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 
@@ -153,9 +161,11 @@ def _check_variants(target: TargetSettings, card: ModelCard) -> None:
 def environment_of(target: TargetSettings, machine: MachineFacts, card: ModelCard) -> Environment:
     """Machine, load and the model's forms, in the space's terms; what its GPU offers: see `with_gpu`."""
     forms = tuple((name, variant.accuracy) for name, variant in card.variants.items())
+    load = open_load_of(target)
     return Environment(
-        concurrency=target.concurrency,
+        concurrency=target.in_flight,
         client_batch=target.client_batch,
+        rate_per_s=None if load is None else load.rate_per_s,
         machine=Machine(cores=machine.cores, memory_mb=machine.memory_mb),
         variants=None if target.is_of_other_engine else forms,
     )

@@ -208,7 +208,7 @@ def read(
     typical_s = statistics.median(own.mean for own in pooled.own) / 1e3
     return Pilot(
         model=model,
-        concurrency=order.settings.target.concurrency,
+        concurrency=order.settings.target.in_flight,
         default=default,
         configurations=tuple(configurations),
         used=tuple(sorted({launch.configuration for launch in usable})),

@@ -58,12 +58,18 @@ class Progress:
     """Lines about one study."""
 
     def __init__(
-        self, console: rich.console.Console, *, default: Mapping[str, Value], objective: str
+        self,
+        console: rich.console.Console,
+        *,
+        default: Mapping[str, Value],
+        objective: str,
+        second: str | None = None,
     ) -> None:
         self._console = console
         self._default = default
         self._short = short_names(default)
         self._objective = objectives.named(objective)
+        self._second = None if second is None else objectives.named(second)
 
     def plan(self, plan: Plan, *, now: dt.datetime) -> None:
         """The plan and when it should end."""
@@ -125,6 +131,16 @@ class Progress:
         left = f" | {wording.duration(left_s)} left" if left_s else ""
         self.say(f"verify {number}/{of} {role:<7} {self.result(outcome, measurement)}{left}")
 
+    def opened(
+        self, role: str, rate_per_s: float, outcome: Outcome, measurement: Measurement | None
+    ) -> None:
+        """One fresh start in an open loop."""
+        found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement is not None:
+            mean, p99 = map(wording.number, (measurement.mean_ms, measurement.p99_ms))
+            found = f"mean {mean} ms, p99 {p99} ms"
+        self.say(f"open loop at {wording.number(rate_per_s)} requests/s {role:<7} {found}")
+
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:
         """Why the best configuration is not the one with the best measurement."""
         self.say(
@@ -137,7 +153,11 @@ class Progress:
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         ends = self._objective.interval(measurement)
-        return f"{self._value(measurement)} ({wording.interval(ends)})"
+        found = f"{self._value(measurement)} ({wording.interval(ends)})"
+        if self._second is None:
+            return found
+        beside = self._second.value(measurement)
+        return f"{found}, {wording.quantity(beside, self._second.unit)}"
 
     def _value(self, measurement: Measurement) -> str:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"

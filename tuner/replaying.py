@@ -24,9 +24,11 @@ import yaml
 from tuner import finals, prediction, transfer, verification
 from tuner import objective as objectives
 from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
-from tuner.errors import InvalidSurface
+from tuner.errors import InvalidSurface, WrongUse
 from tuner.inputs import Arena
+from tuner.limits import Limit
 from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
 from tuner.objective import Objective
 from tuner.replay import drawn as drawing
 from tuner.replay import scoring
@@ -86,6 +88,8 @@ class Ground:
     halves: Halves
     truth: Truth
     objective: str
+    limits: tuple[Limit, ...] = ()
+    """What a solution must keep to; cells that truly do not are no solutions."""
 
     @functools.cached_property
     def profile(self) -> Profile | None:
@@ -153,11 +157,19 @@ class Replayed:
         }
 
 
-def ground_of(surface: Surface, objective: str | None = None) -> Ground:
+def ground_of(
+    surface: Surface, objective: str | None = None, limits: Sequence[Limit] = ()
+) -> Ground:
     """Make a surface ready.
+
+    Args:
+        surface: with the deadline and the prices that are meant.
+        objective: None: the surface's own.
+        limits: that a solution must keep to.
 
     Raises:
         InvalidSurface: it has too few launches, or its space cannot be read.
+        WrongUse: its launches do not tell the objective or a limit, or no configuration keeps to these.
     """
     name = objective or surface.head.objective
     if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
@@ -166,8 +178,51 @@ def ground_of(surface: Surface, objective: str | None = None) -> Ground:
         )
     arena = arena_of(surface)
     parts = halves(surface)
-    found = truth(surface, parts.held_out, objectives.named(name), arena.candidates)
-    return Ground(surface=surface, arena=arena, halves=parts, truth=found, objective=name)
+    found = _truth(surface, parts, name, arena)
+    for limit in limits:
+        found = _within(found, limit, surface, parts, arena)
+    return Ground(
+        surface=surface,
+        arena=arena,
+        halves=parts,
+        truth=found,
+        objective=name,
+        limits=tuple(limits),
+    )
+
+
+def _truth(surface: Surface, parts: Halves, objective: str, arena: Arena) -> Truth:
+    """What is true of an objective."""
+    found = truth(surface, parts.held_out, objectives.named(objective), arena.candidates)
+    if not len(found.cells):
+        raise WrongUse(f"{surface.head.name}: its launches do not tell of {objective}")
+    return found
+
+
+def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: Arena) -> Truth:
+    """The truth with the cells that miss a limit among the lost ones."""
+    name = limit.of.objective
+    if name is None or limit.metric == "items_per_s":
+        raise WrongUse(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
+    objective = objectives.named(name)
+    of_metric = _truth(surface, parts, name, arena)
+    values = np.exp(of_metric.log_mean)
+    if not objective.is_minimised:
+        values = 1e3 / values
+    kept = {
+        cell
+        for cell, value in zip(of_metric.cells, values, strict=True)
+        if not limit.slack(float(value)) > 0
+    }
+    places = [place for place, cell in enumerate(found.cells) if cell in kept]
+    if not places:
+        raise WrongUse(f"--constraint {limit.text!r}: no configuration of the surface keeps to it")
+    return Truth(
+        cells=tuple(found.cells[place] for place in places),
+        log_mean=found.log_mean[places],
+        se=found.se[places],
+        lost=found.lost | {cell for cell in found.cells if cell not in kept},
+    )
 
 
 def arena_of(surface: Surface) -> Arena:
@@ -280,10 +335,11 @@ def verdict_of(
     def quiet(_starts: object, _launch: object) -> None:
         pass
 
+    needs = Needs(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
         roles = {f"finalist {n + 1}": one for n, one in enumerate(believed.configurations)}
         rounds = verification.alternate(
-            launches, roles, rounds=FINAL_ROUNDS, slo_ms=None, report=quiet
+            launches, roles, rounds=FINAL_ROUNDS, needs=needs, report=quiet
         )
         best = finals.standings(
             believed,
@@ -291,6 +347,7 @@ def verdict_of(
             objective=search.objective,
             default=default,
             cores=ground.arena.environment.machine.cores,
+            limits=ground.limits,
         )[0].configuration
 
     rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
@@ -306,7 +363,7 @@ def verdict_of(
         launches,
         {"default": default, "best": best},
         rounds=order.pairs,
-        slo_ms=None,
+        needs=needs,
         report=quiet,
         is_enough=is_enough,
     )
@@ -356,7 +413,9 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         return arena
     if order.guess == "twice":
         profile = profile.faster(2.0)
-    arena = prediction.with_guess(arena, profile)
+    arena = prediction.with_guess(
+        arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
+    )
     assert arena.guess is not None
     logs = np.log(arena.guess)
     if order.guess == "shuffled":
@@ -365,7 +424,13 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         logs = logs.max() + logs.min() - logs
     elif order.guess == "constant":
         logs = np.full_like(logs, logs.mean())
-    return dataclasses.replace(arena, guess=np.exp(logs))
+    is_right = order.guess in {"profile", "twice"}
+    return dataclasses.replace(
+        arena,
+        guess=np.exp(logs),
+        latency=arena.latency if is_right else None,
+        within=arena.within if is_right else None,
+    )
 
 
 def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
@@ -439,7 +504,7 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
             pairs=0,
         ),
         objective=ground.objective,
-        slo_ms=None,
+        limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
     )

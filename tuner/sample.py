@@ -80,7 +80,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         )
     bench = Bench(
         model=order.target.model,
-        concurrency=order.target.concurrency,
+        concurrency=order.target.in_flight,
         settings=order.measurement,
         launcher=ServingLauncher(order.target.model, order.target.home),
     )
@@ -93,7 +93,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         text = inputs.with_variants(text, order.target, card, source=source)
         spaces = _Spaces(order.target, card, text, source=source, served=served)
         draws = [_draw(order, spaces, number) for number in range(order.count)]
-        widest = spaces.of(order.target.concurrency, order.target.client_batch)
+        widest = spaces.of(order.target.in_flight, order.target.client_batch)
         notes = widest.notes
         if sent.is_synthetic:
             notes += (f"the payloads are synthetic ({sent.description})",)

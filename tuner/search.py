@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import time
 from typing import Any, Protocol
 
@@ -19,9 +20,11 @@ from tuner import objective as objectives
 from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
+from tuner.limits import Limit
 from tuner.measurement.error import relative_error
-from tuner.measurement.outcome import limit_outcome
+from tuner.measurement.outcome import Needs
 from tuner.sampling import finalists, recommendation, registry
+from tuner.sampling import front as fronts
 from tuner.sampling.finalists import Finalists
 from tuner.sampling.knowledge import NOTHING, Knowledge
 from tuner.settings import SearchSettings
@@ -29,7 +32,7 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
-from tuner.values import Configuration, Trial
+from tuner.values import Configuration, FrontPoint, Measurement, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
@@ -59,10 +62,12 @@ class Search:
         bench: LaunchesConfigurations,
         budget: Budget,
         objective: str,
-        slo_ms: float | None,
+        limits: tuple[Limit, ...],
         stop_ei: float,
         keep_in: RunFolder | None,
         prefix: str = "trials",
+        second: str | None = None,
+        point: str = "knee",
     ) -> None:
         self.store = store
         self.arena = arena
@@ -72,7 +77,9 @@ class Search:
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
         self._bench = bench
-        self._slo_ms = slo_ms
+        self.second = None if second is None else objectives.named(second)
+        self._needs = Needs(objective=objective, second=second, limits=limits)
+        self._point = point
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
@@ -89,6 +96,9 @@ class Search:
         self._known = Knowledge(
             guess=None if guess is None else np.log(guess),
             earlier=self.arena.earlier if registry.takes(settings.sampler, "earlier") else None,
+            latency=None
+            if guess is None or self.arena.latency is None
+            else np.log(self.arena.latency),
         )
         has_default = any(trial.origin == "default" for trial in self.trials)
         if not has_default and not self.store.has_waiting():
@@ -99,13 +109,15 @@ class Search:
         reason = self.budget.stop_reason(len(self.trials), used_s, self.walls_s)
         if reason is not None:
             return reason
+        if self.trials and self.trials[0].outcome.cause == "short":
+            return self.trials[0].outcome.reason  # no longer launch will follow
         if self._has_little_to_gain():
             return (
                 f"ended early after {len(self.trials)} of {self.budget.trials} trials: no configuration is expected "
                 f"to be more than {self._stop_ei:.1%} better than the best (--stop-ei)"
             )
         if len(self.trials) >= MOST_REFUSED and all(
-            trial.outcome.status != "ok" for trial in self.trials
+            trial.measured is None for trial in self.trials
         ):
             return (
                 f"none of the first {len(self.trials)} configurations worked; "
@@ -166,11 +178,45 @@ class Search:
         return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
 
     def recommended(self) -> Configuration | None:
-        """The configuration with the best posterior mean; None while no trial was ok."""
+        """The configuration with the best posterior mean; None while no trial was ok.
+
+        Of two objectives the point of the front that is asked for.
+        """
+        if self.second is not None:
+            points = self.front()
+            return next((one.configuration for one in points if one.is_chosen), None)
         found = recommendation.recommend(
             self.store.study, candidates=self.arena.candidates, known=self._known
         )
         return None if found is None else Configuration({**self.arena.default, **found})
+
+    def front(self) -> tuple[FrontPoint, ...]:
+        """What none beats in both objectives, the best in the first one first; empty in a study of one."""
+        found = None
+        if self.second is not None:
+            found = fronts.front(
+                self.store.study, candidates=self.arena.candidates, known=self._known
+            )
+        if found is None or self.second is None:
+            return ()
+        places = {"knee": found.knee, self.objective.name: 0}
+        chosen = places.get(self._point, len(found.configurations) - 1)
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        trials = {trial.configuration: trial.number for trial in reversed(worked)}
+        points = []
+        for place, one in enumerate(found.configurations):
+            whole = Configuration({**self.arena.default, **one})
+            sides = zip((self.objective, self.second), found.mean[place], strict=True)
+            points.append(
+                FrontPoint(
+                    configuration=whole,
+                    values=tuple(side.from_minimised(math.exp(mean)) for side, mean in sides),
+                    sds=tuple(map(float, found.sd[place])),
+                    trial=trials.get(whole),
+                    is_chosen=place == chosen,
+                )
+            )
+        return tuple(points)
 
     def finalists(self, most: int) -> Finalists | None:
         """What may be the best, the recommendation first, and what is believed of it; None where nothing is."""
@@ -189,18 +235,43 @@ class Search:
     def _result(self, launch: Launch, wall_s: float) -> TrialResult:
         outcome, measurement = launch.outcome, launch.measurement
         if measurement is not None:
-            outcome = limit_outcome(measurement, self._slo_ms)
-        if outcome.status != "ok":
-            measurement = None
+            outcome = self._needs.outcome(measurement)
+            # A p99 that only a limit needs: what else the launch tells is worth knowing.
+            teaches = outcome.cause in {None, "constraint", "short"}
+            if not (teaches and self._needs.tells_objectives(measurement)):
+                measurement = None
+        is_kept = outcome.status == "ok"
+        value = None if measurement is None else self.objective.to_minimise(measurement)
         return TrialResult(
             outcome=outcome,
-            measurement=measurement,
-            objective=None if measurement is None else self.objective.to_minimise(measurement),
+            measurement=measurement if is_kept else None,
+            objective=value if is_kept else None,
+            missed=None if is_kept else measurement,
+            value=None if is_kept else value,
+            second=None if measurement is None else self._second(measurement),
+            slacks={} if measurement is None else self._slacks(measurement),
             launch_s=launch.launch_s,
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
         )
+
+    def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
+        """The logarithm of the second objective, and how well it is known."""
+        if self.second is None:
+            return None
+        value = math.log(self.second.to_minimise(measurement))
+        return value, relative_error(self.second, measurement)
+
+    def _slacks(self, measurement: Measurement) -> dict[str, tuple[float | None, float | None]]:
+        """By limit: by how much the launch lies beyond it, and how well that is known."""
+        found: dict[str, tuple[float | None, float | None]] = {}
+        for limit in self._needs.limits:
+            same = limit.of.objective
+            error = None if same is None else relative_error(objectives.named(same), measurement)
+            slack = limit.slack(limit.of.value(measurement))
+            found[limit.text] = (None if math.isnan(slack) else slack, error)
+        return found
 
     def _has_little_to_gain(self) -> bool:
         """Whether the last proposals, of earlier commands too, promised too little."""
@@ -225,7 +296,12 @@ def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:
     first = list(arena.winners or ())
     if arena.guessed_best is not None and registry.takes(settings.sampler, "guess"):
         first.append(arena.guessed_best)
-    given = {"guess": arena.guess, "first": first or None, "earlier": arena.earlier}
+    given = {
+        "guess": arena.guess,
+        "latency": arena.latency,
+        "first": first or None,
+        "earlier": arena.earlier,
+    }
     options: dict[str, Any] = {
         option: value
         for option, value in given.items()

@@ -18,8 +18,10 @@ from typing import Any
 
 from serving.errors import nearest
 from serving.settings import KNOBS
+from tuner import limits
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.limits import Limit
 from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -38,8 +40,19 @@ MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
+NO_ARRIVALS = "belongs to an open loop: give --rate R, too"
+NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine`, before the colon."""
+MOST_IN_FLIGHT = 500
+"""Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
+MOST_RATE_PER_S = 1e6
+TRACE = "trace:"
+"""How `--arrivals` of a file begin."""
+SPREADS = ("poisson", "constant", "burst")
+"""How an open loop can spread its requests over time, beside a trace; the first is the default."""
+OF_THE_LOAD = ("throughput", "time-per-item")
+"""Objectives that an open loop sets itself."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -66,6 +79,12 @@ class Option:
     metavar: str
     help: str
     choices: tuple[str, ...] | None = None
+    is_repeated: bool = False
+    """Whether it may be given more than once, each a value of a tuple."""
+    instead: str | None = None
+    """Field that can be given instead of it: where a command has both, neither is required alone."""
+    more: str = ""
+    """What is added to the help where a command has both."""
 
 
 def _option(
@@ -76,8 +95,20 @@ def _option(
     *,
     parse: Callable[[str], Any] = str,
     choices: tuple[str, ...] | None = None,
+    is_repeated: bool = False,
+    instead: str | None = None,
+    more: str = "",
 ) -> Any:
-    option = Option(flag=flag, parse=parse, metavar=metavar, help=help_text, choices=choices)
+    option = Option(
+        flag=flag,
+        parse=parse,
+        metavar=metavar,
+        help=help_text,
+        choices=choices,
+        is_repeated=is_repeated,
+        instead=instead,
+        more=more,
+    )
     if default is dataclasses.MISSING:
         return dataclasses.field(metadata={"option": option})
     return dataclasses.field(default=default, metadata={"option": option})
@@ -94,12 +125,29 @@ class TargetSettings:
         "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
         "or a folder (model.yaml, SavedModel)",
     )
-    concurrency: int = _option(
-        dataclasses.MISSING,
+    concurrency: int | None = _option(
+        None,
         "--concurrency",
         "N",
         "requests in flight at any time (closed loop)",
         parse=int,
+        instead="rate",
+        more=f"; in an open loop (--rate) the most that may be, default {MOST_IN_FLIGHT}",
+    )
+    rate: float | None = _option(
+        None,
+        "--rate",
+        "R",
+        "requests a second, sent when they are due and not when answers come (open loop); default: "
+        "closed loop",
+        parse=float,
+    )
+    arrivals: str | None = _option(
+        None,
+        "--arrivals",
+        "NAME",
+        "how an open loop spreads its requests over time: poisson, constant, burst, or trace:FILE, seconds "
+        "of arrivals, one a line, scaled to --rate where that is given; default poisson",
     )
     client_batch: int = _option(
         1,
@@ -165,9 +213,25 @@ class TargetSettings:
         """Whether another engine than the serving core is tuned."""
         return self.engine != OUR_ENGINE
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are due by a schedule (open loop)."""
+        return self.rate is not None or is_trace(self.arrivals)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight: at any time in a closed loop, at most in an open one."""
+        return MOST_IN_FLIGHT if self.concurrency is None else self.concurrency
+
     def __post_init__(self) -> None:
         _require(bool(self.model), "--model", self.model, "the name of a bundled model or a file")
-        _require(self.concurrency >= 1, "--concurrency", self.concurrency, "a whole number from 1")
+        _require(
+            self.concurrency is None or self.concurrency >= 1,
+            "--concurrency",
+            self.concurrency,
+            "a whole number from 1",
+        )
+        check_arrivals(self.rate, self.arrivals)
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
@@ -296,19 +360,45 @@ class MeasurementSettings:
     objective: str = _option(
         "mean",
         "--objective",
-        "NAME",
+        "NAME[,NAME]",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), or energy (J/request, where it "
-        "can be counted); default mean",
-        choices=objectives.NAMES,
+        "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
+        "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
+        "requests), or energy (J/request, where it can be counted); two with a comma between them, as mean,cost, "
+        "for the front of both; default mean",
+        parse=objectives.checked,
+    )
+    point: str = _option(
+        "knee",
+        "--point",
+        "NAME",
+        "of the front of two objectives the point that is verified and exported: knee, or the objective in "
+        "which it is to be the best; default knee",
     )
     slo_ms: float | None = _option(
         None,
         "--slo-ms",
         "MS",
-        "a configuration whose p99 is above this many milliseconds is no solution; "
-        "default: no limit",
+        "a configuration whose p99 is above this many milliseconds is no solution; with --objective goodput "
+        "the deadline of each request instead; default: no limit",
         parse=float,
+    )
+    constraints: tuple[str, ...] = _option(
+        (),
+        "--constraint",
+        "TEXT",
+        "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
+        "more than once; default: none",
+        parse=limits.canonical,
+        is_repeated=True,
+    )
+    prices: str | None = _option(
+        None,
+        "--prices",
+        "FILE",
+        "YAML file with the price of an hour of a core (core_hour), of a GiB (gib_hour) and, where one is "
+        "used, of a GPU (gpu_hour), for the objective cost; default: core-seconds, a GiB-second as an "
+        "eighth of one",
     )
     requests: int | None = _option(
         None,
@@ -348,15 +438,32 @@ class MeasurementSettings:
     )
 
     def __post_init__(self) -> None:
+        for limit in self.limits:
+            if limit.metric == "goodput_per_s" and self.slo_ms is None:
+                raise WrongUse(
+                    f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
+                    "--slo-ms MS, too"
+                )
+        try:
+            objectives.checked(self.objective)
+        except ValueError as error:
+            raise WrongUse(f"--objective {error}") from None
+        points = ("knee", *((self.first, self.second) if self.second else ()))
         _require(
-            self.objective in objectives.NAMES,
-            "--objective",
-            self.objective,
-            "one of " + ", ".join(objectives.NAMES),
+            self.point in points,
+            "--point",
+            self.point,
+            " or ".join(str(one) for one in points)
+            if self.second
+            else "knee, unless there are two objectives",
         )
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
+        if "goodput" in self.names and self.slo_ms is None:
+            raise WrongUse(
+                f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
+            )
         _require(
             self.requests is None or self.requests >= 20,
             "--requests",
@@ -372,6 +479,33 @@ class MeasurementSettings:
         _require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
         _require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return tuple(self.objective.split(","))
+
+    @property
+    def first(self) -> str:
+        """The objective, or the first of two."""
+        return self.names[0]
+
+    @property
+    def second(self) -> str | None:
+        """The second of two; None in a study of one."""
+        return self.names[1] if len(self.names) > 1 else None
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What a solution must keep to.
+
+        `--slo-ms` is a limit on p99, unless answers within it are counted.
+        """
+        found = limits.checked(self.constraints)
+        counts = "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
+        if self.slo_ms is None or counts:
+            return found
+        return (limits.of_slo(self.slo_ms), *found)
 
     @property
     def block_s(self) -> float:
@@ -425,6 +559,21 @@ class StudySettings:
     measurement: MeasurementSettings = dataclasses.field(default_factory=MeasurementSettings)
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
+    def __post_init__(self) -> None:
+        if self.target.concurrency is None and not self.target.is_open:
+            raise WrongUse(NO_LOAD)
+        if self.target.arrivals is not None and not self.target.is_open:
+            raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
+        if self.target.is_open and self.measurement.objective in OF_THE_LOAD:
+            raise WrongUse(
+                f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
+            )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are due by a schedule (open loop)."""
+        return self.target.is_open
+
     def nested(self) -> dict[str, dict[str, Any]]:
         """The form of `settings.yaml`: one mapping per group."""
         return dataclasses.asdict(self)
@@ -446,6 +595,7 @@ class StudySettings:
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
             _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
+            values = _tupled(values, kind, f"{source}, {name}")
             _plain(values, kind, f"{source}, {name}")
             try:
                 groups[name] = kind(**values)
@@ -459,10 +609,58 @@ def runs_dir_option(runs_dir: object) -> str:
     return "" if str(runs_dir) == "runs" else f" --runs-dir {shlex.quote(str(runs_dir))}"
 
 
-def load_in_words(concurrency: int, client_batch: int) -> str:
-    """The load of a study, as the end of a sentence."""
+def load_in_words(
+    concurrency: int,
+    client_batch: int,
+    *,
+    rate_per_s: float | None = None,
+    arrivals: str | None = None,
+) -> str:
+    """The load of a study, as the end of a sentence.
+
+    Args:
+        concurrency: of a closed loop.
+        client_batch: items in each request.
+        rate_per_s: of an open loop; None: it is closed.
+        arrivals: how an open loop spreads its requests, as `--arrivals` has it.
+    """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
-    return f"concurrency {concurrency}{batched}"
+    if rate_per_s is None:
+        return f"concurrency {concurrency}{batched}"
+    kind = (arrivals or SPREADS[0]).partition(":")[0]
+    return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
+
+
+def rate_in_words(rate_per_s: float) -> str:
+    """A rate of requests: three digits, and all that stand before the point."""
+    number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    return f"{number} requests/s"
+
+
+def is_trace(arrivals: str | None) -> bool:
+    """Whether arrivals come from a file."""
+    return arrivals is not None and arrivals.startswith(TRACE)
+
+
+def check_arrivals(rate: float | None, arrivals: str | None) -> None:
+    """Refuse an open loop without sense.
+
+    Raises:
+        WrongUse: the rate is out of its range, or the arrivals are of no kind.
+    """
+    _require(
+        rate is None or 0 < rate <= MOST_RATE_PER_S,
+        "--rate",
+        rate if rate is None else f"{rate:g}",
+        f"requests a second, above 0 and at most {MOST_RATE_PER_S:,.0f}",
+    )
+    is_known = arrivals is None or arrivals in SPREADS or arrivals.removeprefix(TRACE) != arrivals
+    _require(
+        is_known and arrivals != TRACE,
+        "--arrivals",
+        arrivals,
+        f"{', '.join(SPREADS)} or trace:FILE",
+    )
 
 
 def storage_option(kept_url: object) -> str:
@@ -505,10 +703,25 @@ def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
             )
 
 
+def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+    """The same with lists of texts as tuples, where a field holds several."""
+    found = dict(given)
+    for field, option in options(group):
+        value = found.get(field.name)
+        if not option.is_repeated or value is None:
+            continue
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise WrongUse(f"{source}: {field.name} holds {value!r}, expected a list of texts")
+        found[field.name] = tuple(value)
+    return found
+
+
 def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
     """Refuse a value of another kind than its field: a date, a list, a text for a number."""
     kinds = typing.get_type_hints(group)
     for key, value in given.items():
+        if isinstance(value, tuple):
+            continue  # checked before
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
         if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int

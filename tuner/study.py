@@ -1,7 +1,7 @@
 """One study, from the default configuration to the verdict. Read `tune` from top to bottom.
 
     inputs -> engine started once -> folder and store -> search (trial after trial) -> finals
-    -> verification -> verdict -> files
+    -> verification -> verdict -> open loop -> files
 
 In: settings. Out: `Finished`: the record of the study and the files that were written. Nothing is
 written before the inputs were checked and the engine has served; a signal or a `kill -9` at any
@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import pathlib
+import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -24,13 +25,14 @@ from tuner import (
     interruption,
     other_engines,
     prediction,
+    prices,
     study_files,
     transfer,
     verification,
 )
 from tuner.advice import advised, why_nothing
 from tuner.bench import Bench, Launch
-from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS
+from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, OPEN_LOADS
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
 from tuner.export import serving as serving_export
@@ -40,7 +42,7 @@ from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
-from tuner.preparation import bench_of, budget_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.report import files as report_files
 from tuner.report import lines
@@ -51,15 +53,20 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import OpenLoad
 from tuner.values import (
     Configuration,
     Ending,
     Finalist,
     FreshStart,
     Measurement,
+    OpenLoop,
     StudyRecord,
     Verdict,
 )
+
+OPEN_SHARE = 0.8
+"""Of the best's rate: at which default and best are launched in an open loop at the end."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +139,8 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
+                if "cost" in settings.measurement.names:
+                    store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     lines.say(terminal.console, note)
@@ -181,7 +190,14 @@ def _taught(
     settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
 ) -> tuple[Arena, str | None]:
     """The arena with what is predicted and what earlier studies taught, and a line that says so."""
-    arena = prediction.with_guess(arena, profile)
+    measurement = settings.measurement
+    arena = prediction.with_guess(
+        arena,
+        profile,
+        measurement.first,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
+    )
     return transfer.learnt(settings, arena, served.model, profile)
 
 
@@ -194,7 +210,7 @@ def _setup(
     payloads: Payloads,
     terminal: Terminal,
 ) -> Setup:
-    objective = settings.measurement.objective
+    objective = settings.measurement.first
     return Setup(
         settings=settings,
         folder=folder,
@@ -203,7 +219,12 @@ def _setup(
         bench=bench,
         payloads=payloads,
         terminal=terminal,
-        progress=Progress(terminal.console, default=arena.default, objective=objective),
+        progress=Progress(
+            terminal.console,
+            default=arena.default,
+            objective=objective,
+            second=settings.measurement.second,
+        ),
         begin_s=time.monotonic() - store.used_s(),
     )
 
@@ -216,10 +237,12 @@ def _conducted(setup: Setup) -> Finished:
         arena=setup.arena,
         bench=setup.bench,
         budget=budget_of(settings, setup.bench),
-        objective=settings.measurement.objective,
-        slo_ms=settings.measurement.slo_ms,
+        objective=settings.measurement.first,
+        limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
+        second=settings.measurement.second,
+        point=settings.measurement.point,
     )
     try:
         search.prepare(settings.search)
@@ -231,9 +254,11 @@ def _conducted(setup: Setup) -> Finished:
         if ending.standings is None:
             ending = _chosen(setup, search, ending)
             study_files.keep_ending(folder, ending)
-        ending, verdict = _verified(setup, ending)
+        ending, verdict = _verified(setup, ending, keeps_s=search.budget.open_s)
+        if verdict is not None and ending.open_loop is None:
+            ending = _in_open_loop(setup, ending, verdict, needs_s=search.budget.open_s)
         setup.bench.close()
-        study_files.keep_end(folder, ending, verdict)
+        study_files.keep_end(folder, ending, verdict, limits=settings.measurement.limits)
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
@@ -249,15 +274,21 @@ def _searched(setup: Setup, search: Search) -> Ending:
         setup.keep_used()
         left_s = search.left_s(setup.used_s())
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.measurement is not None:
-            _look_closer(setup, trial.measurement)
+        if trial.origin == "default" and trial.measured is not None:
+            _look_closer(setup, trial.measured)
             search.pause()
     setup.progress.say(reason)
-    found = search.finalists(MOST_FINALISTS)
+    found = search.finalists(MOST_FINALISTS) if search.second is None else None
     best = search.recommended()
+    front = tuple(
+        dataclasses.replace(point, configuration=setup.arena.default)
+        if setup.arena.is_default(point.configuration)
+        else point
+        for point in search.front()
+    )
     if best is not None and setup.arena.is_default(best):
         best = setup.arena.default
-    luckier = search.best_seen()
+    luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.recommended(best, luckier)
     return Ending(
@@ -265,6 +296,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
         best=best,
         pairs=search.budget.pairs,
         finalists=() if found is None or best == setup.arena.default else found.configurations,
+        front=front,
     )
 
 
@@ -296,9 +328,10 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             objective=search.objective,
             default=setup.arena.default,
             cores=setup.arena.environment.machine.cores,
+            limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
-    guess = setup.arena.guessed_best
+    guess = setup.arena.guessed_best if search.second is None else None
     if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, guess=guess)
@@ -321,28 +354,35 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]
+    found += filter(None, [needs_of(setup.settings).remark(measurement)])
     for note in found:
         setup.store.note(note)
         setup.progress.say(note)
 
 
-def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
-    """The best configuration and the default, measured in turn on fresh starts."""
+def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, Verdict | None]:
+    """The best configuration and the default, measured in turn on fresh starts.
+
+    Args:
+        setup: of the study.
+        ending: of its search.
+        keeps_s: of the longest time, for what comes after it.
+    """
     sides = _sides(setup, ending)
     if sides is None:
         return ending, None
-    objective = setup.settings.measurement.objective
+    names = setup.settings.measurement.names
+    objective = names[0]
     rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
         pairs = verification.among(rounds.starts, "default", "best")
         if pairs.counted < comparison.LEAST_PAIRS:
             return False
-        found = comparison.differences_of(
-            pairs.measurements["default"], pairs.measurements["best"], objective
-        )
-        return rule.stop(found) is not None or (
-            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= 0
+        both = pairs.measurements["default"], pairs.measurements["best"]
+        found = [comparison.differences_of(*both, name) for name in names]
+        return all(rule.stop(one) is not None for one in found) or (
+            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
     rounds = _alternated(
@@ -363,6 +403,14 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
         objective=objective,
         rule=rule,
     )
+    if len(names) > 1:
+        second = comparison.beside(
+            default=pairs.measurements["default"],
+            best=pairs.measurements["best"],
+            objective=names[1],
+            rule=rule,
+        )
+        verdict = dataclasses.replace(verdict, second=second)
     beside = verification.among(rounds.starts, "guess", "best")
     if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
         against = comparison.against(
@@ -373,6 +421,38 @@ def _verified(setup: Setup, ending: Ending) -> tuple[Ending, Verdict | None]:
         )
         verdict = dataclasses.replace(verdict, against_guess=against)
     return ending, verdict
+
+
+def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: float) -> Ending:
+    """Default and best once each in an open loop, at a share of the rate that the best has made.
+
+    At a fixed concurrency waiting for a full batch looks free; here it is not.
+    """
+    if not needs_s:
+        return ending
+    if setup.left_s() < needs_s:
+        said = "not shown in an open loop: the longest time (--max-time) left no room for it"
+        setup.store.note(said)
+        setup.progress.say(said)
+        return ending
+    settings = setup.settings
+    rates = [launch.throughput_per_s for launch in verdict.best]
+    rate_per_s = OPEN_SHARE * statistics.geometric_mean(rates)
+    load = OpenLoad(rate_per_s=rate_per_s, seed=settings.search.seed)
+    setup.bench.stream = 0
+    starts = []
+    for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
+        assert configuration is not None, "a verdict has a best"
+        seconds = OPEN_LOADS * settings.measurement.seconds
+        launch = setup.bench.launch_at(configuration, load, seconds=seconds)
+        starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
+        setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)
+        setup.keep_used()
+        setup.terminal.check()
+    shown = OpenLoop(rate_per_s=rate_per_s, share=OPEN_SHARE, starts=tuple(starts))
+    ending = dataclasses.replace(ending, open_loop=shown)
+    study_files.keep_ending(setup.folder, ending)
+    return ending
 
 
 def _alternated(
@@ -397,9 +477,11 @@ def _alternated(
     if done:
         setup.progress.say(f"goes on behind {len(done)} fresh starts")
     begun_s = time.monotonic()
+    setup.bench.stream = 1 + len(done) // len(sides)
 
     def report(starts: Sequence[FreshStart], launch: Launch) -> None:
         number, last = len(starts), starts[-1]
+        setup.bench.stream = 1 + number // len(sides)  # one for each round, 0 is the search's
         if launch.records is not None and number <= len(sides):
             setup.folder.write_bytes(
                 f"verification/{last.role}.npz", records.encoded(launch.records)
@@ -421,7 +503,7 @@ def _alternated(
         setup.bench,
         sides,
         rounds=rounds,
-        slo_ms=setup.settings.measurement.slo_ms,
+        needs=needs_of(setup.settings),
         report=report,
         done=done,
         is_enough=is_enough,
@@ -488,11 +570,16 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
         left = len(ending.roles) * ending.pairs - len(ending.starts)
         if ending.standings is None:
             left += max(0, FINAL_ROUNDS * len(ending.finalists) - len(ending.finals))
-        expected_s = left * budget.fresh_s
+        expected_s = left * budget.fresh_s + (0.0 if ending.open_loop else budget.open_s)
     return Plan(
         name=setup.folder.name,
         model=str(setup.store.facts()["model"]),
-        load=load_in_words(settings.target.concurrency, settings.target.client_batch),
+        load=load_in_words(
+            settings.target.in_flight,
+            settings.target.client_batch,
+            rate_per_s=setup.arena.environment.rate_per_s,
+            arrivals=settings.target.arrivals,
+        ),
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),
         trials=settings.search.trials,

@@ -19,13 +19,15 @@ from typing import Any
 
 import numpy as np
 
-from tuner import study_files
+from tuner import prices, study_files
 from tuner.errors import TunerError, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.objective import COSTS
 from tuner.prediction import load_of
+from tuner.prices import Prices
 from tuner.sampling.knowledge import Earlier
-from tuner.settings import StudySettings
+from tuner.settings import StudySettings, TargetSettings, rate_in_words
 from tuner.simulation import closed_form
 from tuner.simulation.profile import Profile
 from tuner.space import physics
@@ -86,14 +88,20 @@ def learnt(
     found = list(_named(settings, arena, model, wanted))
     if not found:
         return arena, None
-    made = with_earlier(arena, found, objective=settings.measurement.objective, profile=profile)
+    made = with_earlier(arena, found, objective=settings.measurement.first, profile=profile)
     if made.earlier is None:
         return arena, None
     from_ = ", ".join(
-        f"{one.name} (concurrency {one.environment.concurrency}, {len(one.launches)} launches)"
+        f"{one.name} ({_load_in_words(one.environment)}, {len(one.launches)} launches)"
         for one in found
     )
     return made, f"starts from what earlier studies taught: {from_} (--learn-from none: afresh)"
+
+
+def _load_in_words(load: Environment) -> str:
+    if load.rate_per_s is not None:
+        return rate_in_words(load.rate_per_s)
+    return f"concurrency {load.concurrency}"
 
 
 def with_earlier(
@@ -116,7 +124,7 @@ def with_earlier(
             contexts.append(_context(study.environment))
             targets.append(math.log(launch.objective) + shift)
             errors.append(launch.error)
-            if profile is not None:
+            if profile is not None and objective not in COSTS:
                 load = load_of(study.environment)
                 predicted = closed_form.mean_ms(profile, load, launch.configuration)
                 guesses.append(math.log(predicted) + shift)
@@ -128,7 +136,7 @@ def with_earlier(
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
         errors=np.array(errors),
-        guess=np.array(guesses) if profile is not None else None,
+        guess=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
     return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
@@ -204,10 +212,28 @@ def _read(
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
+        and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
+        and ("cost" not in one.measurement.names or _paid(one) == _paid(other))
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
+        and _is_same_loop(one.target, other.target)
     )
+
+
+def _slo(settings: StudySettings) -> float | None:
+    return settings.measurement.slo_ms
+
+
+def _paid(settings: StudySettings) -> Prices:
+    return prices.read(settings.measurement.prices)
+
+
+def _is_same_loop(one: TargetSettings, other: TargetSettings) -> bool:
+    """Whether both are closed loops, or the same open one: how figures change with a rate is not known."""
+    if not (one.is_open or other.is_open):
+        return True
+    return (one.rate, one.arrivals, one.in_flight) == (other.rate, other.arrivals, other.in_flight)
 
 
 def _is_same_machine(environment: Mapping[str, Any]) -> bool:
@@ -253,5 +279,7 @@ def _shift(now: Environment, then: Environment, objective: str) -> float:
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":
-        return 0.0
+        return (
+            0.0  # and a cost of 1,000 requests grows with their items, like the time between them
+        )
     return math.log(now.client_batch / then.client_batch)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tests.fakes import studies
+from tuner import prices
 from tuner.bench import Launch
 from tuner.inputs import Arena
 from tuner.launching import apply
@@ -15,6 +16,7 @@ from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
 from tuner.space.physics import features
+from tuner.traffic.plan import OpenLoad
 from tuner.values import OK, Configuration, Outcome
 
 SPACE = """
@@ -41,6 +43,7 @@ class ToyBench:
 
     def __post_init__(self) -> None:
         self.launched: list[Configuration] = []
+        self.opened: list[tuple[Configuration, float]] = []
         self._rng = np.random.default_rng(self.seed)
 
     def launch(self, configuration: Configuration) -> Launch:
@@ -57,6 +60,9 @@ class ToyBench:
         if failure is None:
             mean = studies.mean_ms(whole, CONCURRENCY)
             measurement = studies.measurement(mean, self._rng, concurrency=CONCURRENCY)
+            held = prices.held(whole, cores=studies.CORES)
+            cost = prices.cost_of(measurement, held, loaded_s=2.5, prices=prices.DEFAULT)
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=failure or OK,
@@ -68,6 +74,21 @@ class ToyBench:
         )
 
     launch_fresh = launch
+
+    def launch_at(self, configuration: Configuration, load: OpenLoad, *, seconds: float) -> Launch:
+        """One launch in an open loop, which is not one of those that are `launched`."""
+        assert seconds > 0
+        self.opened.append((configuration, load.rate_per_s))
+        launched, self.launched = self.launched, []
+        found = ToyBench.launch(self, configuration)
+        self.launched = launched
+        if found.measurement is None:
+            return found
+        measurement = dataclasses.replace(
+            found.measurement, rate_per_s=load.rate_per_s, little_error=None
+        )
+        return dataclasses.replace(found, measurement=measurement)
+
     address = None
     """No server listens."""
 

@@ -156,6 +156,27 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     assert lines[4].split()[:2] == ["0", "default"]
 
 
+def test_the_winner_is_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
+    """At 80 % of its rate, beside the default, in the answer, in verdict.json and in the report."""
+    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "w", "--json")
+    done = tune(tmp_path, *ECHO, *SHORT, *budget)
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    shown = answer["open_loop"]
+    rates = [launch["throughput_per_s"] for launch in answer["verdict"]["best"]]
+    assert min(rates) <= shown["rate_per_s"] / 0.8 <= max(rates)
+    assert [start["role"] for start in shown["starts"]] == ["default", "best"]
+    best = shown["starts"][1]
+    assert best["outcome"]["status"] == "ok", best["outcome"]
+    assert best["measurement"]["seconds"] == pytest.approx(0.8)
+    folder = tmp_path / "runs" / "w"
+    kept = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))["open_loop"]
+    assert kept["rate_per_s"] == shown["rate_per_s"]
+    assert "In an open loop" in (folder / "report.html").read_text(encoding="utf-8")
+    assert any("In an open loop at 80 %" in note for note in answer["notes"])
+
+
 def test_the_store_is_an_optuna_study(finished: tuple[pathlib.Path, Done]) -> None:
     """Optuna opens it by itself; each trial has its origin, and a launch of its own."""
     folder, _ = finished
@@ -286,6 +307,68 @@ def test_kill_in_the_verification_keeps_the_pairs_before_it(tmp_path: pathlib.Pa
     assert states(tmp_path, "v") == ["COMPLETE"] * 2
 
 
+def test_a_study_at_a_rate(tmp_path: pathlib.Path) -> None:
+    """An open loop from the command to the pages, without a concurrency; resume and report know the load."""
+    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "r", "--json")
+    open_loop = ("--model", "echo", "--rate", "200", "--arrivals", "burst")
+    done = tune(tmp_path, *open_loop, *SHORT, *budget)
+    assert done.code == 0, done.err
+    assert "echo at 200 requests/s (burst arrivals)" in done.err
+    assert "no prediction: a profile tells of a closed loop" in done.err
+    answer = json.loads(done.out)
+    assert (answer["rate_per_s"], answer["arrivals"]) == (200.0, "burst")
+    assert answer["best"]["batching.timeout_us"] == 0
+    assert answer["verdict"]["ratio"] < 0.9
+    best = answer["verdict"]["best"][0]
+    assert best["rate_per_s"] == 200.0
+    assert best["little_error"] is None
+    page = (tmp_path / "runs" / "r" / "report.html").read_text(encoding="utf-8")
+    assert "echo at 200 requests/s (burst arrivals)" in page
+    assert "were due in its measured part" in page
+    reported = tune(tmp_path, "report", "r")
+    assert "200 requests/s (burst arrivals)" in reported.out
+    assert tune(tmp_path, "resume", "r").code == 0
+    exported = tune(tmp_path, "export", "r", "--to", "kserve", "--out", str(tmp_path / "k"))
+    assert exported.code == 0, exported.err
+    text = (tmp_path / "k" / "kserve.yaml").read_text(encoding="utf-8")
+    assert "at 200 requests/s (burst arrivals)" in text
+    assert "containerConcurrency: 500" not in text
+
+
+def test_a_rate_that_nothing_serves_ends_with_the_reason(tmp_path: pathlib.Path) -> None:
+    """Every trial is an overload, which is data for the search, and the end says what to do."""
+    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\n0.001\n0.002\n", encoding="utf-8")
+    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "o")
+    over = ("--model", "echo", "--rate", "300000", "--arrivals", "trace:trace.txt")
+    done = tune(tmp_path, *over, *SHORT, *budget)
+    assert done.code == 1
+    assert "cannot serve 300,000 requests/s: it fell behind by" in done.err
+    settings = (tmp_path / "runs" / "o" / "settings.yaml").read_text(encoding="utf-8")
+    assert f"trace:{trace}" in settings
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ((), "give --concurrency N (closed loop) or --rate R (open loop)"),
+        (("--concurrency", "1,5", "--rate", "9"), "several loads are closed loops"),
+        (("--rate", "9", "--objective", "throughput"), "an open loop sets it itself"),
+        (("--arrivals", "trace:none.txt"), "trace "),
+    ],
+)
+def test_a_load_without_sense_is_one_line(
+    tmp_path: pathlib.Path, load: tuple[str, ...], said: str
+) -> None:
+    """Refused before anything is started or written."""
+    done = tune(tmp_path, "--model", "echo", *load)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert said in done.err
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
     """Within three seconds, more where others want the cores: code 130, how to go on, no process, no running trial."""
@@ -334,7 +417,7 @@ def test_fresh_starts_anew(tmp_path: pathlib.Path) -> None:
 
 def test_trials_that_cannot_work_are_data(tmp_path: pathlib.Path) -> None:
     """A limit that nothing keeps ends the study with code 1, the reason, and a report."""
-    budget = ("--trials", "2", "--initial", "2", "--slo-ms", "0.0001")
+    budget = ("--trials", "2", "--initial", "2", "--constraint", "mean_ms <= 0.0001")
     done = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "n")
     assert done.code == 1
     assert "above the limit of 0.0001 ms" in done.err.splitlines()[-1]

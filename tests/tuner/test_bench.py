@@ -15,6 +15,7 @@ from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
 from tuner.traffic import payloads
+from tuner.traffic.plan import OpenLoad
 from tuner.values import Configuration
 
 CONCURRENCY = 4
@@ -105,6 +106,43 @@ def test_a_fresh_launch_has_a_server_of_its_own(bench: Bench) -> None:
     launch = bench.launch_fresh(ONE)
     assert launch.outcome.status == "ok"
     assert bench.address is None
+
+
+def test_an_open_loop_is_measured_from_when_requests_were_due(bench: Bench) -> None:
+    """At a rate that the echo serves: its figures, its rate, and as many answers as requests were due."""
+    bench.open_load = OpenLoad(rate_per_s=400.0, spread="burst")
+    launch = bench.launch(ONE)
+    bench.open_load = None
+    assert launch.measurement is not None, launch.outcome
+    assert launch.measurement.rate_per_s == 400.0
+    assert launch.measurement.little_error is None
+    assert launch.records is not None
+    assert not np.array_equal(launch.records.intended_s, launch.records.started_s)
+    assert bench.launch(ONE).measurement.rate_per_s is None
+
+
+def test_launches_of_one_stream_have_the_same_arrivals(bench: Bench) -> None:
+    """So that no configuration is luckier than another; another stream has others."""
+    bench.open_load = OpenLoad(rate_per_s=300.0)
+    due = []
+    for stream in (0, 0, 1):
+        bench.stream = stream
+        launch = bench.launch(ONE)
+        assert launch.records is not None
+        due.append(np.sort(launch.records.intended_s)[:50].tolist())
+    bench.open_load, bench.stream = None, 0
+    assert due[0] == due[1] != due[2]
+
+
+def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
+    """Infeasible, with the rate; the launch costs its time, and not that of all that waits."""
+    bench.open_load = OpenLoad(rate_per_s=200_000.0, spread="constant")
+    launch = bench.launch(ONE)
+    bench.open_load = None
+    assert (launch.outcome.status, launch.outcome.cause) == ("infeasible", "overload")
+    assert launch.outcome.reason.startswith("cannot serve 200,000 requests/s: it fell behind by")
+    assert launch.measurement is None
+    assert bench.launch(ONE).outcome.status == "ok"
 
 
 class Mute:

@@ -84,3 +84,17 @@ def test_where_every_trial_is_a_start_trials_tell_what_a_start_costs() -> None:
     assert learnt.start_s == pytest.approx(8.0)
     assert learnt.pairs_in(100.0) < budget.pairs_in(100.0)
     assert BUDGET.learnt([100.0]) == BUDGET
+
+
+@given(max_time_s=st.floats(1, 1e4), left_s=st.floats(-10, 1e4))
+def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: float) -> None:
+    """It is kept beside the pairs, and taken from them; without it nothing changes."""
+    plain = dataclasses.replace(BUDGET, max_time_s=max_time_s)
+    shown = dataclasses.replace(plain, shows_open=True)
+    assert plain.open_s == 0
+    assert shown.open_s == pytest.approx(2 * (shown.fresh_s + shown.load_s))
+    assert shown._kept_s() >= plain._kept_s()
+    assert shown._kept_s() <= max(max_time_s / 2, 1e-9)
+    assert 2 <= shown.pairs_in(left_s) <= plain.pairs_in(left_s)
+    assert shown.final_rounds_in(left_s, 3) <= plain.final_rounds_in(left_s, 3)
+    assert shown.left_s(50, []) == pytest.approx(plain.left_s(50, []) + shown.open_s)

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from tuner.errors import WrongUse
 from tuner.settings import (
     GROUPS,
+    MOST_IN_FLIGHT,
     MeasurementSettings,
     SearchSettings,
     StoreSettings,
     StudySettings,
     TargetSettings,
     duration_s,
+    load_in_words,
     options,
 )
 
@@ -47,12 +49,31 @@ def test_wrong_durations(text: str) -> None:
             {"model": "echo", "concurrency": 1, "client_batch": 0},
             "--client-batch 0: expected a whole number from 1 to 4096",
         ),
+        (
+            TargetSettings,
+            {"model": "echo", "rate": 0.0},
+            "--rate 0: expected requests a second, above 0",
+        ),
+        (TargetSettings, {"model": "echo", "rate": float("nan")}, "--rate nan: expected"),
+        (
+            TargetSettings,
+            {"model": "echo", "rate": 5.0, "arrivals": "steady"},
+            "--arrivals steady: expected poisson, constant, burst or trace:FILE",
+        ),
+        (TargetSettings, {"model": "echo", "arrivals": "trace:"}, "--arrivals trace:: expected"),
         (SearchSettings, {"trials": 10, "initial": 11}, "--initial 11"),
         (SearchSettings, {"trials": 0}, "--trials 0"),
         (SearchSettings, {"stop_ei": 1.0}, "--stop-ei 1.0"),
         (SearchSettings, {"epsilon": 1.5}, "--epsilon 1.5"),
         (MeasurementSettings, {"objective": "median"}, "--objective median"),
         (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
+        (
+            MeasurementSettings,
+            {"constraints": ("p99 <= 5",)},
+            "--constraint 'p99 <= 5': metric 'p99'",
+        ),
+        (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "give --slo-ms"),
+        (MeasurementSettings, {"objective": "goodput"}, "give --slo-ms"),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
         (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
     ],
@@ -69,9 +90,57 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
     settings = StudySettings(
         target=TargetSettings(model="echo", concurrency=data.draw(st.integers(1, 500))),
         search=SearchSettings(trials=trials, initial=data.draw(st.integers(1, trials))),
+        measurement=MeasurementSettings(
+            constraints=tuple(
+                f"p99_ms <= {bound}" for bound in data.draw(st.sets(st.integers(1, 9)))
+            )
+        ),
     )
     text = yaml.safe_dump(settings.nested())
     assert StudySettings.from_nested(yaml.safe_load(text), source="settings.yaml") == settings
+
+
+@pytest.mark.parametrize(
+    ("target", "measurement", "said"),
+    [
+        ({}, {}, "give --concurrency N .closed loop. or --rate R .open loop."),
+        ({"concurrency": 4, "arrivals": "burst"}, {}, "--arrivals burst: belongs to an open loop"),
+        ({"rate": 9.0}, {"objective": "throughput"}, "an open loop sets it itself"),
+        ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "an open loop sets it"),
+    ],
+)
+def test_a_load_without_sense_is_refused(
+    target: dict[str, object], measurement: dict[str, object], said: str
+) -> None:
+    """None at all, arrivals of a closed loop, and objectives that the load decides."""
+    with pytest.raises(WrongUse, match=said):
+        StudySettings(
+            target=TargetSettings(model="echo", **target),
+            measurement=MeasurementSettings(**measurement),
+        )
+
+
+def test_a_load_is_closed_or_open() -> None:
+    """A concurrency is held; with a rate, or a trace, it is the most in flight, and need not be given."""
+    closed = TargetSettings(model="echo", concurrency=4)
+    assert (closed.is_open, closed.in_flight) == (False, 4)
+    for load in ({"rate": 9.0}, {"arrivals": "trace:a.txt"}, {"rate": 9.0, "arrivals": "burst"}):
+        found = TargetSettings(model="echo", **load)
+        assert (found.is_open, found.in_flight) == (True, MOST_IN_FLIGHT)
+    assert TargetSettings(model="echo", concurrency=7, rate=9.0).in_flight == 7
+
+
+@pytest.mark.parametrize(
+    ("rate_per_s", "arrivals", "said"),
+    [
+        (None, None, "concurrency 4, 3 items in each request"),
+        (1250.0, None, "1,250 requests/s (poisson arrivals), 3 items in each request"),
+        (0.5, "trace:/a/b.txt", "0.5 requests/s (trace arrivals), 3 items in each request"),
+    ],
+)
+def test_a_load_in_words(rate_per_s: float | None, arrivals: str | None, said: str) -> None:
+    """As the end of a sentence."""
+    assert load_in_words(4, 3, rate_per_s=rate_per_s, arrivals=arrivals) == said
 
 
 def test_unknown_keys_get_the_nearest_name() -> None:
@@ -89,6 +158,13 @@ def test_unknown_keys_get_the_nearest_name() -> None:
         ("search", "trials", True, "trials holds True, expected a whole number"),
         ("measurement", "seconds", [2], r"seconds holds \[2\], expected a number"),
         ("store", "study", 7, "study holds 7, expected a text"),
+        (
+            "measurement",
+            "constraints",
+            "p99_ms <= 5",
+            "constraints holds .*expected a list of texts",
+        ),
+        ("measurement", "constraints", [5], r"constraints holds \[5\], expected a list of texts"),
     ],
 )
 def test_a_value_of_another_kind_is_named(
@@ -136,3 +212,13 @@ def test_blocks_are_whole_quota_periods() -> None:
     """Two seconds make four blocks of half a second; shorter phases keep whole periods."""
     assert MeasurementSettings().block_s == pytest.approx(0.5)
     assert MeasurementSettings(seconds=0.5).block_s == pytest.approx(0.1)
+
+
+def test_the_slo_is_a_limit_on_p99_unless_answers_within_it_are_counted() -> None:
+    """As a constraint it is judged like any other."""
+    both = MeasurementSettings(slo_ms=50.0, constraints=("mean_ms <= 20",))
+    assert [limit.text for limit in both.limits] == ["p99_ms <= 50", "mean_ms <= 20"]
+    assert both.limits[0].option == "--slo-ms"
+    assert MeasurementSettings(objective="goodput", slo_ms=50.0).limits == ()
+    counted = MeasurementSettings(slo_ms=50.0, constraints=("goodput_per_s >= 100",))
+    assert [limit.text for limit in counted.limits] == ["goodput_per_s >= 100"]

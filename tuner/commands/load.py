@@ -16,6 +16,7 @@ import rich.text
 from serving import zoo
 from serving.errors import ServingError
 from serving.values import Signature
+from tuner import tails
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
@@ -24,22 +25,20 @@ from tuner.launching import machine, readiness
 from tuner.measurement import host, summary
 from tuner.measurement.doubts import doubts
 from tuner.measurement.outcome import MOST_ERROR_SHARE, measure_outcome
+from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines, wording
-from tuner.settings import MOST_CLIENT_BATCH, MeasurementSettings
+from tuner.settings import NO_ARRIVALS, NO_LOAD, MeasurementSettings, TargetSettings
 from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
 from tuner.traffic.target import Target, parse_header, parse_url
 from tuner.values import Interval, Measurement
 
 SYNTHETIC_REQUESTS = 64
-MOST_OPEN = 500
-"""Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
-MOST_RATE_PER_S = 1e6
-LATE_S = 1e-3
-MOST_LATE_SHARE = 0.01
+LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload")
+"""What of a study's target it takes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,27 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="'NAME: VALUE'",
         help="header that is sent with every request; may be repeated; default none",
     )
-    load = parser.add_argument_group("the load")
-    load.add_argument(
-        "--concurrency",
-        metavar="N",
-        type=options.parsing(int),
-        help="requests in flight at any time (closed loop); with --rate the most that may be, default "
-        f"{MOST_OPEN}",
-    )
-    load.add_argument(
-        "--rate",
-        metavar="R",
-        type=options.parsing(float),
-        help="requests a second, sent when they are due and not when answers come (open loop); "
-        "default: closed loop",
-    )
-    load.add_argument(
-        "--arrivals",
-        choices=("poisson", "constant"),
-        help="how an open loop spreads its requests over time; default poisson",
-    )
-    options.add_group(parser, "target", only=["client_batch", "payload"])
+    options.add_group(parser, "target", only=LOAD)
     options.add_group(parser, "measurement", only=["requests", "seconds", "warmup_s", "timeout_s"])
     options.add_json(parser)
 
@@ -89,12 +68,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Drive the load and summarise it."""
     settings = options.group_of(arguments, MeasurementSettings)
-    _check_load(arguments)
+    asked = _asked(arguments)
+    load = open_load_of(asked)
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
-    batch = getattr(arguments, "client_batch", 1)
-    sent = _payloads(target, getattr(arguments, "payload", None), arguments.header, batch)
+    sent = _payloads(target, asked.payload, arguments.header, asked.client_batch)
     with resumable(None), Generator() as generator:
         lines.say(
             terminal.console,
@@ -102,44 +81,40 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         )
         generator.set_payloads(sent)
         before = host.read()
-        plan = _plan(target, arguments, settings)
+        plan = _plan(target, asked, load, settings)
         result = generator.run(plan)
         after = host.read()
     return _said(result, before, after, plan, settings, sent)
 
 
-def _check_load(arguments: argparse.Namespace) -> None:
-    """Refuse a load without sense."""
-    batch = getattr(arguments, "client_batch", 1)
-    if not 1 <= batch <= MOST_CLIENT_BATCH:
-        raise WrongUse(
-            f"--client-batch {batch}: expected a whole number from 1 to {MOST_CLIENT_BATCH}"
-        )
-    if arguments.concurrency is None and arguments.rate is None:
-        raise WrongUse("how much load? give --concurrency N (closed loop) or --rate R (open loop)")
-    if arguments.concurrency is not None and arguments.concurrency < 1:
-        raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
-    if arguments.rate is None and arguments.arrivals is not None:
-        raise WrongUse("--arrivals belongs to an open loop: give --rate R, too")
-    if arguments.rate is not None and not 0 < arguments.rate <= MOST_RATE_PER_S:
-        raise WrongUse(
-            f"--rate {arguments.rate:g}: expected requests a second, above 0 and at most "
-            f"{MOST_RATE_PER_S:,.0f}"
-        )
+def _asked(arguments: argparse.Namespace) -> TargetSettings:
+    """The load that was asked for.
+
+    Raises:
+        WrongUse: it makes no sense.
+    """
+    given = {name: getattr(arguments, name) for name in LOAD if hasattr(arguments, name)}
+    asked = TargetSettings(model=arguments.model or arguments.url, **given)
+    if asked.concurrency is None and not asked.is_open:
+        raise WrongUse(NO_LOAD)
+    if asked.arrivals is not None and not asked.is_open:
+        raise WrongUse(f"--arrivals {asked.arrivals}: {NO_ARRIVALS}")
+    return asked
 
 
-def _plan(target: Target, arguments: argparse.Namespace, settings: MeasurementSettings) -> LoadPlan:
-    return LoadPlan(
+def _plan(
+    target: Target, asked: TargetSettings, load: OpenLoad | None, settings: MeasurementSettings
+) -> LoadPlan:
+    plan = LoadPlan(
         host=target.host,
         port=target.port,
-        concurrency=arguments.concurrency or MOST_OPEN,
-        rate_per_s=arguments.rate,
-        spread=arguments.arrivals or "poisson",
+        concurrency=asked.in_flight,
         seconds=settings.seconds if settings.requests is None else None,
         requests=settings.requests,
         warmup=Warmup(seconds=settings.warmup_s),
         timeout_s=settings.timeout_s,
     )
+    return plan if load is None else plan.at(load)
 
 
 def _payloads(target: Target, file: str | None, headers: list[str], client_batch: int) -> Payloads:
@@ -234,11 +209,16 @@ def _said(
         most_error_share=1.0,
         why_failed=result.why_failed,
         client_batch=sent.client_batch,
+        rate_per_s=plan.rate_per_s,
     )
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
     notes = list(doubts(measurement, cores=machine.read().cores))
-    notes += _lateness(result, plan)
+    if result.fell_behind:
+        notes.append(
+            f"the server fell behind by {wording.percent(result.fell_behind)} of the requests that were due: "
+            "it is overloaded, and the longer one measures, the longer its answers take"
+        )
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
     is_served = True
@@ -256,20 +236,6 @@ def _said(
         _table(measurement), *(rich.text.Text(f"note: {note}") for note in notes)
     )
     return Said(text=text, data=_data(measurement, plan, notes), exit_code=0 if is_served else 1)
-
-
-def _lateness(result: LoadResult, plan: LoadPlan) -> list[str]:
-    """Whether an open loop could not keep to its schedule."""
-    late_s = result.records.started_s - result.records.intended_s
-    share = float(np.mean(late_s > LATE_S))
-    if plan.rate_per_s is None or share <= MOST_LATE_SHARE:
-        return []
-    note = (
-        f"{wording.percent(share)} of the requests were sent more than {1e3 * LATE_S:g} ms after they "
-        f"were due: all {plan.concurrency} connections (--concurrency) were busy, or the client was; the "
-        "wait counts"
-    )
-    return [note]
 
 
 def _failed(result: LoadResult, failed: int, finished: int, *, is_open: bool) -> str:
@@ -293,6 +259,10 @@ def _table(measurement: Measurement) -> rich.table.Table:
         made.add_row(
             name, f"{wording.number(value)} ms", f"95 % interval {wording.interval(interval)}"
         )
+    tail = tails.of_one(measurement)
+    worth = f"{tail.effective:,.0f} effective requests"
+    told = f"95 % interval {wording.interval(tail.interval)}, {worth}" if tail.is_told else worth
+    made.add_row("p99", f"{wording.number(tail.value_ms)} ms" if tail.is_told else "–", told)
     spread = wording.interval(measurement.spread_interval)
     made.add_row(
         "p95 - p5", f"{wording.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
@@ -311,18 +281,17 @@ def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], .
         ("mean", measurement.mean_ms, measurement.mean_interval),
         ("p50", measurement.p50_ms, measurement.p50_interval),
         ("p95", measurement.p95_ms, measurement.p95_interval),
-        ("p99", measurement.p99_ms, measurement.p99_interval),
     )
 
 
 def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[str, Any]:
     load = {
         "concurrency": plan.concurrency,
-        "rate_per_s": plan.rate_per_s,
         "arrivals": None if plan.rate_per_s is None else plan.spread,
     }
     items = {
         "items_per_s": measurement.items_per_s,
         "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
     }
-    return {**load, **measurement.as_json(), **items, "notes": notes}
+    told = {"p99_ms": measurement.p99_ms if measurement.has_p99 else None}
+    return {**load, **measurement.as_json(), **told, **items, "notes": notes}

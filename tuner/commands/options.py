@@ -62,7 +62,11 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_group(
-    parser: argparse.ArgumentParser, name: str, *, only: Iterable[str] | None = None
+    parser: argparse.ArgumentParser,
+    name: str,
+    *,
+    only: Iterable[str] | None = None,
+    but: Iterable[str] = (),
 ) -> ArgumentGroup:
     """Add the options of a group of settings; returns the group of the parser.
 
@@ -70,19 +74,27 @@ def add_group(
         parser: of a command.
         name: a key of `tuner.settings.GROUPS`.
         only: fields to add; all without it.
+        but: fields not to add.
     """
-    wanted = None if only is None else set(only)
+    known = {field.name for field, _ in options(GROUPS[name])}
+    wanted = (known if only is None else set(only)) - set(but)
     group = parser.add_argument_group(TITLES[name])
     for field, option in options(GROUPS[name]):
-        if wanted is not None and field.name not in wanted:
+        if field.name not in wanted:
             continue
+        is_needed = field.default is dataclasses.MISSING
+        told = option.help
+        if option.instead is not None:
+            is_needed = option.instead not in wanted
+            told += "" if is_needed else option.more
         group.add_argument(
             option.flag,
+            action="append" if option.is_repeated else "store",
             dest=field.name,
             metavar=option.metavar,
             type=parsing(option.parse),
-            help=option.help.replace("%", "%%"),
-            required=field.default is dataclasses.MISSING,
+            help=told.replace("%", "%%"),
+            required=is_needed,
             default=argparse.SUPPRESS,
             choices=option.choices,
         )
@@ -96,7 +108,8 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
         WrongUse: a value is out of its range.
     """
     names = [field.name for field, _ in options(kind)]
-    return kind(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:

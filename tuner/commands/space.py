@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     settings = dataclasses.replace(MeasurementSettings(), warmup_s=0.3)
     bench = Bench(
         model=target.model,
-        concurrency=target.concurrency,
+        concurrency=target.in_flight,
         settings=settings,
         launcher=ServingLauncher(target.model, target.home),
     )

@@ -18,6 +18,7 @@ from tuner import objective as objectives
 from tuner.advice import advised
 from tuner.commands import options
 from tuner.commands.said import Said
+from tuner.errors import WrongUse
 from tuner.progress import Terminal
 from tuner.report import reading
 from tuner.report import terminal as end_of_study
@@ -42,12 +43,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Run a new study."""
-    given: int | tuple[int, ...] = arguments.concurrency
-    loads = given if isinstance(given, tuple) else (given,)
-    arguments.concurrency = loads[0]
+    given: int | tuple[int, ...] | None = getattr(arguments, "concurrency", None)
+    loads = given if isinstance(given, tuple) else ()
+    if loads:
+        arguments.concurrency = loads[0]
     settings = options.settings_of(arguments)
-    if len(loads) == 1:
+    if not loads:
         return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
+    if settings.target.is_open:
+        raise WrongUse(
+            f"--concurrency {','.join(map(str, loads))}: several loads are closed loops, without --rate"
+        )
     return said_of_all(levels.tune(settings, loads, fresh=arguments.fresh, terminal=terminal))
 
 
@@ -126,9 +132,13 @@ def as_json(
         "model": record.model,
         "engine": record.engine,
         "concurrency": record.concurrency,
+        "rate_per_s": record.rate_per_s,
+        "arrivals": record.arrivals,
         "client_batch": record.client_batch,
         "sampler": record.sampler,
         "objective": record.objective,
+        "second_objective": record.second,
+        "front": [point.as_json() for point in record.front],
         "trials": len(record.trials),
         "failed_trials": len(reading.failed(record.trials)),
         "stopped": stopped,
@@ -142,6 +152,7 @@ def as_json(
         else objectives.named(record.objective).of(best_trial),
         "headline": reading.headline(record),
         "verdict": None if record.verdict is None else finite(record.verdict.as_json()),
+        "open_loop": None if record.open_loop is None else finite(record.open_loop.as_json()),
         "fresh_starts": {
             role: dataclasses.asdict(tally) for role, tally in record.fresh_starts.items()
         },

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from scipy import special
 
 from tuner import objective as objectives
+from tuner import tails
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
-from tuner.settings import load_in_words
+from tuner.settings import load_in_words, rate_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
@@ -60,7 +61,12 @@ def lines(
         remarks: what must be known of this file.
     """
     record = subject.record
-    load = load_in_words(record.concurrency, record.client_batch)
+    load = load_in_words(
+        record.concurrency,
+        record.client_batch,
+        rate_per_s=record.rate_per_s,
+        arrivals=record.arrivals,
+    )
     yield f"{what} for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
     yield f"Use: {use}"
@@ -83,7 +89,7 @@ def facts(subject: Subject) -> dict[str, str]:
     told = {
         "study": record.name,
         "model": record.model,
-        "concurrency": str(record.concurrency),
+        **_load(record),
         "client-batch": str(record.client_batch),
         "advice": subject.advice.reason,
         "measured": _figures(record, measurements(subject)),
@@ -91,6 +97,23 @@ def facts(subject: Subject) -> dict[str, str]:
     if record.verdict is not None:
         told["verdict"] = record.verdict.text
     return {name: one_line(text)[:MOST_CHARACTERS] for name, text in told.items()}
+
+
+def _load(record: StudyRecord) -> dict[str, str]:
+    if record.rate_per_s is None:
+        return {"concurrency": str(record.concurrency)}
+    return {"rate": rate_in_words(record.rate_per_s)}
+
+
+def in_flight(subject: Subject) -> int:
+    """Requests that a server had at a time: the concurrency, or in an open loop, by Little's law, those that the
+    slowest hundredth of the answers left waiting.
+    """
+    record = subject.record
+    if record.rate_per_s is None:
+        return record.concurrency
+    p99_ms = max((launch.p99_ms for launch in measurements(subject)), default=0.0)
+    return max(1, math.ceil(record.rate_per_s * p99_ms / 1e3))
 
 
 def measurements(subject: Subject) -> tuple[Measurement, ...]:
@@ -136,6 +159,10 @@ def _measured(record: StudyRecord, chosen: Configuration) -> Iterable[str]:
         return
     yield f"Verdict: {verdict.text}"
     yield f"{record.objective}, best over default: {verdict.ratio:.3g} ({_ratio_ends(verdict.interval)})"
+    if verdict.second is not None:
+        beside = verdict.second
+        yield f"Verdict: {beside.text}"
+        yield f"{beside.objective}, best over default: {beside.ratio:.3g} ({_ratio_ends(beside.interval)})"
     yield f"  best: {_figures(record, verdict.best)}"
     yield f"  default: {_figures(record, verdict.default)}"
 
@@ -153,13 +180,18 @@ def _figures(record: StudyRecord, launches: tuple[Measurement, ...]) -> str:
     """Geometric means over launches, as in the report, each with its 95 % interval."""
     if not launches:
         return "not measured"
-    names = FIGURES if record.objective in FIGURES else (record.objective, *FIGURES)
+    second = () if record.second is None else (record.second,)
+    names = tuple(dict.fromkeys((record.objective, *second, *FIGURES)))
+    if record.objective in FIGURES and not second:
+        names = FIGURES
     told = [_figure(objectives.named(name), launches) for name in names]
     count = f"{len(launches)} launch" + ("es" if len(launches) > 1 else "")
     return f"{', '.join(told)} ({count}; in brackets 95 % intervals)"
 
 
 def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) -> str:
+    if objective.name == "p99":
+        return _tail(tails.pooled(launches))
     label = "" if objective.name == "throughput" else f"{objective.name} "
     values = [value for value in map(objective.value, launches) if value > 0]
     if not values:
@@ -174,6 +206,16 @@ def _figure(objective: objectives.Objective, launches: tuple[Measurement, ...]) 
         ends = Interval(low=math.exp(middle - reach), high=math.exp(middle + reach))
     low, high = ("?" if end is None else f"{end:.4g}" for end in (ends.low, ends.high))
     return f"{label}{math.exp(middle):.4g} {objective.unit} [{low}, {high}]"
+
+
+def _tail(tail: tails.Tail) -> str:
+    """p99 of all requests together."""
+    if not tail.is_told:
+        return f"p99 not known ({tail.why_not})"
+    low, high = (
+        "?" if end is None else f"{end:.4g}" for end in (tail.interval.low, tail.interval.high)
+    )
+    return f"p99 {tail.value_ms:.4g} ms [{low}, {high}] of {tail.effective:,.0f} effective requests"
 
 
 def _ratio_ends(interval: Interval) -> str:

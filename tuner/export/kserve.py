@@ -27,7 +27,7 @@ def files(subject: Subject) -> Files:
     needed = container.needs(subject)
     settings = container.settings_text(subject, knobs)
     mount = container.mount(subject, MODELS)
-    concurrency = subject.record.concurrency
+    concurrency = head.in_flight(subject)
     remarks = [
         *container.remarks(subject, needed),
         f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
@@ -75,8 +75,8 @@ def _service(
                 "minReplicas": 1,
                 "maxReplicas": MOST_PODS,
                 "scaleMetric": "concurrency",
-                "scaleTarget": subject.record.concurrency,
-                "containerConcurrency": subject.record.concurrency,
+                "scaleTarget": head.in_flight(subject),
+                "containerConcurrency": head.in_flight(subject),
                 "containers": [server],
                 "volumes": manifests.volumes(subject),
             }

@@ -5,11 +5,13 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner.values import LEAST_FOR_P99, MOST_LITTLE_ERROR, HostNoise, Measurement
+from tuner import tails
+from tuner.values import LATE_S, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
 """Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
 MOST_STEAL_SHARE = 0.02
+MOST_LATE_SHARE = 0.01
 MOST_STOLEN = 0.05
 """Share of the machine's time from which on a launch tells of the host and not of its configuration."""
 
@@ -28,10 +30,13 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
             "the client or the connections could not keep it up"
         )
-    if measurement.requests < LEAST_FOR_P99:
+    if not measurement.has_p99:
+        found.append(f"no p99: {tails.too_few(measurement)}")
+    late = measurement.late_share
+    if late is not None and late > MOST_LATE_SHARE:
         found.append(
-            f"p99 comes from {measurement.requests} requests; under {LEAST_FOR_P99} its upper end "
-            "is not known"
+            f"{100 * late:.3g} % of the requests were sent more than {1e3 * LATE_S:g} ms after they "
+            "were due: all connections (--concurrency) were busy, or the client was; the wait counts"
         )
     client_s = measurement.noise.client_cpu_s
     if client_s is not None and client_s > MOST_CLIENT_SHARE * measurement.seconds:

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.bench import Launch
+from tuner.histogram import Histogram
 from tuner.objective import Objective
-from tuner.replay.histogram import Histogram
 from tuner.replay.surface import RecordedLaunch, Surface
 from tuner.sampling.candidates import Candidates
 from tuner.values import Configuration, Outcome
@@ -142,9 +142,10 @@ class Resampled:
         found = []
         for launches in surface.by_cell.values():
             measured = [one for launch in launches if (one := surface.measured(launch)) is not None]
-            if len(measured) < 2:
+            told = [value for one in measured if math.isfinite(value := objective.to_minimise(one))]
+            if len(told) < 2:
                 continue
-            logs = np.log([objective.to_minimise(one) for one in measured])
+            logs = np.log(told)
             found.append((logs - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1)))
         residuals = np.concatenate(found)
         # The mean of a factor is 1 on the log scale, as that of the cells' means is.
@@ -156,8 +157,10 @@ class Resampled:
         if measured is None or launch.cell not in self.means:
             return 1.0
         residual = float(self.residuals[int(rng.integers(len(self.residuals)))])
-        wanted = self.means[launch.cell] + residual
-        return math.exp(wanted - math.log(self.objective.to_minimise(measured)))
+        value = self.objective.to_minimise(measured)
+        if not math.isfinite(value):
+            return 1.0
+        return math.exp(self.means[launch.cell] + residual - math.log(value))
 
 
 def slowed(launch: RecordedLaunch, factor: float) -> RecordedLaunch:

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 from tuner import objective as objectives
 from tuner.advice import advised
-from tuner.report import reading, tables, wording
+from tuner.report import open_loop, reading, tables, wording
 from tuner.report.markup import Markup, bullets, element, joined
-from tuner.settings import load_in_words, serve_command
+from tuner.settings import serve_command
 from tuner.values import StudyRecord, VerdictOutcome
 
 WARNING_WORDS = ("synthetic", "not enforced", "not measured", "interrupted", "stopped")
@@ -35,8 +35,13 @@ def answer(study: StudyRecord) -> Markup:
     engine = f"engine {study.engine}, " if study.is_of_other_engine else ""
     if study.home == "docker":
         engine = "replicas in containers, "
-    load = load_in_words(study.concurrency, study.client_batch)
-    line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
+    load = reading.load(study)
+    label = objective.label
+    if study.second is not None:
+        label += f" and {objectives.named(study.second).label}"
+    line = f"Study {study.name}: {engine}objective {label}, sampler {study.sampler}, {tried}{took}."
+    if (limits := reading.limits(study)) is not None:
+        line += f" A solution keeps to {limits}."
     return joined(
         (
             element("h1", f"{study.model} at {load}"),
@@ -47,7 +52,7 @@ def answer(study: StudyRecord) -> Markup:
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
-                element("div", *_measured(study)),
+                element("div", *_measured(study), *open_loop.section(study)),
                 class_="halves",
             ),
             remarks(reading.remarks(study)),
@@ -84,6 +89,10 @@ def _verdict(study: StudyRecord) -> Markup:
             f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
             "starts."
         )
+    if study.verdict is not None and study.verdict.second is not None:
+        second = study.verdict.second
+        label = objectives.named(second.objective).label.capitalize()
+        numbers = f"{numbers} {label}: {wording.ratio(second.ratio, second.interval)}."
     sentence = element("span", reading.headline(study))
     small = element("span", numbers, class_="soft") if numbers else None
     return element("p", sentence, element("br") if small else None, small, class_=class_)

@@ -11,6 +11,7 @@ import numpy as np
 from tuner import objective as objectives
 from tuner.report import (
     document,
+    front_figures,
     head,
     importance,
     knob_figures,
@@ -22,22 +23,54 @@ from tuner.report import (
     wording,
 )
 from tuner.report.markup import Child, Markup, element, joined
-from tuner.settings import load_in_words
 from tuner.values import LEAST_FOR_P99, StudyRecord
 
 
 def render(study: StudyRecord) -> str:
     """The whole page."""
     sections = (
+        *_front(study),
         ("search", "The search", _search(study)),
         ("round-trips", "Round trips of best and default", _round_trips(study)),
         ("knobs", "The knobs", _knobs(study)),
         ("trials", "All trials", _trials(study)),
         ("environment", "Environment and settings", _environment(study)),
     )
-    load = load_in_words(study.concurrency, study.client_batch)
+    load = reading.load(study)
     title = f"{study.model} at {load}: {study.name}"
     return document.render(title=title, head=head.answer(study), sections=sections)
+
+
+def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
+    """The section of two objectives; nothing in a study of one."""
+    if study.second is None:
+        return ()
+    if not study.front:
+        text = "There is no front: the study is not finished, or no configuration was a solution."
+        return (("front", "The front", element("p", text)),)
+    caption = (
+        "Further left and further down is better"
+        if all(side.is_minimised for side in front_figures.sides(study))
+        else "Better is less of a latency or a cost, and more of a throughput"
+    )
+    drawn = document.figure(
+        front_figures.figure(study),
+        name="front",
+        title="What none beats in both objectives",
+        caption=(
+            f"{caption}. Small marks are single launches; the dots are the configurations that none beats "
+            "in both, by what all launches together say, with 95 % intervals: a launch that lies beyond "
+            "them was lucky. The star is the one that was verified and is exported (--point)."
+        ),
+    )
+    any_other = "Any other is exported by its trial: tune export STUDY --trial N."
+    return (
+        (
+            "front",
+            "The front",
+            joined((drawn, front_figures.points(study), element("p", any_other, class_="soft"))),
+        ),
+    )
 
 
 def _search(study: StudyRecord) -> Markup:
@@ -83,8 +116,10 @@ def _round_trips(study: StudyRecord) -> Markup:
         if phase.errors
     )
     is_cut = all(phase.warmup_s is not None for phase in kept.values())
+    is_open = study.rate_per_s is not None
     cut = (
-        "The requests are those that finished in its measured part, as in the figures above. "
+        f"The requests are those that {'were due' if is_open else 'finished'} in its measured part, as in "
+        "the figures above. "
         if is_cut
         else "Where the measured part lies is not known here, so nothing is cut. "
     )
@@ -103,7 +138,8 @@ def _round_trips(study: StudyRecord) -> Markup:
                 title="How long requests took",
                 caption=(
                     f"{side}. Further left is faster; the upper part shows the slowest "
-                    f"requests. {cut}A round trip counts from the first byte sent to the last byte "
+                    f"requests. {cut}A round trip counts from "
+                    f"{'when it was due' if is_open else 'the first byte sent'} to the last byte "
                     f"received.{refused}{without}"
                 ),
             ),

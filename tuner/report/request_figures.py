@@ -76,7 +76,7 @@ def over_time(study: StudyRecord) -> go.Figure | None:
         values += [float(each.round_trip_ms.min()), float(each.round_trip_ms.max())]
         drawn.add_trace(
             go.Scatter(
-                x=_rounded(each.finished_s[chosen]),
+                x=_rounded(each.at_s[chosen]),
                 y=_rounded(each.round_trip_ms[chosen]),
                 mode="markers",
                 marker={"size": 4, "color": colour, "opacity": 0.3},

@@ -1,10 +1,10 @@
 """Raw request records as a report needs them: the measured round trips, thinned.
 
 The requests are those of the figures beside them: answered, and finished in the measured part of
-the phase (docs/measurement.md). The records hold the warm-up and what was in flight at the end as
-well; where the measured part lies is found from the measurement of the same phase (the one whose
-number of requests fits). Thinning keeps the tail: quantiles are taken densely near 1, and the
-slowest requests are all kept.
+the phase, or in an open loop due in it (docs/measurement.md). The records hold the warm-up and what
+was in flight at the end as well; where the measured part lies is found from the measurement of the
+same phase (the one whose number of requests fits). Thinning keeps the tail: quantiles are taken
+densely near 1, and the slowest requests are all kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ FIT = 0.02
 class Phase:
     """Answered requests of one phase."""
 
-    finished_s: Array  # (n,) since the start of the phase, ascending
+    at_s: (
+        Array  # (n,) since the start of the phase, ascending: when it finished; open loop: was due
+    )
     round_trip_ms: Array  # (n,)
     errors: int
     """Requests without an answer 2xx, of those that were measured."""
@@ -42,7 +44,7 @@ class Phase:
         """Round trips after the warm-up, (m,)."""
         if self.warmup_s is None:
             return self.round_trip_ms
-        return self.round_trip_ms[self.finished_s > self.warmup_s]
+        return self.round_trip_ms[self.at_s > self.warmup_s]
 
 
 def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
@@ -53,19 +55,20 @@ def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
     records = study.records.get(role)
     if records is None:
         return None
-    order = np.argsort(records.finished_s, kind="stable")
-    finished_s, status = records.finished_s[order], records.status[order]
-    round_trip_ms = (finished_s - records.intended_s[order]) * 1000
+    at_s = records.finished_s if study.rate_per_s is None else records.intended_s
+    order = np.argsort(at_s, kind="stable")
+    at_s, status = at_s[order], records.status[order]
+    round_trip_ms = (records.finished_s[order] - records.intended_s[order]) * 1000
     is_answered = (status >= 200) & (status < 300)
     if not is_answered.any():
         return None
-    part = _measured_part(finished_s[is_answered], _candidates(study, role))
+    part = _measured_part(at_s[is_answered], _candidates(study, role))
     start_s, end_s = (-np.inf, np.inf) if part is None else part
-    is_shown = is_answered & (finished_s <= end_s)
+    is_shown = is_answered & (at_s <= end_s)
     return Phase(
-        finished_s=finished_s[is_shown],
+        at_s=at_s[is_shown],
         round_trip_ms=round_trip_ms[is_shown],
-        errors=int((~is_answered & (finished_s > start_s) & (finished_s <= end_s)).sum()),
+        errors=int((~is_answered & (at_s > start_s) & (at_s <= end_s)).sum()),
         warmup_s=None if part is None else start_s,
     )
 
@@ -85,9 +88,9 @@ def quantile_curve(values: Array, *, points: int = 200) -> tuple[Array, Array]:
 
 def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
     """(middle of the bin in s, median round trip in ms); bins are whole multiples of 0.1 s."""
-    span = max(float(phase.finished_s[-1]), 0.1)
+    span = max(float(phase.at_s[-1]), 0.1)
     width = 0.1 * max(1, int(np.ceil(span / bins / 0.1)))
-    index = np.floor(phase.finished_s / width).astype(int)
+    index = np.floor(phase.at_s / width).astype(int)
     used = np.unique(index)
     medians = [float(np.median(phase.round_trip_ms[index == each])) for each in used]
     return (used + 0.5) * width, np.asarray(medians)
@@ -95,7 +98,7 @@ def binned_median(phase: Phase, *, bins: int = 60) -> tuple[Array, Array]:
 
 def thinned(phase: Phase, *, limit: int = 1200) -> NDArray[np.intp]:
     """Indices of at most `limit` requests: the slowest hundredth, of the rest an even sample."""
-    count = len(phase.finished_s)
+    count = len(phase.at_s)
     if count <= limit:
         return np.arange(count)
     slow = min(limit // 2, max(1, count // 100))
@@ -115,15 +118,13 @@ def _candidates(study: StudyRecord, role: reading.Role) -> tuple[Measurement, ..
     return reading.launches(study, role).measurements + from_trials
 
 
-def _measured_part(
-    finished_s: Array, candidates: tuple[Measurement, ...]
-) -> tuple[float, float] | None:
+def _measured_part(at_s: Array, candidates: tuple[Measurement, ...]) -> tuple[float, float] | None:
     """Begin and end of the measured part; None where no measurement fits the requests."""
     best: tuple[float, tuple[float, float]] | None = None
     for measurement in candidates:
         start = measurement.warmup_s
         end = start + measurement.seconds + ROUNDING_S
-        inside = np.diff(np.searchsorted(finished_s, (start, end), side="right")).item()
+        inside = np.diff(np.searchsorted(at_s, (start, end), side="right")).item()
         misfit = abs(inside - measurement.requests) / max(1, measurement.requests)
         if misfit <= FIT and (best is None or misfit < best[0]):
             best = (misfit, (start, end))

@@ -9,6 +9,7 @@ reason.
 How a trial is read:
 
     COMPLETE, finite value                       observed
+    PRUNED with a value, beyond a limit          observed by who models limits (`within_limits`), else lost
     PRUNED or FAIL with an outcome               lost: infeasible or failed (a wall, not a bad score)
     PRUNED without outcome, with reports         stopped early by a pruner: seen, teaches nothing
     PRUNED without outcome or reports            lost: an objective that refuses its parameters
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -58,6 +59,14 @@ class Place(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """What the observed launches tell beside the objective: of one limit, or of a second objective."""
+
+    values: Array  # (n,) on the log scale; NaN where not known
+    errors: Array  # (n,) standard error of each within its launch; NaN where not known
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Columns over the trials that can be placed: n observed, k lost, p pending."""
 
@@ -80,6 +89,10 @@ class History:
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
     """Those of the last model of this study, as its proposal kept them; empty where there is none."""
+    slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
+    """By limit: how far each observed launch lies beyond it."""
+    second: Column | None = None
+    """Logarithms of a second objective, minimised; None in a study of one."""
 
     @property
     def is_blank(self) -> bool:
@@ -132,7 +145,12 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 
 def gather(
-    trials: Iterable[FrozenTrial], place: Place, *, number: int | None, maximise: bool
+    trials: Iterable[FrozenTrial],
+    place: Place,
+    *,
+    number: int | None,
+    maximise: bool,
+    with_missed: bool = False,
 ) -> History:
     """Read a study's trials.
 
@@ -141,9 +159,12 @@ def gather(
         place: gives a configuration its vector; trials that have no place are only counted.
         number: the trial to propose for, None to read all of them.
         maximise: direction of the study.
+        with_missed: whether launches beyond a limit count as observed, to be told apart by their slacks.
     """
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
+    slacks: list[Mapping[str, Sequence[float | None]]] = []
+    seconds: list[Mapping[str, Sequence[float | None]]] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -164,9 +185,15 @@ def gather(
             continue
         configuration = Configuration({name: values[name] for name in place.names})
         seen.add(configuration)
-        if reading == "observed" and trial.value is not None:
-            observed.append((configuration, vector, trial.value))
+        value = trial.value if reading == "observed" else None
+        if with_missed and value is None:
+            value = _missed(trial)
+        if value is not None:
+            observed.append((configuration, vector, value))
             errors.append(float(trial.user_attrs.get("error", math.nan)))
+            slacks.append(trial.user_attrs.get("slacks", {}))
+            second = trial.user_attrs.get("second")
+            seconds.append({} if second is None else {"second": second})
         elif reading == "lost":
             lost.append((configuration, vector))
         elif reading == "pending":
@@ -189,7 +216,29 @@ def gather(
         seen=frozenset(seen),
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
+        slacks=_columns(slacks),
+        second=_columns(seconds).get("second"),
     )
+
+
+def _missed(trial: FrozenTrial) -> float | None:
+    """The objective of a launch that was measured and lies beyond a limit; None of any other."""
+    value = trial.user_attrs.get("value")
+    is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)
+    return float(value) if is_told and value is not None else None
+
+
+def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
+    """Slacks of launches by limit."""
+    found = {}
+    for text in dict.fromkeys(text for row in rows for text in row):
+        pairs = [row.get(text, (None, None)) for row in rows]
+        values, errors = (
+            np.array([math.nan if pair[k] is None else float(pair[k] or 0.0) for pair in pairs])
+            for k in (0, 1)
+        )
+        found[text] = Column(values=values, errors=errors)
+    return found
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna.study import Study, StudyDirection
 
-from tuner.sampling import averaged, blas, surrogate
+from tuner.sampling import averaged, blas, surrogate, within_limits
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.encoding import Cube
 from tuner.sampling.history import History, gather, shared_distributions
@@ -25,9 +25,10 @@ Array = NDArray[np.float64]
 def recommend(
     study: Study, *, candidates: Candidates | None = None, known: Knowledge = NOTHING
 ) -> Configuration | None:
-    """The observed configuration with the best posterior mean.
+    """The observed configuration with the best posterior mean, of those that keep to the limits.
 
-    One that also failed is kept only where every one did.
+    One that also failed is kept only where every one did. Under limits it is one that is likely enough to
+    keep to them (`within_limits.recommendable`).
 
     Args:
         study: one objective; may still be running.
@@ -35,7 +36,8 @@ def recommend(
         known: what was known before the study; only with candidates.
 
     Returns:
-        Values by name; parameters that cannot vary are left out. None while no trial was ok.
+        Values by name; parameters that cannot vary are left out. None while no trial was ok, or none
+        kept to the limits.
     """
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
@@ -45,12 +47,29 @@ def recommend(
             mean, _ = surrogate.fitted(Seen.of(history)).predict(history.vectors)
         else:
             mean, _ = averaged.fitted(history, candidates, known).predict_observed()
+        may_be = likely_kept(history, candidates, known)
+    if not may_be.any():
+        return None
+    mean = np.where(may_be, mean, np.inf)
     has_failed = np.array(
         [configuration in history.lost_configurations for configuration in history.configurations]
     )
-    if not has_failed.all():
+    if not has_failed[may_be].all():
         mean = np.where(has_failed, np.inf, mean)
     return history.configurations[int(np.argmin(mean))]
+
+
+def likely_kept(
+    history: History, candidates: Candidates | None, known: Knowledge
+) -> NDArray[np.bool_]:
+    """Which launches (n,) are of configurations that may be recommended under the limits; all without any."""
+    if not history.slacks:
+        return np.ones(len(history.targets), dtype=bool)
+    if candidates is None:
+        log_kept = within_limits.observed_without_cells(history)
+    else:
+        log_kept = within_limits.fitted(history, candidates, known).observed
+    return within_limits.recommendable(log_kept, within_limits.kept_once(history))
 
 
 def history_of(study: Study, candidates: Candidates | None) -> History | None:
@@ -64,4 +83,5 @@ def history_of(study: Study, candidates: Candidates | None) -> History | None:
         place,
         number=None,
         maximise=study.direction is StudyDirection.MAXIMIZE,
+        with_missed=True,
     )

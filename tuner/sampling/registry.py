@@ -113,6 +113,11 @@ def takes(name: str, option: str) -> bool:
     return name in SAMPLERS and option in _options(SAMPLERS[name])
 
 
+def searches_fronts(name: str) -> bool:
+    """Whether a sampler has a use for a second objective."""
+    return name in SAMPLERS and SAMPLERS[name].searches_fronts
+
+
 def _options(sampler: type[CellSampler]) -> list[str]:
     return [
         option

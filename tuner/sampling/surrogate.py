@@ -33,8 +33,9 @@ LEFT_VARIANCE = 0.03
 """Of the targets' variance, what a prediction leaves to be explained: a sixth of their spread."""
 ERROR_DEGREES = 3.0
 """Of a launch's own standard error: four blocks."""
-KEPT = 4
-"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches."""
+KEPT = 16
+"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
+and each limit has fits of its own."""
 PRIOR_DEGREES = 9.0
 """Weight of what all launches say of it."""
 

@@ -46,23 +46,27 @@ class Environment:
     """The machine, and the load under which it is tuned."""
 
     concurrency: int
-    """Requests in flight at any time (closed loop)."""
+    """Requests in flight: at any time in a closed loop, at most in an open one."""
     machine: Machine
     variants: tuple[tuple[str, float | None], ...] | None = ()
     """Forms of the model, each with its measured accuracy from 0 to 1, None where none was measured; None: of
     another engine, of whose knobs nothing is known."""
     client_batch: int = 1
     """Items in each request."""
+    rate_per_s: float | None = None
+    """Requests that are due each second, whatever becomes of the others (open loop); None: a closed loop."""
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
             raise ValueError(f"concurrency {self.concurrency}, expected at least 1")
         if self.client_batch < 1:
             raise ValueError(f"client_batch {self.client_batch}, expected at least 1")
+        if self.rate_per_s is not None and not self.rate_per_s > 0:
+            raise ValueError(f"rate_per_s {self.rate_per_s}, expected above 0")
 
     @property
     def items(self) -> int:
-        """Items in flight at any time."""
+        """Items in flight at any time; of an open loop, at most."""
         return self.concurrency * self.client_batch
 
     def symbols(self) -> dict[str, int]:

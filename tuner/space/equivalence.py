@@ -12,6 +12,8 @@ a smaller one never.
 `batch-timeout`: at `max_size` 1 every waiting item is a full batch and leaves at once. The timeout
 is never waited for. Exact.
 
+In an open loop N is the most that may be in flight, and what follows holds for it as well.
+
 `batch-over-concurrency`: at most N items exist, so at most N wait (those with a worker do not;
 retries after a lost worker stay within N as well). Two cases, both exact:
 

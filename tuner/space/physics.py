@@ -7,8 +7,9 @@ binding or a batch stops filling is a bend along them, and a curve across the kn
     capacity        cores that all replicas may use together, over the machine's
     crowd           threads that all replicas run together, over the machine's cores
     pace            cores that one batch may use
-    fill            items in flight over what fits into one batch of each replica
-    patience        how long a batch waits that cannot fill
+    fill            items in flight over what fits into one batch of each replica; in an open loop, items
+                    that arrive within the timeout over what fits into one batch
+    patience        how long a batch waits that cannot fill; in an open loop, until it is full or the timeout
 
 On a logarithmic scale between the ends that are given beside each. Knobs of other engines are not
 known here: their configurations have features only as far as they use the same names.
@@ -43,8 +44,7 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
     most = int(configuration.get("batching.max_size", 1))
     timeout_us = float(configuration.get("batching.timeout_us", 0))
     used = min(quota, threads + THREAD_OVERHEAD_CORES, float(cores))
-    fill = environment.items / (count * most)
-    waits_us = timeout_us if most > 1 and fill < 1 else 0.0
+    fill, waits_us = _batch(environment, count, most, timeout_us)
     return np.array(
         [
             _placed(count * used / cores, _CAPACITY),
@@ -54,6 +54,23 @@ def features(configuration: Mapping[str, Value], environment: Environment) -> ND
             _placed(waits_us, _PATIENCE_US) if waits_us else 0.0,
         ]
     )
+
+
+def _batch(
+    environment: Environment, count: int, most: int, timeout_us: float
+) -> tuple[float, float]:
+    """How full a batch gets by what there is, and how many microseconds it waits.
+
+    In an open loop what there is for a batch is what arrives while its oldest item waits: by Little's law
+    rate x wait items, whichever replica takes them. So it fills sooner or later, and waits until then or for
+    the timeout.
+    """
+    if environment.rate_per_s is None:
+        fill = environment.items / (count * most)
+        return fill, timeout_us if most > 1 and fill < 1 else 0.0
+    items_per_us = 1e-6 * environment.rate_per_s * environment.client_batch
+    fill = items_per_us * timeout_us / most
+    return fill, min(timeout_us, most / items_per_us) if most > 1 else 0.0
 
 
 def _placed(value: float, ends: tuple[float, float]) -> float:

@@ -224,6 +224,8 @@ class Client:
                 )
         if self._is_open:
             self._abandon(now)
+            if self.plan.cuts_overload and self.phase.fell_behind:
+                self._cut()
         if self._sent < self.phase.limit:
             if self.pool.gone == len(self.pool.connections):
                 raise ServerGone(
@@ -245,6 +247,19 @@ class Client:
             self._sent += 1
             self._finished += 1
             self.pool.last_loss = f"no connection was free within {self.plan.timeout_s:g} s"
+            self.columns.append(due, now, now, 0, -1)
+
+    def _cut(self) -> None:
+        """What has no answer yet is lost, sent or not: the server has fallen behind for good."""
+        for connection in self.pool.connections:
+            if connection.state is State.BUSY:
+                self._lose(connection, "the server fell behind")
+        now = self._now()
+        while self._sent < self.phase.limit:
+            due = self._due_s(self._sent, self._finished, now)
+            assert due is not None, "an open loop"
+            self._sent += 1
+            self._finished += 1
             self.columns.append(due, now, now, 0, -1)
 
     def _advance(self, now: float, *, closing: bool = False) -> None:

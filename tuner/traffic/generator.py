@@ -59,6 +59,9 @@ class LoadResult:
     lost."""
     last_loss: str
     """Why the last lost request was lost; empty if none was."""
+    fell_behind: float
+    """Share of what was due in the measured part by which the server fell behind (`phase.fell_behind`); 0 in a
+    closed loop."""
     first_error: str
     """What the first answer that is no 2xx said: one line, at most `MOST_TOLD` characters."""
 
@@ -237,6 +240,7 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
+        fell_behind=report["fell_behind"],
         first_error=one_line(message(report["first_error"])),
     )
 

@@ -13,6 +13,9 @@ import math
 
 from tuner.traffic.plan import LoadPlan, Warmup
 
+MOST_BEHIND = 0.1
+"""Of the requests that were due: a server that falls behind by more is overloaded."""
+
 
 def is_warm(
     warmup: Warmup, connections: int, *, now_s: float, finished: int, least_round_trips: int
@@ -33,6 +36,21 @@ def is_warm(
     return now_s >= warmup.cap_s and finished >= warmup.round_trips * connections
 
 
+def fell_behind(due: int, more_waiting: int) -> float:
+    """By which share of the requests that were due a server fell behind; 0 where it kept up.
+
+    Of a server that keeps up about as many requests have no answer at the end of a part as at its
+    beginning. What is counted as falling behind is more than a tenth of what was due, and more than three
+    standard deviations of such a number (Poisson), so that a few requests decide nothing.
+
+    Args:
+        due: requests that were due in the part.
+        more_waiting: requests without an answer at its end, less those at its beginning.
+    """
+    is_behind = more_waiting > max(MOST_BEHIND * due, 3 * math.sqrt(due))
+    return more_waiting / due if is_behind else 0.0
+
+
 class Phase:
     """Where one phase stands."""
 
@@ -45,6 +63,11 @@ class Phase:
         finished."""
         self.limit: float = math.inf
         """Requests that may be sent in all."""
+        self.fell_behind = 0.0
+        """Share of what was due by which the server fell behind in the measured part of an open loop, from
+        its end on."""
+        self._begun: tuple[int, int] | None = None
+        """Requests due by the end of the warm-up, and those finished by then; None once it was looked at."""
 
     @property
     def next_s(self) -> float:
@@ -69,11 +92,29 @@ class Phase:
             if plan.requests is not None:
                 before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
                 self.limit = max(before + plan.requests, sent)
-        if self.warmup_end_s is None or plan.seconds is None or self.measured_end_s is not None:
+            if self.arrivals.is_open:
+                self._begun = (self.arrivals.belonging(sent, now_s), finished)
+        if self.warmup_end_s is None:
             return
-        if now_s >= self.warmup_end_s + plan.seconds:
+        if plan.seconds is not None and self.measured_end_s is None:
+            if now_s < self.warmup_end_s + plan.seconds:
+                return
             self.measured_end_s = self.warmup_end_s + plan.seconds
             self.limit = self.arrivals.belonging(sent, self.measured_end_s)
+        self._look_back(now_s, finished)
+
+    def _look_back(self, now_s: float, finished: int) -> None:
+        """Whether the server fell behind, as soon as all that is measured was due."""
+        if self._begun is None or self.limit < 1:
+            return
+        last_due_s = self.arrivals.due_s(int(self.limit) - 1, finished, now_s)
+        if last_due_s is None or last_due_s > now_s:
+            return
+        due_before, finished_before = self._begun
+        self._begun = None
+        due = int(self.limit) - due_before
+        waiting = (int(self.limit) - finished) - (due_before - finished_before)
+        self.fell_behind = fell_behind(due, waiting) if due > 0 else 0.0
 
     def close(self, last_finish_s: float) -> None:
         """Everything has finished."""

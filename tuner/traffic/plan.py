@@ -37,6 +37,18 @@ class Warmup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OpenLoad:
+    """Requests that are due by a schedule, whatever becomes of them."""
+
+    rate_per_s: float
+    """Mean."""
+    spread: arrivals.Spread = "poisson"
+    offsets_s: tuple[float, ...] = ()
+    """Of a trace, in its own seconds: they are scaled to the rate."""
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LoadPlan:
     """One phase: warm-up, then `seconds` or `requests` are measured (one of them is set)."""
 
@@ -51,6 +63,11 @@ class LoadPlan:
     """How an open loop spreads them over time."""
     seed: int = 0
     """Of the distances between arrivals."""
+    offsets_s: tuple[float, ...] = ()
+    """Of `spread` trace: seconds of its arrivals, which are scaled to the rate."""
+    cuts_overload: bool = False
+    """Whether an open loop ends at the end of its measured part where the server has fallen behind by then
+    (`Phase.fell_behind`): what has no answer yet is lost. Otherwise all that was due is sent."""
     seconds: float | None = None
     requests: int | None = None
     """Requests sent after the warm-up, those in flight at its end included; without a warm-up all
@@ -80,7 +97,19 @@ class LoadPlan:
         """The schedule of the phase, from its beginning."""
         if self.rate_per_s is None:
             return arrivals.closed(self.concurrency)
-        return arrivals.opened(self.rate_per_s, self.concurrency, self.spread, self.seed)
+        return arrivals.opened(
+            self.rate_per_s, self.concurrency, self.spread, self.seed, self.offsets_s
+        )
+
+    def at(self, load: OpenLoad) -> LoadPlan:
+        """The same as an open loop, with `concurrency` as the most in flight."""
+        return dataclasses.replace(
+            self,
+            rate_per_s=load.rate_per_s,
+            spread=load.spread,
+            seed=load.seed,
+            offsets_s=load.offsets_s,
+        )
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -89,4 +118,5 @@ class LoadPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoadPlan:
         """Inverse of `as_json`."""
-        return cls(**{**data, "warmup": Warmup(**data["warmup"])})
+        offsets_s = tuple(data.get("offsets_s", ()))
+        return cls(**{**data, "warmup": Warmup(**data["warmup"]), "offsets_s": offsets_s})

@@ -88,6 +88,7 @@ class Worker:
             "client_cpu_s": client.cpu_s,
             "reconnects": client.pool.reconnects,
             "last_loss": client.pool.last_loss,
+            "fell_behind": client.phase.fell_behind,
             "first_error": client.first_error.decode(errors="replace"),
             "wall_s": time.monotonic() - begun_s,
         }

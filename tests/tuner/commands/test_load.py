@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import pathlib
 import threading
 import time
 from collections.abc import Iterator
@@ -104,6 +105,23 @@ def test_an_open_loop_keeps_its_rate_and_says_when_it_was_late(
     assert 20 <= json.loads(capsys.readouterr().out)["p50_ms"] < 60
 
 
+def test_an_overload_and_a_trace_are_said(
+    url: str, capsys: pytest.CaptureFixture[str], tmp_path: pathlib.Path
+) -> None:
+    """Ten times what one connection carries: it fell behind. A trace has a rate of its own, and all is answered."""
+    command = ["load", f"{url}/slow", "--seconds", "0.4", "--warmup", "0", "--concurrency", "1"]
+    assert cli.main([*command, "--rate", "500", "--arrivals", "burst", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert any("the server fell behind by" in note for note in data["notes"])
+    trace = tmp_path / "trace.txt"
+    trace.write_text("0\n0.1\n0.2\n", encoding="utf-8")
+    assert cli.main([*command, "--arrivals", f"trace:{trace}", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["arrivals"], data["requests"]) == ("trace", 4)
+    assert data["rate_per_s"] == pytest.approx(10)
+    assert not any("fell behind" in note for note in data["notes"])
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -111,7 +129,11 @@ def test_an_open_loop_keeps_its_rate_and_says_when_it_was_late(
         (["--rate", "0"], "--rate 0: expected requests a second, above 0"),
         (["--rate", "nan"], "--rate nan: expected"),
         (["--rate", "5", "--concurrency", "0"], "--concurrency 0: expected a whole number from 1"),
-        (["--concurrency", "2", "--arrivals", "constant"], "--arrivals belongs to an open loop"),
+        (
+            ["--concurrency", "2", "--arrivals", "constant"],
+            "--arrivals constant: belongs to an open loop: give --rate R",
+        ),
+        (["--arrivals", "trace:none.txt"], "trace none.txt: No such file"),
     ],
 )
 def test_a_load_without_sense_is_one_line(

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.measurement.outcome import MOST_ERROR_SHARE, limit_outcome, measure_outcome
+from tuner.limits import of_slo
+from tuner.measurement.outcome import MOST_ERROR_SHARE, Needs, measure_outcome
 from tuner.values import OK, HostNoise, Measurement, RequestRecords
 
 
@@ -37,10 +38,86 @@ def test_more_than_one_request_in_a_hundred_makes_a_failed_trial(
         )
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"), [(0, "overload"), (503, "overload"), (429, "overload"), (500, "errors")]
+)
+def test_an_open_loop_that_is_refused_is_an_overload(
+    simulate: Callable[..., RequestRecords], status: int, expected: str
+) -> None:
+    """Not answered or refused for want of room: the rate cannot be served. A server's fault stays a failure."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    answers = np.full(len(records.status), 200, np.int16)
+    answers[:30] = status
+    outcome, measurement = measure_outcome(
+        dataclasses.replace(records, status=answers),
+        concurrency=None,
+        warmup_s=0.0,
+        seconds=2.0,
+        noise=HostNoise(),
+        rate_per_s=100.0,
+    )
+    assert outcome.cause == expected
+    assert outcome.status == ("failed" if expected == "errors" else "infeasible")
+    assert measurement is None
+    if expected == "overload":
+        assert outcome.reason.startswith("cannot serve 100 requests/s: ")
+
+
+def test_a_server_that_fell_behind_has_no_latency_of_its_own(
+    simulate: Callable[..., RequestRecords],
+) -> None:
+    """However good its answers were: infeasible, with the share; without it, the figures and their rate."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    load = {"concurrency": None, "warmup_s": 0.0, "seconds": 2.0, "noise": HostNoise()}
+    outcome, measurement = measure_outcome(records, **load, rate_per_s=1234.5, fell_behind=0.31)
+    assert measurement is None
+    assert (outcome.status, outcome.cause) == ("infeasible", "overload")
+    assert outcome.reason == "cannot serve 1,234 requests/s: it fell behind by 31 % of them"
+    outcome, measurement = measure_outcome(records, **load, rate_per_s=100.0)
+    assert outcome == OK
+    assert measurement is not None
+    assert (measurement.rate_per_s, measurement.late_share) == (100.0, 0.0)
+    assert measurement.little_error is None
+    assert Measurement.from_json(measurement.as_json()) == measurement
+
+
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
-    assert limit_outcome(measured(10.0), None) == OK
-    assert limit_outcome(measured(10.0), 20.0) == OK
-    outcome = limit_outcome(measured(10.0), 19.9)
+    assert Needs(objective="mean").outcome(measured(10.0)) == OK
+    assert Needs(objective="mean", limits=(of_slo(20.0),)).outcome(measured(10.0)) == OK
+    outcome = Needs(objective="mean", limits=(of_slo(19.9),)).outcome(measured(10.0))
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
     assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"
+
+
+@pytest.mark.parametrize(
+    ("needs", "status"),
+    [
+        (Needs(objective="mean"), "ok"),
+        (Needs(objective="p95"), "ok"),
+        (Needs(objective="p99"), "failed"),
+        (Needs(objective="mean", limits=(of_slo(1e6),)), "failed"),
+    ],
+)
+def test_a_launch_too_short_for_a_p99_fails_where_one_is_needed(
+    measured: Callable[..., Measurement], needs: Needs, status: str
+) -> None:
+    """1,000 requests that are worth 200: whoever asks for a p99 hears how long a launch must be."""
+    outcome = needs.outcome(measured(10.0, p99_effective=200.0))
+    assert outcome.status == status
+    if status == "failed":
+        assert outcome.cause == "short"
+        assert outcome.reason == (
+            "p99 rests on 200 effective requests (of 1,000), under 459: measure each launch for "
+            "longer (--seconds 7)"
+        )
+
+
+def test_a_default_that_is_just_long_enough_is_remarked(
+    measured: Callable[..., Measurement],
+) -> None:
+    """Slower configurations have fewer requests."""
+    needs = Needs(objective="p99")
+    assert "--seconds 5" in (needs.remark(measured(10.0, p99_effective=600.0)) or "")
+    assert needs.remark(measured(10.0, p99_effective=1_000.0)) is None
+    assert Needs(objective="mean").remark(measured(10.0, p99_effective=10.0)) is None

@@ -21,14 +21,14 @@ times = hnp.arrays(
 
 def made(round_trip_ms):
     finished = np.linspace(0.0, 3.0, len(round_trip_ms))
-    return Phase(finished_s=finished, round_trip_ms=round_trip_ms, errors=0, warmup_s=None)
+    return Phase(at_s=finished, round_trip_ms=round_trip_ms, errors=0, warmup_s=None)
 
 
 def test_the_warmup_is_cut_by_the_fitting_measurement():
     """The measurement whose count of requests fits says where the warm-up ends."""
     kept = phase(STUDY, "best")
     assert kept.warmup_s == 0.5
-    assert len(kept.measured_ms) == (kept.finished_s > 0.5).sum() < len(kept.round_trip_ms)
+    assert len(kept.measured_ms) == (kept.at_s > 0.5).sum() < len(kept.round_trip_ms)
 
 
 def test_the_requests_are_those_of_the_measurement():
@@ -36,8 +36,8 @@ def test_the_requests_are_those_of_the_measurement():
     for role in ("default", "best"):
         kept, measured = phase(STUDY, role), getattr(STUDY.verdict, role)[0]
         assert len(kept.measured_ms) == measured.requests
-        assert kept.finished_s.max() <= measured.warmup_s + measured.seconds + 1e-9
-        assert len(STUDY.records[role]) > len(kept.finished_s), "some finished after the end"
+        assert kept.at_s.max() <= measured.warmup_s + measured.seconds + 1e-9
+        assert len(STUDY.records[role]) > len(kept.at_s), "some finished after the end"
 
 
 def test_nothing_is_cut_when_no_measurement_fits():
@@ -45,7 +45,7 @@ def test_nothing_is_cut_when_no_measurement_fits():
     strange = dataclasses.replace(STUDY, verdict=None, trials=())
     kept = phase(strange, "best")
     assert kept.warmup_s is None
-    assert len(kept.measured_ms) == len(kept.finished_s)
+    assert len(kept.measured_ms) == len(kept.at_s)
 
 
 def test_unanswered_requests_are_counted_and_not_drawn():
@@ -57,7 +57,7 @@ def test_unanswered_requests_are_counted_and_not_drawn():
     )
     kept = phase(study, "best")
     assert kept.errors == (status == 0).sum()
-    assert len(kept.finished_s) + kept.errors == len(records)
+    assert len(kept.at_s) + kept.errors == len(records)
     none = dataclasses.replace(records, status=np.zeros(len(records), np.int16))
     assert phase(dataclasses.replace(STUDY, records={"best": none}), "best") is None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +46,31 @@ def test_a_batch_that_fills_needs_no_patience() -> None:
     never = {"batching.max_size": 64, "batching.timeout_us": 5000}
     assert features(filling, ENVIRONMENT)[patience] == 0
     assert features(never, ENVIRONMENT)[patience] > 0
+
+
+OPEN = dataclasses.replace(ENVIRONMENT, concurrency=500, rate_per_s=1000.0)
+
+
+@given(configurations, st.floats(0.1, 1e6))
+def test_features_of_an_open_loop_lie_in_the_unit_interval(
+    configuration: dict[str, float], rate_per_s: float
+) -> None:
+    found = features(configuration, dataclasses.replace(OPEN, rate_per_s=rate_per_s))
+    assert (found >= 0).all()
+    assert (found <= 1).all()
+
+
+def test_a_batch_of_an_open_loop_waits_until_it_is_full_or_for_its_timeout() -> None:
+    """A thousand requests a second bring eight in 8 ms: by then it is full, or the timeout was shorter."""
+    fill, patience = NAMES.index("fill"), NAMES.index("patience")
+    found = {
+        timeout_us: features({"batching.max_size": 8, "batching.timeout_us": timeout_us}, OPEN)
+        for timeout_us in (0, 2_000, 4_000, 8_000, 16_000)
+    }
+    assert found[0][patience] == 0
+    assert found[2_000][patience] < found[4_000][patience] < found[8_000][patience]
+    assert found[16_000][patience] == found[8_000][patience]
+    assert found[2_000][fill] < found[8_000][fill] < found[16_000][fill]
 
 
 def test_other_engines_have_features_all_the_same() -> None:

@@ -44,15 +44,30 @@ def test_a_constant_rate_is_due_at_equal_distances_without_regard_to_answers():
     assert schedule.due_s(100_000, 0, 0.0) == 100.0
 
 
+TRACE_S = (3.0, 3.25, 3.25, 4.0, 7.5)
+SPREADS = ["constant", "poisson", "burst", "trace"]
+
+
+def opened(rate_per_s, spread, seed=0):
+    """A schedule of each kind; `TRACE_S` is the trace."""
+    offsets_s = TRACE_S if spread == "trace" else ()
+    return arrivals.opened(rate_per_s, 3, spread, seed, offsets_s)
+
+
+def first(schedule, count):
+    """The seconds of the first arrivals."""
+    return np.array([schedule.due_s(number, 0, 0.0) for number in range(count)])
+
+
 @given(
     rate_per_s=st.floats(0.5, 500.0),
     seed=st.integers(0, 1000),
-    spread=st.sampled_from(["constant", "poisson"]),
+    spread=st.sampled_from(SPREADS),
     end_s=st.floats(0.0, 5.0),
 )
 def test_what_belongs_to_a_phase_is_what_was_due_by_its_end(rate_per_s, seed, spread, end_s):
     """Asked before or after, a schedule gives the same seconds, in order, and counts them rightly."""
-    asked, counted = (arrivals.opened(rate_per_s, 3, spread, seed) for _ in range(2))
+    asked, counted = (opened(rate_per_s, spread, seed) for _ in range(2))
     count = counted.belonging(0, end_s)
     due_s = [asked.due_s(number, 0, 0.0) for number in range(count + 1)]
     assert due_s == sorted(due_s)
@@ -78,10 +93,62 @@ def test_poisson_arrivals_have_exponential_distances():
         ((math.inf, 1), "more than 0"),
         ((math.nan, 1), "more than 0"),
         ((1.0, 0), "at least 1"),
-        ((1.0, 1, "bursty"), "constant or poisson"),
+        ((1.0, 1, "bursty"), "constant, poisson, burst or trace"),
+        ((1.0, 1, "trace"), "a trace has some"),
+        ((1.0, 1, "poisson", 0, (0.0, 1.0)), "a trace has some"),
+        ((1.0, 1, "trace", 0, (2.0, 2.0)), "two arrivals at different times"),
     ],
 )
 def test_an_open_loop_without_sense_is_refused(values, text):
     """A rate above 0, a connection, a spread that is known."""
     with pytest.raises(ValueError, match=text):
         arrivals.opened(*values)
+
+
+@given(rate_per_s=st.floats(1.0, 1e5), seed=st.integers(0, 2**40), spread=st.sampled_from(SPREADS))
+def test_each_kind_has_the_mean_rate_that_was_asked_for(rate_per_s, seed, spread):
+    """Of 2,000 arrivals, which take 2,000 / rate; random ones within six standard deviations (2e-9)."""
+    due_s = first(opened(rate_per_s, spread, seed), 2_001)
+    expected_s = 2_000 / rate_per_s
+    if spread in {"constant", "trace"}:
+        assert due_s[2_000] == pytest.approx(expected_s, rel=1e-9)
+        return
+    reach_s = 6 * math.sqrt(2_000) / rate_per_s
+    if spread == "burst":  # a phase may end within a burst, or just before one
+        reach_s = 3 * reach_s + arrivals.BURST_PERIOD_S
+    assert abs(due_s[2_000] - expected_s) < reach_s
+
+
+@given(seed=st.integers(0, 2**40), spread=st.sampled_from(["poisson", "burst"]))
+def test_the_seed_alone_decides_what_is_random(seed, spread):
+    """Equal seeds give equal schedules; another seed another one."""
+    one, same = (first(opened(100.0, spread, seed), 50) for _ in range(2))
+    assert one.tolist() == same.tolist()
+    assert first(opened(100.0, spread, seed + 1), 50).tolist() != one.tolist()
+
+
+@given(
+    seed=st.integers(0, 2**40), rate_per_s=st.floats(1.0, 1e4), factor=st.sampled_from([0.5, 2, 8])
+)
+def test_a_trace_and_a_constant_load_scale_with_their_rate(seed, rate_per_s, factor):
+    """At so many times the rate, everything is due so much earlier."""
+    for spread in ("constant", "trace", "poisson"):
+        slow = first(opened(rate_per_s, spread, seed), 40)
+        fast = first(opened(factor * rate_per_s, spread, seed), 40)
+        assert fast * factor == pytest.approx(slow)
+
+
+def test_a_trace_is_repeated_from_its_first_arrival_on():
+    """Its distances as they were, then the mean distance, then all of it again."""
+    gaps_s = np.diff(first(opened(arrivals.traced_rate(TRACE_S), "trace"), 11))
+    mean_s = 4.5 / 4
+    assert gaps_s.tolist() == pytest.approx([0.25, 0, 0.75, 3.5, mean_s] * 2)
+
+
+def test_a_burst_is_three_times_the_rate_for_a_tenth_of_a_second_in_every_half():
+    """Folded to one period, ten of its fifty hundredths hold three fifths of 20,000 arrivals."""
+    due_s = first(opened(1000.0, "burst", 5), 20_000)
+    folded, _ = np.histogram(due_s % arrivals.BURST_PERIOD_S, bins=50, range=(0, 0.5))
+    shares = np.convolve(np.tile(folded, 2), np.ones(10))[9:59] / 20_000
+    assert shares.max() == pytest.approx(0.6, abs=0.05)
+    assert shares.min() == pytest.approx(0.1, abs=0.01)

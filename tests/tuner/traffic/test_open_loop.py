@@ -36,10 +36,12 @@ def load(generator, server, **changes):
     return result
 
 
-@pytest.mark.parametrize("spread", ["constant", "poisson"])
+@pytest.mark.parametrize("spread", ["constant", "poisson", "burst", "trace"])
 def test_requests_are_sent_when_they_are_due(generator, serve, spread):
     """The schedule of the plan, number by number, whatever the answers do; half of them within 1 ms."""
     plan = {"rate_per_s": 200.0, "spread": spread, "seed": 7}
+    if spread == "trace":
+        plan["offsets_s"] = (0.0, 0.1, 0.3, 0.7)
     result = load(generator, serve(lambda peer: peer.answer_all()), seconds=0.4, **plan)
     schedule = LoadPlan(host="h", port=1, concurrency=4, seconds=1.0, **plan).arrivals
     due_s = np.sort(result.records.intended_s)
@@ -81,6 +83,39 @@ def test_an_overloaded_phase_sends_all_that_was_due_and_then_ends(generator, ser
     assert records.status.tolist() == [200] * 61
     assert records.started_s[-1] > result.measured_end_s
     assert records.intended_s.max() <= result.measured_end_s
+
+
+def test_a_phase_that_cuts_an_overload_ends_when_its_time_is_over(generator, serve):
+    """What has no answer by then is lost, in flight or unsent, and each request that was due is on record once."""
+
+    def habit(peer):
+        while peer.request() is not None:
+            time.sleep(0.02)
+            peer.socket.sendall(OK)
+
+    plan = {"concurrency": 2, "rate_per_s": 1000.0, "seconds": 0.5, "cuts_overload": True}
+    result = load(generator, serve(habit), **plan)
+    records = result.records
+    assert len(records) == 501
+    assert 0.8 < result.fell_behind < 1
+    assert np.count_nonzero(records.connection == -1) > 400
+    assert np.count_nonzero((records.status == 0) & (records.connection >= 0)) <= 2
+    assert result.wall_s < 1.5
+    assert result.last_loss == "the server fell behind"
+
+
+def test_a_server_that_keeps_up_is_not_behind(generator, serve):
+    """Of 100 a second, over enough connections for answers that take 50 ms."""
+
+    def habit(peer):
+        while peer.request() is not None:
+            time.sleep(0.05)
+            peer.socket.sendall(OK)
+
+    plan = {"concurrency": 20, "rate_per_s": 100.0, "seconds": 0.6, "cuts_overload": True}
+    result = load(generator, serve(habit), **plan)
+    assert result.fell_behind == 0
+    assert np.all(result.records.status == 200)
 
 
 def test_what_no_connection_was_free_for_is_lost_unsent_after_the_timeout(generator, serve):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.traffic.phase import Phase, is_warm
+from tuner.traffic.phase import Phase, fell_behind, is_warm
 from tuner.traffic.plan import LoadPlan, Warmup
 
 RULE = Warmup(seconds=0.5, round_trips=3, cap_s=10.0)
@@ -58,6 +58,36 @@ def test_without_a_warmup_a_counted_phase_is_exactly_its_requests():
     phase = Phase(plan)
     phase.advance(0.0, sent=0, finished=0, least_round_trips=0)
     assert (phase.warmup_end_s, phase.limit) == (0.0, 5)
+
+
+@given(due=st.integers(1, 10**6), waiting=st.integers(-(10**6), 10**6))
+def test_a_server_falls_behind_by_a_share_of_what_was_due(due, waiting):
+    """Never where it caught up, never by a tenth or less, never for a few requests; else by just that share."""
+    found = fell_behind(due, waiting)
+    if waiting <= 0.1 * due or waiting <= 3 * math.sqrt(due):
+        assert found == 0
+    else:
+        assert found == waiting / due
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "behind"),
+    [(10, 10, 0.0), (0, 15, 0.0), (30, 0, 0.0), (0, 100, 0.5), (40, 140, 0.5)],
+)
+def test_an_open_phase_looks_back_when_all_was_due(before, after, behind):
+    """Of 200 requests in 2 s: those without an answer at its end, less those at its beginning."""
+    plan = LoadPlan(
+        host="h", port=1, concurrency=500, seconds=2.0, rate_per_s=100.0, spread="constant"
+    )
+    phase = Phase(plan)
+    phase.advance(1.005, sent=101, finished=101 - before, least_round_trips=0)
+    assert phase.warmup_end_s == 1.005
+    phase.advance(2.0, sent=201, finished=201 - after, least_round_trips=0)
+    assert phase.fell_behind == 0, "it is not over yet"
+    phase.advance(3.005, sent=301, finished=301 - after, least_round_trips=0)
+    assert phase.fell_behind == behind
+    phase.advance(3.1, sent=301, finished=301, least_round_trips=0)
+    assert phase.fell_behind == behind, "what is decided stays decided"
 
 
 @given(

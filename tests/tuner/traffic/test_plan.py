@@ -15,6 +15,16 @@ from tuner.traffic.plan import LoadPlan, Warmup
             host="h", port=1, concurrency=2, seconds=1, rate_per_s=9.5, spread="constant", seed=3
         ),
         LoadPlan(
+            host="h",
+            port=1,
+            concurrency=2,
+            seconds=1,
+            rate_per_s=3,
+            spread="trace",
+            offsets_s=(0.5, 0.75, 4.0),
+            cuts_overload=True,
+        ),
+        LoadPlan(
             host="h", port=1, concurrency=2, requests=9, warmup=Warmup(seconds=0, round_trips=0)
         ),
     ],

@@ -1,0 +1,35 @@
+"""The open loop that settings ask for, with its trace read.
+
+In: settings of the target. Out: an `OpenLoad`, or None of a closed loop. Reads the file of a trace, and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from typing import cast
+
+from tuner.settings import SPREADS, TRACE, TargetSettings, is_trace
+from tuner.traffic import arrivals, trace_file
+from tuner.traffic.plan import OpenLoad
+
+
+def open_load_of(target: TargetSettings, *, seed: int = 0) -> OpenLoad | None:
+    """The open loop of a target; None where it is a closed one.
+
+    Args:
+        target: settings, whose ranges were checked.
+        seed: of random arrivals.
+
+    Raises:
+        WrongUse: the trace cannot be read.
+    """
+    if is_trace(target.arrivals):
+        assert target.arrivals is not None
+        offsets_s = trace_file.read(pathlib.Path(target.arrivals.removeprefix(TRACE)))
+        rate_per_s = target.rate or arrivals.traced_rate(offsets_s)
+        return OpenLoad(rate_per_s=rate_per_s, spread="trace", offsets_s=offsets_s)
+    if target.rate is None:
+        return None
+    spread = cast("arrivals.Spread", target.arrivals or SPREADS[0])  # one of `SPREADS`
+    return OpenLoad(rate_per_s=target.rate, spread=spread, seed=seed)

@@ -1,0 +1,115 @@
+"""What default and best of a closed-loop study did in an open loop: a sentence, a caution, a table.
+
+At a fixed concurrency a request waits for those with which it shares a batch, and they come at once;
+of requests that come when they come, some wait for the next ones. In: `StudyRecord`. Out: text, and
+`Markup`. One launch of each tells of this launch alone, so nothing here is a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tuner import tails
+from tuner.report import wording
+from tuner.report.markup import Child, Markup, element, table
+from tuner.values import Measurement, OpenLoop, StudyRecord
+
+ROLES = ("default", "best")
+MOST_MORE = 1.15
+"""Mean of the best over the default's: above it, one launch of each is a reason for a caution."""
+
+
+def title(found: OpenLoop) -> str:
+    """At which load."""
+    return (
+        f"an open loop at {wording.percent(found.share)} of the best's rate "
+        f"({wording.number(found.rate_per_s)} requests/s, Poisson arrivals)"
+    )
+
+
+def sentences(study: StudyRecord) -> Iterator[str]:
+    """What both did."""
+    found = study.open_loop
+    if found is None:
+        return
+    told = "; ".join(f"the {role} {_did(found, role)}" for role in reversed(ROLES))
+    yield f"In {title(found)}, one fresh start each: {told}."
+
+
+def cautions(study: StudyRecord) -> Iterator[str]:
+    """Where the best does not keep there what it promised."""
+    found = study.open_loop
+    if found is None:
+        return
+    best, default = (found.of(role) for role in reversed(ROLES))
+    if best.measurement is None and best.outcome.cause == "overload":
+        yield (
+            f"The best could not serve {wording.percent(found.share)} of its own rate when requests came at "
+            f"random: {best.outcome.reason}."
+        )
+    if best.measurement is None or default.measurement is None:
+        return
+    ratio = best.measurement.mean_ms / default.measurement.mean_ms
+    if ratio > MOST_MORE:
+        yield (
+            f"In {title(found)} the mean of the best was {wording.number(ratio)} times that of the default "
+            "(one launch each): at a fixed concurrency, waiting for a full batch looks free."
+        )
+
+
+def section(study: StudyRecord) -> tuple[Markup, ...]:
+    """A table with its heading; nothing where there is nothing to show."""
+    found = study.open_loop
+    if found is None:
+        return ()
+    sides = [found.of(role).measurement for role in ROLES]
+    rows = [
+        element("tr", element("td", label), *(_cell(side, field) for side in sides))
+        for label, field in (
+            ("mean (ms)", "mean_ms"),
+            ("p50 (ms)", "p50_ms"),
+            ("p95 (ms)", "p95_ms"),
+            ("p99 (ms)", "p99_ms"),
+            ("requests/s", "throughput_per_s"),
+            ("requests", "requests"),
+        )
+    ]
+    heads: list[Child] = ["", *(element("span", role, class_=f"is-{role}") for role in ROLES)]
+    failed = [
+        element("p", f"The {role}: {found.of(role).outcome.reason}.", class_="soft")
+        for role in ROLES
+        if found.of(role).measurement is None
+    ]
+    caption = (
+        f"Default and best in {title(found)}: latency counts from when a request was due. One fresh start "
+        "of each, so a small difference means nothing."
+    )
+    return (
+        element("h3", "In an open loop"),
+        table(heads, rows, class_="figures"),
+        *failed,
+        element("p", caption, class_="soft"),
+    )
+
+
+def _did(found: OpenLoop, role: str) -> str:
+    start = found.of(role)
+    if start.measurement is None:
+        return f"{start.outcome.status} ({start.outcome.reason})"
+    return f"mean {wording.number(start.measurement.mean_ms)} ms, {_p99(start.measurement)}"
+
+
+def _p99(measured: Measurement) -> str:
+    tail = tails.of_one(measured)
+    if not tail.is_told:
+        return f"p99 not known from {tail.effective:,.0f} effective requests"
+    return f"p99 {wording.tail(tail)} ms"
+
+
+def _cell(measured: Measurement | None, field: str) -> Markup:
+    if field == "p99_ms" and measured is not None:
+        tail = tails.of_one(measured)
+        shown = wording.tail(tail) if tail.is_told else "too few"
+    else:
+        shown = wording.number(None if measured is None else getattr(measured, field))
+    return element("td", shown, class_="number")

@@ -1,0 +1,72 @@
+"""A trace of arrivals from a text file: one second a line, as they were recorded somewhere.
+
+In: a path. Out: offsets in seconds, ascending. Empty lines, and what stands behind a #, are not read.
+What is wrong is one error with the line's number.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+from tuner.errors import WrongUse
+from tuner.traffic import arrivals
+
+MOST_ARRIVALS = 100_000
+"""Longer traces are cut by whoever records them: no launch of a study sees more."""
+MOST_BYTES = 4 << 20
+
+
+def read(path: pathlib.Path) -> tuple[float, ...]:
+    """The offsets of a file.
+
+    Raises:
+        WrongUse: it cannot be read, is too large, a line is no second or before the one above it, or it has
+            no two arrivals at different times.
+    """
+    offsets: list[float] = []
+    for number, line in enumerate(_text(path).splitlines(), start=1):
+        given = line.partition("#")[0].strip()
+        if not given:
+            continue
+        if len(offsets) == MOST_ARRIVALS:
+            raise WrongUse(
+                f"trace {path}, line {number}: expected at most {MOST_ARRIVALS:,} arrivals"
+            )
+        offsets.append(_second(given, f"trace {path}, line {number}"))
+        if len(offsets) > 1 and offsets[-1] < offsets[-2]:
+            raise WrongUse(
+                f"trace {path}, line {number}: {given} comes after {offsets[-2]:g}, expected seconds in "
+                "ascending order; sort the file"
+            )
+    try:
+        arrivals.traced_rate(offsets)
+    except ValueError as error:
+        raise WrongUse(f"trace {path}: {error}, this one has {len(offsets)}") from None
+    return tuple(offsets)
+
+
+def _text(path: pathlib.Path) -> str:
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise WrongUse(f"trace {path}: {error.strerror or error}") from error
+    if len(data) > MOST_BYTES:
+        raise WrongUse(f"trace {path}: expected at most {MOST_BYTES >> 20} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise WrongUse(
+            f"trace {path}: no text (byte {error.start}), expected one second a line"
+        ) from error
+
+
+def _second(given: str, where: str) -> float:
+    try:
+        second = float(given)
+    except ValueError:
+        second = math.nan
+    if not (math.isfinite(second) and second >= 0):
+        raise WrongUse(f"{where}: {given[:40]!r} is no time, expected seconds from 0, as 12.5")
+    return second
