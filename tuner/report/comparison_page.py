@@ -59,7 +59,7 @@ def cautions(record: ComparisonRecord) -> tuple[str, ...]:
     missing = [run for run in record.runs if run.winner is None]
     if missing:
         found.append(f"{wording.plural(len(missing), 'run')} found no configuration that worked.")
-    short = [run for run in record.runs if len(run.objectives) < record.trials]
+    short = [run for run in record.runs if len(run.objectives) + run.profiling < record.trials]
     if short:
         found.append(f"{wording.plural(len(short), 'run')} ended before the budget was used.")
     return tuple(found)
@@ -248,7 +248,7 @@ def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
             if objective.better(value, limit) == value:
                 first = float(count)
                 break
-        trials.append(first)
+        trials.append(run.profiling + first)
         is_timed = np.isfinite(first) and len(run.seconds) >= first
         seconds.append(run.seconds[int(first) - 1] if is_timed else np.inf)
     return Within.over(share, trials, seconds)
