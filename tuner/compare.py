@@ -32,6 +32,7 @@ from tuner.measurement.outcome import Needs
 from tuner.measurement.winners import best_so_far, differences
 from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
+from tuner.racing import Racing
 from tuner.report import lines
 from tuner.sampling import registry
 from tuner.search import Search, sampler_of
@@ -227,6 +228,7 @@ def _begun(
         limits=settings.measurement.limits,
         stop_ei=0.0,
         keep_in=None,
+        racing=Racing.of(settings),
     )
     search.prepare(mine.search)
     return _Run(
