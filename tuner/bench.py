@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from tuner.prices import DEFAULT, Prices
 from tuner.settings import MOST_IN_FLIGHT, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
+from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
 from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
@@ -159,15 +160,21 @@ class Bench:
         """Host and query port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """Launch a configuration on the running engine and measure it."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Launch a configuration on the running engine and measure it.
+
+        Args:
+            configuration: what is launched.
+            race: when the measurement ends early; None: it lasts its time.
+        """
         started_at, before_s = time.time(), time.monotonic()
         try:
             engine = self._launched(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
-        return self._measured(engine, configuration, started_at, launch_s, self._loaded)
+        drive = functools.partial(self._loaded, race=race)
+        return self._measured(engine, configuration, started_at, launch_s, drive)
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
         """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
@@ -318,12 +325,17 @@ class Bench:
             started_at=started_at,
         )
 
-    def _loaded(self, engine: Engine) -> _Driven:
+    def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
         """Drive the study's load, and judge it."""
         plan = self._closed(engine)
         if self.open_load is not None:
-            plan = self._opened(plan, self.open_load)
-        return self._driven(engine, plan)
+            return self._driven(engine, self._opened(plan, self.open_load))
+        found = self._driven(engine, dataclasses.replace(plan, race=race))
+        if found.measurement is None or race is None:
+            return found
+        left_s = self.settings.seconds - found.load.measured_s
+        measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
+        return dataclasses.replace(found, measurement=measured)
 
     def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
         """Drive a load, and judge it."""

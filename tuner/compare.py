@@ -32,6 +32,7 @@ from tuner.measurement.outcome import Needs
 from tuner.measurement.winners import best_so_far, differences
 from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
+from tuner.racing import Racing
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
 from tuner.store.run_folder import RunFolder
@@ -202,6 +203,7 @@ def _begun(
         limits=settings.measurement.limits,
         stop_ei=0.0,
         keep_in=None,
+        racing=Racing.of(settings),
     )
     search.prepare(mine.search)
     return _Run(search=search, sampler=sampler, repeat=repeat, seed=mine.search.seed)

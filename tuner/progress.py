@@ -152,6 +152,9 @@ class Progress:
         """What a launch gave, in a few words."""
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement.ended_early:
+            after = f"ended after {measurement.seconds:.1f} s: no rival of the best"
+            return f"{self._value(measurement)} ({after})"
         ends = self._objective.interval(measurement)
         found = f"{self._value(measurement)} ({wording.interval(ends)})"
         if self._second is None:

@@ -30,6 +30,7 @@ from tuner.limits import Limit
 from tuner.measurement import comparison
 from tuner.measurement.outcome import Needs
 from tuner.objective import Objective
+from tuner.racing import Racing
 from tuner.replay import drawn as drawing
 from tuner.replay import scoring
 from tuner.replay.drawn import DrawnLaunches, Resampled, Wrappers
@@ -48,10 +49,11 @@ from tuner.store.study_store import StudyStore
 from tuner.transfer import EarlierStudy, Launched
 from tuner.values import OUR_ENGINE, Configuration
 
-Guess = Literal["profile", "none", "shuffled", "inverted", "constant", "twice"]
+Guess = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 GUESSES: tuple[Guess, ...] = get_args(Guess)
-"""The prediction from the surface's profile, none at all, and wrong ones: of other cells, turned over, the
-same for all, and of a machine that is twice as fast at everything but the gateway."""
+"""The prediction from the surface's profile in closed form, the same with the most promising cells simulated
+event by event, none at all, and wrong ones: of other cells, turned over, the same for all, and of a machine
+that is twice as fast at everything but the gateway."""
 _APART = 1_000_003
 """Between the seeds of a search and of the one before it."""
 _STREAM = 7
@@ -96,6 +98,13 @@ class Ground:
         """Of the model; None where the surface has none."""
         kept = self.surface.head.profile
         return None if kept is None else Profile.from_json(kept)
+
+    @functools.cached_property
+    def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """What the discrete-event simulation predicts (m,); None without a profile."""
+        if self.profile is None:
+            return None
+        return prediction.simulated(self.arena, self.profile)
 
     @functools.cached_property
     def trial_s(self) -> float:
@@ -417,6 +426,8 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
     )
     assert arena.guess is not None
+    if order.guess == "discrete":
+        return dataclasses.replace(arena, guess=ground.simulated)
     logs = np.log(arena.guess)
     if order.guess == "shuffled":
         logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
@@ -484,6 +495,7 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
         walled=walled,
         resampled=resampled,
         puts_back=wrappers.is_null,
+        most_blocks=wrappers.most_blocks,
     )
 
 
@@ -507,9 +519,22 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
         limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
+        racing=_racing(ground, order) if order.wrappers.is_raced else None,
     )
     search.prepare(settings)
     return search
+
+
+def _racing(ground: Ground, order: Order) -> Racing:
+    """As a study with the surface's measurements has it."""
+    head = ground.surface.head
+    block_s = float(head.measurement["block_s"])
+    return Racing(
+        blocks=order.wrappers.most_blocks or max(1, round(head.measurement["seconds"] / block_s)),
+        block_s=block_s,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+    )
 
 
 _here: tuple[Ground, Order] | None = None

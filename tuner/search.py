@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import statistics
 import time
 from typing import Any, Protocol
 
@@ -23,6 +24,7 @@ from tuner.inputs import Arena
 from tuner.limits import Limit
 from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import Needs
+from tuner.racing import Racing
 from tuner.sampling import finalists, recommendation, registry
 from tuner.sampling import front as fronts
 from tuner.sampling.finalists import Finalists
@@ -32,12 +34,23 @@ from tuner.store import records
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import Sampler, StudyStore
 from tuner.store.trial_rows import TrialResult
+from tuner.traffic.plan import Race
 from tuner.values import Configuration, FrontPoint, Measurement, Trial
 
 STOP_AFTER = 3
 """Proposals in a row with too little to gain before a search ends early: one may be a bad fit."""
 MOST_REFUSED = 8
 """Launches in a row that end without a result, from the first on, before the study is given up."""
+MEMORY_LIMITS = ("replica.memory_mb", "engine.memory_mb")
+"""Knobs that bound what the peak is of: a replica of the serving core, or another engine as a whole."""
+MOST_DRIFT = 0.05
+"""Of the machine's speed in the course of a search, before it is told: launches differ by as much anyhow."""
+CHECK_EVERY = 8
+"""Every so many trials the incumbent and the default are launched again, in turn: the one because a lucky
+launch must not lead a search astray, the other because it tells a slower machine from a slower
+configuration."""
+LEAST_FOR_RACE = 4
+"""Trials that worked before one is ended early: until then nobody knows how good the best is."""
 PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials whose sampler told what is to gain: where all was launched, a repeat gains nothing."""
 _log = logging.getLogger(__name__)
@@ -46,8 +59,8 @@ _log = logging.getLogger(__name__)
 class LaunchesConfigurations(Protocol):
     """What a search needs of a bench."""
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """Launch a configuration and measure it, whatever happens."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Launch a configuration and measure it, whatever happens; only as long as it keeps up."""
         ...
 
 
@@ -66,6 +79,7 @@ class Search:
         stop_ei: float,
         keep_in: RunFolder | None,
         prefix: str = "trials",
+        racing: Racing | None = None,
         second: str | None = None,
         point: str = "knee",
     ) -> None:
@@ -83,6 +97,7 @@ class Search:
         self._stop_ei = stop_ei
         self._folder = keep_in
         self._prefix = prefix
+        self._racing = racing
         self._known = NOTHING
         self._gains = list(store.gains(PROMISING))
         self._last_end_s: float | None = None
@@ -129,10 +144,11 @@ class Search:
         """Run one trial to its end and keep it."""
         before_s = time.monotonic() if self._last_end_s is None else self._last_end_s
         is_initial = len(self.trials) < self.budget.initial
+        self._enqueue_check()
         proposed = self.store.ask(
             self.arena.distributions, else_origin="initial" if is_initial else "guided"
         )
-        launch = self._bench.launch(proposed.configuration)
+        launch = self._bench.launch(proposed.configuration, self._race())
         self._keep_records(proposed.trial.number, launch)
         self._last_end_s = time.monotonic()
         wall_s = self._last_end_s - before_s
@@ -176,6 +192,24 @@ class Search:
         """The trial with the lowest objective so far."""
         ok = [trial for trial in self.trials if trial.objective is not None]
         return min(ok, key=lambda trial: trial.objective or 0.0, default=None)
+
+    def drift(self) -> str | None:
+        """What the machine did meanwhile, where it was too much to be passed over; None where it was not."""
+        worked = [trial for trial in self.trials if trial.objective is not None]
+        mean, error = recommendation.drifted(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if len(mean) != len(worked) or not len(mean):
+            return None
+        slow, quick = int(np.argmax(mean)), int(np.argmin(mean))
+        apart = float(mean[slow] - mean[quick])
+        if apart < MOST_DRIFT or apart < 2 * float(np.hypot(error[slow], error[quick])):
+            return None
+        return (
+            f"the machine was {math.expm1(apart):.0%} slower around trial {worked[slow].number} than around "
+            f"trial {worked[quick].number}: trials are compared with that taken out, but a quieter machine "
+            "tells more"
+        )
 
     def recommended(self) -> Configuration | None:
         """The configuration with the best posterior mean; None while no trial was ok.
@@ -254,6 +288,39 @@ class Search:
             overhead_s=wall_s - launch.loaded_s,
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
+            headroom=None if measurement is None else _headroom(launch.configuration, measurement),
+        )
+
+    def _enqueue_check(self) -> None:
+        """Now and then what is launched next is not the sampler's to choose: see `CHECK_EVERY`."""
+        turn, rest = divmod(len(self.trials), CHECK_EVERY)
+        if rest or not turn or len(self.trials) < self.budget.initial or self.store.has_waiting():
+            return
+        checked = self.recommended() if turn % 2 else self.arena.default
+        if checked is not None:
+            self.store.enqueue(checked, origin="check")
+
+    def _race(self) -> Race | None:
+        """When the next trial is to end early; None where it lasts its time."""
+        measured = [one.measurement for one in self.trials if one.measurement is not None]
+        if self._racing is None or len(measured) < LEAST_FOR_RACE:
+            return None
+        incumbent = recommendation.incumbent(
+            self.store.study, candidates=self.arena.candidates, known=self._known
+        )
+        if incumbent is None or not incumbent.is_log:
+            return None
+        errors = [
+            error
+            for one in measured
+            if not one.ended_early and (error := relative_error(self.objective, one)) is not None
+        ]
+        return self._racing.race(
+            self.objective.name,
+            minimised=incumbent.minimised,
+            sd=incumbent.sd,
+            noise_sd=incumbent.noise_sd,
+            error=statistics.median(errors) if errors else 0.0,
         )
 
     def _second(self, measurement: Measurement) -> tuple[float, float | None] | None:
@@ -285,6 +352,14 @@ class Search:
             self._folder.write_bytes(
                 f"{self._prefix}/{number}/requests.npz", records.encoded(launch.records)
             )
+
+
+def _headroom(configuration: Configuration, measurement: Measurement) -> float | None:
+    """Logarithm of peak memory over limit; None where one of them is not known."""
+    limits = [configuration.get(knob) for knob in MEMORY_LIMITS]
+    limit_mb = next((float(limit) for limit in limits if isinstance(limit, int | float)), None)
+    peak_mb = measurement.noise.peak_memory_mb
+    return math.log(peak_mb / limit_mb) if peak_mb and limit_mb else None
 
 
 def sampler_of(settings: SearchSettings, arena: Arena) -> Sampler:

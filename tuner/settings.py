@@ -273,7 +273,7 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "gp, random, epsilon-greedy, skopt, gpy, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
         "(docs/samplers.md); default structured",
     )
     trials: int = _option(
@@ -427,6 +427,15 @@ class MeasurementSettings:
         "S",
         "a request without an answer after this long is an error; default 10",
         parse=float,
+    )
+    racing: str = _option(
+        "on",
+        "--racing",
+        "on|off",
+        "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
+        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, without "
+        "--slo-ms); default on",
+        choices=("on", "off"),
     )
     pairs: int = _option(
         20,

@@ -44,6 +44,7 @@ from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
 from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
+from tuner.racing import Racing
 from tuner.report import files as report_files
 from tuner.report import lines
 from tuner.search import Search
@@ -241,6 +242,7 @@ def _conducted(setup: Setup) -> Finished:
         limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
+        racing=Racing.of(settings),
         second=settings.measurement.second,
         point=settings.measurement.point,
     )
@@ -278,6 +280,9 @@ def _searched(setup: Setup, search: Search) -> Ending:
             _look_closer(setup, trial.measured)
             search.pause()
     setup.progress.say(reason)
+    if (drift := search.drift()) is not None:
+        setup.store.note(drift)
+        setup.progress.say(drift)
     found = search.finalists(MOST_FINALISTS) if search.second is None else None
     best = search.recommended()
     front = tuple(

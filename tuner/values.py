@@ -222,6 +222,8 @@ class Measurement:
     """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
     late_share: float | None = None
     """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
+    ended_early: bool = False
+    """Whether it ended before its time, because it was decided to be no rival of the best so far."""
 
     @property
     def effective(self) -> float:

@@ -10,10 +10,12 @@ import pytest
 from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
 from tuner import limits
+from tuner.bench import Launch
 from tuner.budget import Budget
-from tuner.search import MOST_REFUSED, STOP_AFTER, Search
+from tuner.search import CHECK_EVERY, MOST_REFUSED, STOP_AFTER, Search
 from tuner.settings import SearchSettings
 from tuner.store.study_store import StudyStore
+from tuner.traffic.plan import Race
 from tuner.values import Configuration, Outcome
 
 BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
@@ -70,9 +72,55 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
     assert run_out(search) == "the budget of 12 trials is used up"
     assert bench.launched[0] == search.arena.default
     origins = [trial.origin for trial in search.trials]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert [trial.number for trial in search.trials] == list(range(12))
     assert search.trials == search.store.trials()
+
+
+def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Path) -> None:
+    """Every eighth trial launches one of them again, also behind a study that was interrupted."""
+    bench = ToyBench()
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    while len(search.trials) < CHECK_EVERY:
+        search.step()
+    believed = search.recommended()
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    run_out(search)
+    checks = [trial for trial in search.trials if trial.origin == "check"]
+    assert [trial.number for trial in checks] == [8, 16, 24]
+    assert [one.configuration for one in checks[:2]] == [believed, search.arena.default]
+
+
+class Slowing(ToyBench):
+    """A machine that is suddenly slower, where it is told to be."""
+
+    slows = True
+
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        launch = super().launch(configuration, race)
+        late = len(self.launched) > 16
+        if launch.measurement is None:
+            return launch
+        mean_ms = launch.measurement.mean_ms * (1.25 if late and self.slows else 1.0)
+        return dataclasses.replace(
+            launch,
+            measurement=dataclasses.replace(launch.measurement, mean_ms=mean_ms),
+            started_at=1e9 + 10.0 * len(self.launched) + (300.0 if late else 0.0),
+        )
+
+
+def test_a_machine_that_becomes_slower_is_told_of(tmp_path: pathlib.Path) -> None:
+    """Where it does; and one that does not, is not."""
+    for name, slows in (("slowing", True), ("steady", False)):
+        (tmp_path / name).mkdir()
+        bench = Slowing()
+        bench.slows = slows
+        budget = dataclasses.replace(BUDGET, trials=40, initial=8)
+        search = search_of(tmp_path / name, bench, budget=budget, sampler="gp")
+        run_out(search)
+        found = search.drift()
+        assert (found is not None) == slows, found
+        assert found is None or "% slower around trial" in found
 
 
 def test_failures_are_kept_as_data(tmp_path: pathlib.Path) -> None:
@@ -164,7 +212,7 @@ def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None
     again = search_of(tmp_path, ToyBench())
     assert run_out(again) == "the budget of 12 trials is used up"
     origins = [trial.origin for trial in again.store.trials()]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert again.store.trials()[:3] == search.store.trials()[:3]
 
 
@@ -209,8 +257,8 @@ def test_too_few_requests_for_a_p99_end_the_search_with_the_first(tmp_path: path
     """It says how long a launch has to be, before any other is made."""
 
     class Short(ToyBench):
-        def launch(self, configuration):
-            launch = super().launch(configuration)
+        def launch(self, configuration, race=None):
+            launch = super().launch(configuration, race)
             few = dataclasses.replace(launch.measurement, p99_effective=229.5)
             return dataclasses.replace(launch, measurement=few)
 

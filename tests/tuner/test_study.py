@@ -46,9 +46,9 @@ SERVED = Served(
 class SlowBench(ToyBench):
     """Every launch takes some time."""
 
-    def launch(self, configuration):
+    def launch(self, configuration, race=None):
         time.sleep(0.02)
-        return super().launch(configuration)
+        return super().launch(configuration, race)
 
     launch_fresh = launch
 
@@ -169,8 +169,8 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
     """Its fresh starts say so: nothing in the record calls it broken."""
 
     class Unlucky(DiesAfresh):
-        def launch(self, configuration):
-            launch = super().launch(configuration)
+        def launch(self, configuration, race=None):
+            launch = super().launch(configuration, race)
             if len(self.launched) > 1:
                 return launch
             return dataclasses.replace(
@@ -213,10 +213,10 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
 class FullDisk(ToyBench):
     """The disk is full by the third launch."""
 
-    def launch(self, configuration):
+    def launch(self, configuration, race=None):
         if len(self.launched) == 2:
             raise StorageFailed("study.db cannot be written: no space; free some")
-        return super().launch(configuration)
+        return super().launch(configuration, race)
 
 
 def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:

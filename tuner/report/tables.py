@@ -147,7 +147,10 @@ def cell(value: float | None, *, text: str | None = None) -> Markup:
 def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup:
     outcome = trial.outcome.status + (f": {trial.outcome.cause}" if trial.outcome.cause else "")
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
-    reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
+    why = trial.outcome.reason
+    if trial.measurement is not None and trial.measurement.ended_early:
+        why = f"ended after {trial.measurement.seconds:.1f} s: no rival of the best"
+    reason = element("div", why, class_="reason") if why else None
     class_ = "broken" if trial.measurement is None else None
     measured = trial.measured
     own = [

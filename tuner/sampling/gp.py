@@ -10,7 +10,7 @@ trial:
    (`averaged`);
 2. weigh every likely feasible cell, those that were run included: how much better is the best
    posterior mean expected to be after one more launch there (`knowledge_gradient`), times the
-   probability that the launch works (`feasibility`);
+   probability that the launch works (`feasibility`, and `headroom` of memory);
 3. propose the best. A cell that was run is proposed again, marked as a replicate, where a second
    launch is worth more than a new cell; one that failed is not.
 
@@ -34,7 +34,14 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import WrongUse
-from tuner.sampling import averaged, feasibility, front, recommendation, within_limits
+from tuner.sampling import (
+    averaged,
+    feasibility,
+    front,
+    headroom,
+    recommendation,
+    within_limits,
+)
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
@@ -113,6 +120,9 @@ class GpSampler(CellSampler):
         log_feasible = (
             np.zeros(len(among)) if classifier is None else classifier.log_probability(vectors)
         )
+        room = headroom.fit(history.vectors, history.headroom, history.killed_vectors)
+        if room is not None:  # no product: where memory is the wall, both tell of the same launches
+            log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
         kept = within_limits.fitted(history, situation.candidates, self._known(situation))

@@ -74,6 +74,8 @@ class History:
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
+    headroom: Array  # (n,) logarithm of peak memory over limit; NaN where not known
+    at_s: Array  # (n,) Unix time of each launch; NaN where not known
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
@@ -82,6 +84,7 @@ class History:
     """1 when the study minimises, -1 when it maximises."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
     lost_vectors: Array  # (k, d)
+    killed_vectors: Array  # those of the lost ones that ran out of memory
     pending_vectors: Array  # (p, d)
     seen: frozenset[Configuration]
     """Every configuration that was proposed, measured or is waiting, except interrupted ones."""
@@ -163,6 +166,9 @@ def gather(
     """
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
+    at_s: list[float] = []
+    headroom: list[float] = []
+    killed: list[Array] = []
     slacks: list[Mapping[str, Sequence[float | None]]] = []
     seconds: list[Mapping[str, Sequence[float | None]]] = []
     lost: list[tuple[Configuration, Array]] = []
@@ -191,11 +197,15 @@ def gather(
         if value is not None:
             observed.append((configuration, vector, value))
             errors.append(float(trial.user_attrs.get("error", math.nan)))
+            headroom.append(float(trial.user_attrs.get("headroom", math.nan)))
+            at_s.append(float(trial.user_attrs.get("facts", {}).get("started_at", math.nan)))
             slacks.append(trial.user_attrs.get("slacks", {}))
             second = trial.user_attrs.get("second")
             seconds.append({} if second is None else {"second": second})
         elif reading == "lost":
             lost.append((configuration, vector))
+            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
+                killed.append(vector)
         elif reading == "pending":
             pending.append(vector)
     sign = -1.0 if maximise else 1.0
@@ -207,11 +217,14 @@ def gather(
         ),
         targets=targets,
         errors=np.array(errors, dtype=float),
+        headroom=np.array(headroom, dtype=float),
+        at_s=np.array(at_s, dtype=float),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,
         lost_configurations=tuple(configuration for configuration, _ in lost),
         lost_vectors=np.array([vector for _, vector in lost], dtype=float).reshape(-1, place.width),
+        killed_vectors=np.array(killed, dtype=float).reshape(-1, place.width),
         pending_vectors=np.array(pending, dtype=float).reshape(-1, place.width),
         seen=frozenset(seen),
         earlier=earlier,

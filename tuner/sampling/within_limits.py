@@ -122,6 +122,8 @@ def _of_limit(history: History, slack: Column) -> History:
         vectors=history.vectors[told],
         targets=slack.values[told],
         errors=slack.errors[told],
+        at_s=history.at_s[told],
+        headroom=history.headroom[told],
         scale="log",
         scale_reason="",
         hyperparameters=(),
