@@ -13,7 +13,7 @@ import dataclasses
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
-from tuner.values import Interval, Measurement, Trial, VerdictOutcome
+from tuner.values import UNKNOWN, Interval, Measurement, Trial, VerdictOutcome
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +58,8 @@ class Objective:
         if self.name == "time-per-item":
             share = measurement.time_per_item_ms / measurement.mean_ms
             return Interval(low=low and share * low, high=high and share * high)
+        if self.name == "rate":
+            return UNKNOWN
         ends: Interval = getattr(measurement, f"{self.field.rpartition('_')[0]}_interval")
         return ends
 
@@ -111,6 +113,13 @@ OBJECTIVES = {
         unit="ms",
         is_minimised=True,
         field="spread_ms",
+    ),
+    "rate": Objective(
+        name="rate",
+        label="highest rate within the limit",
+        unit="requests/s",
+        is_minimised=False,
+        field="highest_per_s",
     ),
     "energy": Objective(
         name="energy",

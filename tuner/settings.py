@@ -33,8 +33,11 @@ MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
-NO_ARRIVALS = "belongs to an open loop: give --rate R, too"
-NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
+NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
+NO_LOAD = (
+    "how much load? give --concurrency N (closed loop) or --rate R (open loop), or have the highest rate "
+    "found (tune --find-rate --slo-ms MS)"
+)
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine`, before the colon."""
 MOST_IN_FLIGHT = 500
@@ -44,6 +47,10 @@ TRACE = "trace:"
 """How `--arrivals` of a file begin."""
 SPREADS = ("poisson", "constant", "burst")
 """How an open loop can spread its requests over time, beside a trace; the first is the default."""
+RATE = "rate"
+"""The objective of which every launch looks for the highest rate itself."""
+RATE_LOADS = 8
+"""Rates that such a launch tries at most."""
 OF_THE_LOAD = ("throughput", "time-per-item")
 """Objectives that an open loop sets itself."""
 QUOTA_PERIOD_S = 0.1
@@ -121,7 +128,7 @@ class TargetSettings:
         "requests in flight at any time (closed loop)",
         parse=int,
         instead="rate",
-        more=f"; in an open loop (--rate) the most that may be, default {MOST_IN_FLIGHT}",
+        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MOST_IN_FLIGHT}",
     )
     rate: float | None = _option(
         None,
@@ -349,8 +356,9 @@ class MeasurementSettings:
         "--objective",
         "NAME",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), or energy (J/request, where it "
-        "can be counted); default mean",
+        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), energy (J/request, where it "
+        "can be counted), or rate, the highest of an open loop that keeps --slo-ms (requests/s); default "
+        "mean",
         choices=objectives.NAMES,
     )
     slo_ms: float | None = _option(
@@ -408,6 +416,10 @@ class MeasurementSettings:
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
+        if self.objective == RATE and self.slo_ms is None:
+            raise WrongUse(
+                "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
+            )
         _require(
             self.requests is None or self.requests >= 20,
             "--requests",
@@ -423,6 +435,12 @@ class MeasurementSettings:
         _require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
         _require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def load_s(self) -> float:
+        """Warm-up and measured seconds of one launch, at most where it tries several rates."""
+        loads = RATE_LOADS if self.objective == RATE else 1
+        return loads * (self.warmup_s + self.seconds)
 
     @property
     def block_s(self) -> float:
@@ -477,9 +495,11 @@ class StudySettings:
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
-        if self.target.concurrency is None and not self.target.is_open:
+        if self.measurement.objective == RATE and self.target.rate is not None:
+            raise WrongUse(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
+        if self.target.concurrency is None and not self.is_open:
             raise WrongUse(NO_LOAD)
-        if self.target.arrivals is not None and not self.target.is_open:
+        if self.target.arrivals is not None and not self.is_open:
             raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
         if self.target.is_open and self.measurement.objective in OF_THE_LOAD:
             raise WrongUse(
@@ -489,7 +509,7 @@ class StudySettings:
     @property
     def is_open(self) -> bool:
         """Whether requests are due by a schedule (open loop)."""
-        return self.target.is_open
+        return self.target.is_open or self.measurement.objective == RATE
 
     def nested(self) -> dict[str, dict[str, Any]]:
         """The form of `settings.yaml`: one mapping per group."""
@@ -531,6 +551,7 @@ def load_in_words(
     *,
     rate_per_s: float | None = None,
     arrivals: str | None = None,
+    objective: str | None = None,
 ) -> str:
     """The load of a study, as the end of a sentence.
 
@@ -539,11 +560,14 @@ def load_in_words(
         client_batch: items in each request.
         rate_per_s: of an open loop; None: it is closed.
         arrivals: how an open loop spreads its requests, as `--arrivals` has it.
+        objective: of the study: one looks for the rate itself.
     """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
+    kind = (arrivals or SPREADS[0]).partition(":")[0]
+    if objective == RATE:
+        return f"its highest rate ({kind} arrivals){batched}"
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
-    kind = (arrivals or SPREADS[0]).partition(":")[0]
     return f"{rate_per_s:,.4g} requests/s ({kind} arrivals){batched}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.bench import Bench
+from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
@@ -143,6 +144,24 @@ def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
     assert launch.outcome.reason.startswith("cannot serve 200,000 requests/s: it fell behind by")
     assert launch.measurement is None
     assert bench.launch(ONE).outcome.status == "ok"
+
+
+def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Bench) -> None:
+    """Of several that one launch tries; the figures are those of the highest, and it keeps the limit."""
+    usual = bench.settings
+    bench.settings = dataclasses.replace(usual, objective="rate", slo_ms=100.0)
+    bench.open_load = OpenLoad(rate_per_s=FIRST_RATE_PER_S)
+    launch = bench.launch(ONE)
+    bench.settings = dataclasses.replace(usual, objective="rate", slo_ms=1e-3)
+    hopeless = bench.launch(ONE)
+    bench.settings, bench.open_load = usual, None
+    assert launch.measurement is not None, launch.outcome
+    assert launch.measurement.rate_per_s > FIRST_RATE_PER_S
+    assert launch.measurement.p99_ms <= 100.0
+    assert 2 * 0.5 < launch.loaded_s < 8 * 2
+    assert (hopeless.outcome.status, hopeless.outcome.cause) == ("infeasible", "constraint")
+    assert "p99 is above the limit of 0.001 ms (--slo-ms) even at" in hopeless.outcome.reason
+    assert hopeless.measurement is None
 
 
 class Mute:

@@ -25,7 +25,7 @@ ENERGY = Energy(
 def measured():
     """One launch of the toy server."""
     launch = studies.measurement(10.0, np.random.default_rng(0))
-    return dataclasses.replace(launch, energy=ENERGY)
+    return dataclasses.replace(launch, energy=ENERGY, rate_per_s=launch.throughput_per_s)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,6 +77,13 @@ def test_consistency_is_the_spread_with_its_own_interval(measured):
     objective = named("consistency")
     assert objective.value(measured) == measured.spread_ms
     assert objective.interval(measured) == measured.spread_interval
+
+
+def test_the_highest_rate_is_that_of_the_open_loop(measured):
+    """It has no interval of its own, and a closed loop has none."""
+    assert named("rate").value(measured) == measured.rate_per_s
+    assert named("rate").interval(measured) == Interval(low=None, high=None)
+    assert math.isnan(named("rate").value(dataclasses.replace(measured, rate_per_s=None)))
 
 
 def test_an_unknown_objective_names_the_nearest():

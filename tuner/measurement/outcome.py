@@ -87,6 +87,15 @@ def overloaded(rate_per_s: float | None, why: str) -> Outcome:
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
+def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
+    """A configuration that keeps the limit on p99 at none of the rates that were tried."""
+    reason = (
+        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {lowest_per_s:,.4g} requests/s, the "
+        "lowest rate that was tried"
+    )
+    return Outcome(status="infeasible", cause="constraint", reason=reason)
+
+
 def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:
     """ok, or infeasible with cause `constraint` and by how much the limit on p99 is missed."""
     if slo_ms is None or measurement.p99_ms <= slo_ms:

@@ -99,6 +99,7 @@ def load(study: StudyRecord) -> str:
         study.client_batch,
         rate_per_s=study.rate_per_s,
         arrivals=study.arrivals,
+        objective=study.objective,
     )
 
 
@@ -188,7 +189,7 @@ def headline(study: StudyRecord) -> str:
         if causes == {"constraint"}:
             way = " Give a limit that can be kept."
         elif causes == {"overload"}:
-            way = " Give a rate that can be served (--rate)."
+            way = " Give a rate that can be served; --find-rate finds it."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found == study.verdict.outcome:
         return study.verdict.text
@@ -399,7 +400,8 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
         return
     for name, field in (("p99", "p99_ms"), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        if name == study.objective or beside is None or beside.outcome != "worse":
+        is_meant = study.objective == "rate" and name == "p99"  # it rises with the rate, up to the limit
+        if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
             continue
         objective = objectives.named(name)
         default, best = (launches(study, role).figure(field).middle for role in ROLES)
