@@ -400,7 +400,9 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
         return
     for name, field in (("p99", "p99_ms"), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        is_meant = study.objective == "rate" and name == "p99"  # it rises with the rate, up to the limit
+        is_meant = (
+            study.objective == "rate" and name == "p99"
+        )  # it rises with the rate, up to the limit
         if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
             continue
         objective = objectives.named(name)
