@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -282,6 +283,7 @@ def _ended(
         objectives=values,
         best_so_far=best_so_far(values, objective),
         wall_s=sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s)),
         winner=winners.get(run.sampler),
         remeasured=measured.measurements.get(run.sampler, ()),
     )

@@ -22,6 +22,11 @@ from tuner.space.environment import Environment
 
 OBJECTIVES = frozenset({"mean", "p50", "p95", "p99", "throughput", "time-per-item", "consistency"})
 """Those that go with the mean round trip; it is no guess of energy."""
+_WITHOUT = {
+    "structured": "the search relies on what it measures alone (sampler gp)",
+    "guess": "the sampler guess has nothing to go by, and tries configurations at random",
+}
+"""What a sampler does without a prediction."""
 
 
 def is_wanted(settings: StudySettings) -> bool:
@@ -44,7 +49,8 @@ def why_none(settings: StudySettings) -> str | None:
         why = "a profile tells of a closed loop, and not how requests queue up in an open one"
     else:
         why = f"a profile does not tell of the objective {settings.measurement.objective}"
-    return f"no prediction: {why}; the search relies on what it measures alone (sampler gp)"
+    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT["structured"])
+    return f"no prediction: {why}; {instead}"
 
 
 def profile_of(bench: Bench, arena: Arena) -> Profile | None:

@@ -241,14 +241,19 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
     seconds = [spent * ground.trial_s] * spent
     lost: list[int] = []
     sampler_s = 0.0
+    own_s = [0.0] * spent
+    is_shared = registry.takes(order.sampler, "earlier")  # its process is the one that recommends
     for _ in range(order.trials - spent):
         begun_s = time.perf_counter()
         trial = search.step()
+        stepped_s = time.perf_counter() - begun_s
         if trial.outcome.status != "ok":
             lost.append(len(cells))
         cells.append(trial.configuration)
         recommended.append(search.recommended())
-        sampler_s += time.perf_counter() - begun_s
+        took_s = time.perf_counter() - begun_s
+        sampler_s += took_s
+        own_s.append((own_s[-1] if own_s else 0.0) + (took_s if is_shared else stepped_s))
         seconds.append(spent * ground.trial_s + launches.seconds)
     verdict = verdict_of(ground, order, search, launches) if order.pairs else None
     return Run(
@@ -258,6 +263,7 @@ def one_run(ground: Ground, order: Order, seed: int) -> Run:
         recommended=tuple(recommended),
         seconds=tuple(seconds),
         sampler_s=sampler_s,
+        own_s=tuple(own_s),
         lost=tuple(lost),
     )
 

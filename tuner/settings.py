@@ -25,8 +25,13 @@ from tuner.values import OUR_ENGINE
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
 INITIAL = 25
 """Launches before results guide the sampler, where the budget has room for twice as many."""
-INITIALS = {"gp": 8, "structured": 4}
-"""Samplers whose model needs fewer, found on recorded surfaces."""
+INITIALS = {
+    "structured": 4,
+    "gp": 8,
+    "ridge": 8,
+    **dict.fromkeys(("skopt", "tpe", "optuna-gp", "smac", "botorch"), 10),
+}
+"""Samplers that need fewer: ours as found on recorded surfaces, those of other libraries by their own default."""
 HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
@@ -269,7 +274,8 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt or tpe; default structured",
+        "gp, random, epsilon-greedy, skopt, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "(docs/samplers.md); default structured",
     )
     trials: int = _option(
         50,
@@ -283,7 +289,8 @@ class SearchSettings:
         "--initial",
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
-        "default 4 for structured, 8 for gp, 25 for others, or half of --trials where that is fewer",
+        "default 4 for structured, 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and botorch, 25 for "
+        "others, or half of --trials where that is fewer",
         parse=int,
     )
     max_time_s: float = _option(
@@ -568,7 +575,13 @@ def load_in_words(
         return f"its highest rate ({kind} arrivals){batched}"
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
-    return f"{rate_per_s:,.4g} requests/s ({kind} arrivals){batched}"
+    return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
+
+
+def rate_in_words(rate_per_s: float) -> str:
+    """A rate of requests: three digits, and all that stand before the point."""
+    number = f"{rate_per_s:,.0f}" if rate_per_s >= 100 else f"{rate_per_s:.3g}"
+    return f"{number} requests/s"
 
 
 def is_trace(arrivals: str | None) -> bool:

@@ -25,7 +25,7 @@ from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.prediction import load_of
 from tuner.sampling.knowledge import Earlier
-from tuner.settings import RATE, StudySettings
+from tuner.settings import RATE, StudySettings, rate_in_words
 from tuner.simulation import closed_form
 from tuner.simulation.profile import Profile
 from tuner.space import physics
@@ -98,7 +98,7 @@ def learnt(
 
 def _load_in_words(load: Environment) -> str:
     if load.rate_per_s is not None:
-        return f"{load.rate_per_s:,.4g} requests/s"
+        return rate_in_words(load.rate_per_s)
     return f"concurrency {load.concurrency}"
 
 

@@ -632,6 +632,8 @@ class SamplerRun:
     """What this run recommends; None when no trial was ok."""
     remeasured: tuple[Measurement, ...] = ()
     """The winner on fresh starts after all runs, alternating with the others; one per launch."""
+    seconds: tuple[float, ...] = ()
+    """Time up to the end of each trial, without that of the other searches; empty in older files."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
@@ -640,6 +642,7 @@ class SamplerRun:
             **{name: getattr(self, name) for name in plain},
             "objectives": list(self.objectives),
             "best_so_far": list(self.best_so_far),
+            "seconds": list(self.seconds),
             "winner": None if self.winner is None else dict(self.winner),
             "remeasured": [measurement.as_json() for measurement in self.remeasured],
         }
@@ -650,6 +653,7 @@ class SamplerRun:
         fields = dict(data)
         fields["objectives"] = tuple(fields["objectives"])
         fields["best_so_far"] = tuple(fields["best_so_far"])
+        fields["seconds"] = tuple(fields.get("seconds", ()))
         fields["winner"] = None if fields["winner"] is None else Configuration(fields["winner"])
         fields["remeasured"] = tuple(Measurement.from_json(item) for item in fields["remeasured"])
         return cls(**fields)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ import yaml
 from tests.fakes import benches, studies
 from tuner.replay.histogram import Histogram
 from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
+from tuner.replay.surface_files import SurfaceFolder
 from tuner.space import files
 from tuner.values import OK, Block, Configuration, HostNoise, Outcome
 
@@ -97,3 +99,13 @@ def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> Surface:
         for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
     ]
     return Surface(head=head(is_finished=True), launches=tuple(launches))
+
+
+def written(path: pathlib.Path, recorded: Surface) -> pathlib.Path:
+    """The surface in a folder of its own, finished."""
+    with SurfaceFolder(path) as folder:
+        folder.begin(recorded.head)
+        for launch_ in recorded.launches:
+            folder.append(launch_)
+        folder.finish(recorded.head)
+    return path

@@ -448,6 +448,7 @@ def _run(record: StudyRecord, sampler: str, repeat: int, *, is_remeasured: bool)
         objectives=objectives,
         best_so_far=tuple(best_so_far),
         wall_s=float(rng.uniform(90, 140)),
+        seconds=tuple(3.0 * count for count in range(1, len(objectives) + 1)),
         winner=winner,
         remeasured=remeasured,
     )

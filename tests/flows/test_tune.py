@@ -490,3 +490,40 @@ def test_doctor_looks_and_measures(tmp_path: pathlib.Path) -> None:
     assert {"python", "limits", "machine"} <= {finding["name"] for finding in answer["findings"]}
     assert 0 < answer["noise"]["smallest_gain"] < 1
     assert list(tmp_path.iterdir()) == []
+
+
+PILOT = ("doctor", "--noise", *ECHO, "--configurations", "2", *SHORT, "--json")
+
+
+def test_a_noise_pilot_measures_every_configuration_in_every_round(tmp_path: pathlib.Path) -> None:
+    """Two configurations, two launches of each with two blocks; what is told is of them, and nothing is written."""
+    done = tune(tmp_path, *PILOT, "--launches", "2", "--blocks", "2")
+    assert done.code == 0, done.err
+    pilot = json.loads(done.out)["pilot"]
+    assert len(pilot["configurations"]) == 2
+    assert pilot["configurations"][0] == pilot["default"]
+    places = [(one["turn"], one["configuration"]) for one in pilot["tried"]]
+    assert sorted(places) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert [turn for turn, _ in places] == [0, 0, 1, 1]
+    worked = [one for one in pilot["tried"] if one["outcome"]["status"] == "ok"]
+    assert all(len(one["blocks_ms"]) == 2 for one in worked)
+    assert pilot["components"]["block"]["sd"] > 0
+    assert pilot["recommended_s"] >= 0.4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_pilot_keeps_nothing(tmp_path: pathlib.Path) -> None:
+    """A signal between two launches: code 130, no process, no file."""
+    with started(tmp_path, *PILOT) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "in shuffled rounds" in line:
+                break
+        descendants = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert json.loads(out)["exit_code"] == 130
+    assert "nothing was kept" in err
+    assert all_gone(descendants, within_s=5)
+    assert list(tmp_path.iterdir()) == []

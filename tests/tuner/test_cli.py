@@ -54,6 +54,11 @@ NAMES = (None, *cli.COMMANDS)
         ),
         (["doctor", "--launches", "1"], "--launches 1: expected"),
         (["doctor", "--model", "nope"], "model 'nope' is not known"),
+        (["doctor", "--noise", "--model", "nope"], "model 'nope' is not known"),
+        (["doctor", "--noise", "--launches", "1"], "--launches 1: expected a whole number from 2"),
+        (["doctor", "--noise", "--clean"], "--clean and --noise: choose one"),
+        (["doctor", "--blocks", "6"], "--blocks: only --noise takes it"),
+        (["doctor", "--warmup", "1"], "--warmup: only --noise takes it"),
     ],
 )
 def test_wrong_use_is_one_line_and_code_two(

@@ -1,4 +1,8 @@
-"""`tune doctor`: whether this machine can measure, and how small a gain it can show."""
+"""`tune doctor`: whether this machine can measure, and how small a gain it can show.
+
+Without options it launches one configuration a few times, in half a minute; with `--noise` it makes the
+nested pilot of `tuner.pilot`.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,8 @@ import dataclasses
 import rich.console
 import rich.text
 
-from tuner import doctor, inputs
-from tuner.commands import options
+from tuner import doctor, inputs, pilot
+from tuner.commands import noise, options
 from tuner.commands.said import Said
 from tuner.commands.study import finite
 from tuner.doctor import Finding
@@ -17,8 +21,25 @@ from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.progress import Terminal
 from tuner.report import lines
+from tuner.settings import (
+    GROUPS,
+    MeasurementSettings,
+    SearchSettings,
+    StudySettings,
+    TargetSettings,
+)
+from tuner.settings import options as options_of
 
 FEWEST_LAUNCHES = 2
+USUAL_LAUNCHES = 5
+ONLY_PILOT = {
+    "target": ["client_batch", "space", "payload", "engine", "hook", "home"],
+    "measurement": ["warmup_s", "timeout_s", "pairs"],
+}
+"""Settings of a study that the pilot takes."""
+COUNTS = ("configurations", "blocks")
+FEWEST_OF_PILOT = 2
+"""Configurations, launches of each, and blocks of each: one alone shows no difference."""
 STYLES = {"ok": "green", "note": "yellow", "wrong": "bold red"}
 
 
@@ -41,8 +62,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--launches",
         metavar="COUNT",
         type=options.parsing(int),
-        default=5,
-        help="fresh launches that are measured, some 4 s each; 0 skips the measurement; default 5",
+        default=None,
+        help="fresh launches that are measured, some 4 s each; 0 skips the measurement; with --noise, of "
+        "each configuration; default 5, with --noise 6",
     )
     parser.add_argument(
         "--clean",
@@ -50,6 +72,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="remove control groups, processes, directories, containers and GPU clocks that dead servers left, "
         "and measure nothing; default: only look",
     )
+    nested = parser.add_argument_group("the noise pilot")
+    nested.add_argument(
+        "--noise",
+        action="store_true",
+        help="launch several configurations again and again, and say what blocks, launches and the time "
+        "bring to the noise, how long a trial should be, and which gains can be shown, in some 5 minutes; "
+        "default: one configuration, in half a minute",
+    )
+    nested.add_argument(
+        "--configurations",
+        metavar="COUNT",
+        type=options.parsing(int),
+        default=None,
+        help="configurations that are launched: the default and others of the faster half; default 8",
+    )
+    nested.add_argument(
+        "--blocks",
+        metavar="COUNT",
+        type=options.parsing(int),
+        default=None,
+        help="blocks of half a second, or of two round trips where those take longer, in each launch; "
+        "default 6",
+    )
+    nested.add_argument(
+        "--seed",
+        metavar="S",
+        type=options.parsing(int),
+        default=None,
+        help="seed of the configurations and of their orders; default 0",
+    )
+    nested.add_argument(
+        "--seconds",
+        metavar="S",
+        type=options.parsing(float),
+        default=argparse.SUPPRESS,
+        help="seconds that the study in question measures in each launch, with which others are compared; "
+        "default 2",
+    )
+    for group, names in ONLY_PILOT.items():
+        options.add_group(parser, group, only=names)
     options.add_json(parser)
 
 
@@ -57,28 +119,84 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Look, and measure or clean."""
     if arguments.concurrency < 1:
         raise WrongUse(f"--concurrency {arguments.concurrency}: expected a whole number from 1")
-    if arguments.launches and arguments.launches < FEWEST_LAUNCHES:
-        raise WrongUse(f"--launches {arguments.launches}: expected 0, or a whole number from 2")
+    order = None
+    if arguments.noise:
+        order = _order(arguments)
+    else:
+        _refuse_options_of_pilot(arguments)
+    launches = USUAL_LAUNCHES if arguments.launches is None else arguments.launches
+    if launches and launches < FEWEST_LAUNCHES:
+        raise WrongUse(f"--launches {launches}: expected 0, or a whole number from 2")
     if arguments.clean:
         return _cleaned()
-    if arguments.launches:
+    if launches and order is None:
         inputs.card_of(arguments.model)  # a wrong name is said before anything is looked at
     findings = doctor.findings()
-    parts = [_line(finding) for finding in findings]
+    parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
-    if arguments.launches:
-        lines.say(
-            terminal.console,
-            f"measuring the noise of {arguments.model}: {arguments.launches} fresh launches",
-        )
-        with resumable(None):
-            found = doctor.noise_of(
-                arguments.model, concurrency=arguments.concurrency, launches=arguments.launches
-            )
-        parts += [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
-        data["noise"] = finite(dataclasses.asdict(found))
+    if order is not None:
+        found = pilot.measure(order, terminal=terminal)
+        parts += ["", noise.text(found, usual_s=order.settings.measurement.seconds)]
+        data["pilot"] = noise.as_json(found)
+    elif launches:
+        parts += _short(arguments, launches, terminal, data)
     is_wrong = any(finding.state == "wrong" for finding in findings)
     return Said(text=rich.console.Group(*parts), data=data, exit_code=1 if is_wrong else 0)
+
+
+def _short(
+    arguments: argparse.Namespace, launches: int, terminal: Terminal, data: dict[str, object]
+) -> list[rich.console.RenderableType]:
+    """The measurement of one configuration; its figures go into `data`."""
+    lines.say(
+        terminal.console,
+        f"measuring the noise of {arguments.model}: {launches} fresh launches",
+    )
+    with resumable(None):
+        found = doctor.noise_of(
+            arguments.model, concurrency=arguments.concurrency, launches=launches
+        )
+    data["noise"] = finite(dataclasses.asdict(found))
+    return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
+
+
+def _order(arguments: argparse.Namespace) -> pilot.Order:
+    """What the pilot is asked for, checked.
+
+    Raises:
+        WrongUse: a value is out of its range.
+    """
+    if arguments.clean:
+        raise WrongUse("--clean and --noise: choose one; cleaning measures nothing")
+    given = {name: getattr(arguments, name) for name in COUNTS}
+    given["launches"] = arguments.launches
+    for name, value in given.items():
+        if value is not None and value < FEWEST_OF_PILOT:
+            raise WrongUse(
+                f"--{name} {value}: expected a whole number from {FEWEST_OF_PILOT} with --noise"
+            )
+    return pilot.Order(
+        settings=StudySettings(
+            target=options.group_of(arguments, TargetSettings),
+            search=SearchSettings(sampler="random", seed=arguments.seed or 0),
+            measurement=options.group_of(arguments, MeasurementSettings),
+        ),
+        **{name: value for name, value in given.items() if value is not None},
+    )
+
+
+def _refuse_options_of_pilot(arguments: argparse.Namespace) -> None:
+    """Say which option would be without effect.
+
+    Raises:
+        WrongUse: one was given that only the pilot takes.
+    """
+    given = [name for name in (*COUNTS, "seed") if getattr(arguments, name) is not None]
+    settings = ["seconds", *(name for names in ONLY_PILOT.values() for name in names)]
+    given += [name for name in settings if hasattr(arguments, name)]
+    if given:
+        flags = {f.name: o.flag for kind in GROUPS.values() for f, o in options_of(kind)}
+        raise WrongUse(f"{flags.get(given[0], f'--{given[0]}')}: only --noise takes it")
 
 
 def _cleaned() -> Said:

@@ -19,7 +19,6 @@ from tuner.replay.drawn import Wrappers
 from tuner.replay.scoring import ReplayedVerdict, Run
 from tuner.report import lines, wording
 from tuner.sampling import registry
-from tuner.settings import RATE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="launches before results guide the sampler; default: the sampler's own",
     )
     parser.add_argument(
-        "--objective",
-        default=None,
-        choices=[name for name in OBJECTIVES if name != RATE],  # a surface's load is a closed loop
-        help="default: the surface's",
+        "--objective", default=None, choices=OBJECTIVES, help="default: the surface's"
     )
     parser.add_argument(
         "--guess",

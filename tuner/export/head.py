@@ -17,7 +17,7 @@ from scipy import special
 from tuner import objective as objectives
 from tuner.advice import export_of_best, failures
 from tuner.export.subject import ACCELERATOR, Knobs, Subject
-from tuner.settings import load_in_words
+from tuner.settings import load_in_words, rate_in_words
 from tuner.values import Configuration, Interval, Measurement, StudyRecord, Value
 
 FIGURES = ("mean", "p99", "throughput")
@@ -102,7 +102,8 @@ def facts(subject: Subject) -> dict[str, str]:
 def _load(record: StudyRecord) -> dict[str, str]:
     if not record.is_open:
         return {"concurrency": str(record.concurrency)}
-    return {"rate": "found" if record.rate_per_s is None else f"{record.rate_per_s:,.4g}"}
+    found = "found by each launch"
+    return {"rate": found if record.rate_per_s is None else rate_in_words(record.rate_per_s)}
 
 
 def in_flight(subject: Subject) -> int:

@@ -5,12 +5,14 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner.values import LATE_S, LEAST_FOR_P99, MOST_LITTLE_ERROR, Measurement
+from tuner.values import LATE_S, LEAST_FOR_P99, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
 """Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
 MOST_STEAL_SHARE = 0.02
 MOST_LATE_SHARE = 0.01
+MOST_STOLEN = 0.05
+"""Share of the machine's time from which on a launch tells of the host and not of its configuration."""
 
 
 def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
@@ -51,3 +53,15 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             f"the hypervisor took {share:.1f} % of the machine's CPU time for other machines"
         )
     return tuple(found)
+
+
+def is_disturbed(noise: HostNoise, *, loaded_s: float, cores: int) -> bool:
+    """Whether the host took so much of the machine during a launch that the launch tells of the host.
+
+    Args:
+        noise: of the launch.
+        loaded_s: warm-up and measured time.
+        cores: of the machine.
+    """
+    stolen_s = noise.steal_s
+    return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(loaded_s, 0.1)

@@ -77,12 +77,12 @@ def components(configurations: Iterable[Sequence[Sequence[float]]]) -> NoiseComp
         per_launch = coefficient / between_degrees
         between = between_sum / between_degrees
         launch_sd = math.sqrt(max(0.0, (between - within) / per_launch))
-        launch_interval = _launch_interval(
+        launch_interval = excess_interval(
             between, within, between_degrees, within_degrees, per_launch
         )
     return NoiseComponents(
         block_sd=math.sqrt(within),
-        block_interval=_sd_interval(within, within_degrees),
+        block_interval=sd_interval(within, within_degrees),
         block_degrees=within_degrees,
         launch_sd=launch_sd,
         launch_interval=launch_interval,
@@ -98,17 +98,26 @@ def components_of(configurations: Iterable[Sequence[Measurement]]) -> NoiseCompo
     )
 
 
-def _sd_interval(variance: float, degrees: int) -> Interval:
+def sd_interval(variance: float, degrees: int) -> Interval:
+    """95 % interval of a standard deviation, by chi-squared."""
     low, high = (float(special.chdtri(degrees, share)) for share in (0.025, 0.975))
     return Interval(
         low=math.sqrt(degrees * variance / low), high=math.sqrt(degrees * variance / high)
     )
 
 
-def _launch_interval(
+def excess_interval(
     between: float, within: float, between_degrees: int, within_degrees: int, per_launch: float
 ) -> Interval:
-    """Williams and Tukey: the chi-square interval of `between`, less what F says that `within` explains."""
+    """Williams and Tukey: the chi-square interval of `between`, less what F says that `within` explains.
+
+    Args:
+        between: mean square whose expectation is that of `within` plus `per_launch` times the variance.
+        within: mean square of what lies below.
+        between_degrees: of freedom.
+        within_degrees: of freedom.
+        per_launch: weight of the variance.
+    """
     ends = []
     for share in (0.975, 0.025):
         ratio = float(special.fdtri(between_degrees, within_degrees, share))

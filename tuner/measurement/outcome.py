@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from tuner.measurement import summary
+from tuner.settings import rate_in_words
 from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -83,14 +84,14 @@ def measure_outcome(
 
 def overloaded(rate_per_s: float | None, why: str) -> Outcome:
     """A configuration that cannot serve the rate of an open loop."""
-    rate = "the requests" if rate_per_s is None else f"{rate_per_s:,.4g} requests/s"
+    rate = "the requests" if rate_per_s is None else rate_in_words(rate_per_s)
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
 def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
     """A configuration that keeps the limit on p99 at none of the rates that were tried."""
     reason = (
-        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {lowest_per_s:,.4g} requests/s, the "
+        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {rate_in_words(lowest_per_s)}, the "
         "lowest rate that was tried"
     )
     return Outcome(status="infeasible", cause="constraint", reason=reason)

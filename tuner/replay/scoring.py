@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.contest import rank
 from tuner.replay.truth import Truth
 from tuner.values import Configuration, Interval, VerdictOutcome
 
@@ -68,6 +69,9 @@ class Run:
     """What the launches up to each trial took when they were recorded."""
     sampler_s: float = 0.0
     """What the sampler itself took, of all trials together."""
+    own_s: tuple[float, ...] = ()
+    """What it took up to each trial. Recommendations between them, which no study makes, count where their fit
+    is the one from which the next proposal is made."""
     lost: tuple[int, ...] = ()
     """Numbers, from 0, of the trials that failed."""
     verdict: ReplayedVerdict | None = None
@@ -110,13 +114,13 @@ def reached(runs: Sequence[Run], truth: Truth, share: float, *, cells: int) -> R
         cells: of the grid, those that fail included.
     """
     good = truth.good(share)
-    found = np.sort([trials_to(run, good) for run in runs])
+    found = [trials_to(run, good) for run in runs]
     return Reached(
         share=share,
         tolerance=truth.tolerance(share),
         good_cells=len(good),
-        median=_rank(found, 0.5),
-        p90=_rank(found, 0.9),
+        median=rank(found, 0.5),
+        p90=rank(found, 0.9),
         reached=float(np.isfinite(found).mean()),
         random_median=random_median(cells, len(good)),
     )
@@ -142,9 +146,3 @@ def regrets(runs: Sequence[Run], truth: Truth) -> np.ndarray[tuple[int, int], np
             for run in runs
         ]
     )
-
-
-def _rank(ordered: np.ndarray[tuple[int], np.dtype[np.float64]], share: float) -> float | None:
-    """The value that this share of the runs does not exceed; None where it is infinite."""
-    value = float(ordered[max(0, math.ceil(share * len(ordered)) - 1)])
-    return value if math.isfinite(value) else None

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tuner.measurement import blocks as block_means
-from tuner.measurement import percentiles
+from tuner.measurement import doubts, percentiles
 from tuner.measurement.little import little_error
 from tuner.replay.histogram import Histogram
 from tuner.values import (
@@ -27,8 +27,6 @@ from tuner.values import (
     Outcome,
 )
 
-MOST_STOLEN = 0.05
-"""Share of the machine's time that the host may take during a launch."""
 Status = Literal["ok"] | Cause
 FAILED: frozenset[Status] = frozenset({"crash", "limits", "errors"})
 """Ways to break; the other ones say that the configuration cannot work."""
@@ -59,8 +57,7 @@ class RecordedLaunch:
 
     def is_disturbed(self, cores: int) -> bool:
         """Whether the host took so much of the machine meanwhile that the launch tells of the host."""
-        stolen_s = self.noise.steal_s
-        return stolen_s is not None and stolen_s > MOST_STOLEN * cores * max(self.loaded_s, 0.1)
+        return doubts.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
     def measurement(self, *, concurrency: int, client_batch: int) -> Measurement | None:
         """The launch as a study would have measured it, to the width of a bucket; None unless it was ok."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from tuner import objective as objectives
-from tuner.report import comparison_figures, document, head, reading, tables, wording
+from tuner.contest import Within
+from tuner.report import comparison_figures, document, head, reading, tables, theme, wording
 from tuner.report.comparison_figures import runs_of
 from tuner.report.markup import Child, Markup, element, joined, table
+from tuner.report.soon_figure import soon
 from tuner.settings import load_in_words
-from tuner.values import ComparisonRecord, SamplerRun
+from tuner.values import ComparisonRecord
 
 
 def render(record: ComparisonRecord) -> str:
@@ -87,14 +89,11 @@ def _verdicts(record: ComparisonRecord) -> list[Markup]:
 def _summary(record: ComparisonRecord) -> Markup:
     """One row per sampler: what its searches saw, what its winners gave, how long it took."""
     objective = objectives.named(record.objective)
-    target = _target(record)
     rows = []
     for sampler in record.samplers:
         runs = runs_of(record, sampler)
         finals = [v for run in runs if run.best_so_far and (v := run.best_so_far[-1]) is not None]
         again = reading.Figure.over(objective.value(m) for run in runs for m in run.remeasured)
-        reached = [_trials_to(record, run, target) for run in runs]
-        known = [count for count in reached if count is not None]
         colour, _ = comparison_figures.style(record, sampler)
         name = element("span", "● ", style=f"color:{colour}")
         rows.append(
@@ -103,7 +102,14 @@ def _summary(record: ComparisonRecord) -> Markup:
                 element("td", name, sampler),
                 element("td", _median_range(finals), class_="number"),
                 element("td", _launches(again), class_="number"),
-                element("td", _reached(known, len(reached)), class_="number"),
+                *(
+                    element(
+                        "td",
+                        _reached(within(record, sampler, share)) if runs else "–",
+                        class_="number",
+                    )
+                    for share in theme.TOLERANCES
+                ),
                 element("td", _median_range([run.wall_s for run in runs]), class_="number"),
             )
         )
@@ -111,7 +117,7 @@ def _summary(record: ComparisonRecord) -> Markup:
         "sampler",
         f"best {objective.axis} seen: median (range)",
         f"winners re-measured ({objective.unit}): mean (range)",
-        "trials until within 5 % of the best of all runs",
+        *(f"trials until within {share:.0%} of the best of all runs" for share in theme.TOLERANCES),
         "seconds per run: median (range)",
     ]
     return table(heads, rows)
@@ -129,7 +135,31 @@ def _searches(record: ComparisonRecord) -> Markup:
         "launches, lower than a new launch would give."
     )
     drawn = comparison_figures.best_so_far(record)
-    return document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
+    best = document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)
+    return joined((best, _soon(record)))
+
+
+def _soon(record: ComparisonRecord) -> Markup | None:
+    """How soon the runs were near the best of all; None of a record without times, or results."""
+    longest_s = max((run.seconds[-1] for run in record.runs if run.seconds), default=0.0)
+    if _best(record) is None or not longest_s:
+        return None
+    rows = [
+        (sampler, {share: within(record, sampler, share) for share in theme.TOLERANCES})
+        for sampler in record.samplers
+        if runs_of(record, sampler)
+    ]
+    labels = {share: f"within {share:.0%}" for share in theme.TOLERANCES}
+    return document.figure(
+        soon(rows, labels, trials=record.trials, longest_s=longest_s),
+        name="soon",
+        title="How soon the best so far is near the best of all runs",
+        caption=(
+            "Trials, and seconds of a search, until the best value so far is within 10, 5 and 3 % of the best that "
+            "any run saw: a bar to the median of the runs, a line to the 90th percentile; a pale bar where "
+            "fewer than half of them get there. The best of all is itself a lucky value."
+        ),
+    )
 
 
 def _winners(record: ComparisonRecord) -> Markup:
@@ -202,33 +232,45 @@ def _environment(record: ComparisonRecord) -> Markup:
     )
 
 
-def _target(record: ComparisonRecord) -> float | None:
-    """The value within 5 % of the best that any run saw."""
+def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
+    """How soon the runs of a sampler saw something within a share of the best that any run saw."""
+    best, objective = _best(record), objectives.named(record.objective)
+    trials, seconds = [], []
+    for run in runs_of(record, sampler):
+        first = np.inf
+        for count, value in enumerate(run.best_so_far, start=1):
+            if value is None or best is None:
+                continue
+            limit = best * (1 + share) if objective.is_minimised else best / (1 + share)
+            if objective.better(value, limit) == value:
+                first = float(count)
+                break
+        trials.append(first)
+        is_timed = np.isfinite(first) and len(run.seconds) >= first
+        seconds.append(run.seconds[int(first) - 1] if is_timed else np.inf)
+    return Within.over(share, trials, seconds)
+
+
+def _best(record: ComparisonRecord) -> float | None:
+    """The best value that any run saw; None where none saw any."""
     objective = objectives.named(record.objective)
     seen = [v for run in record.runs for v in run.best_so_far[-1:] if v is not None]
     if not seen:
         return None
-    return min(seen) * 1.05 if objective.is_minimised else max(seen) / 1.05
+    return min(seen) if objective.is_minimised else max(seen)
 
 
-def _trials_to(record: ComparisonRecord, run: SamplerRun, target: float | None) -> int | None:
-    objective = objectives.named(record.objective)
-    for count, value in enumerate(run.best_so_far, start=1):
-        if value is not None and target is not None and objective.better(value, target) == value:
-            return count
-    return None
-
-
-def _reached(counts: list[int], runs: int) -> str:
+def _reached(found: Within) -> str:
     """After how many trials the runs got there: the median, where more than half of them did."""
-    if not counts:
+    known = [count for count in found.trials if count is not None]
+    runs = len(found.trials)
+    if not known:
         return "no run got there"
-    got_there = f"{len(counts)} of {wording.plural(runs, 'run')} got there"
-    if 2 * len(counts) <= runs:
+    got_there = f"{len(known)} of {wording.plural(runs, 'run')} got there"
+    if 2 * len(known) <= runs:
         return got_there
     # A run that did not get there counts as more than the budget.
-    ranked = sorted([*map(float, counts), *[np.inf] * (runs - len(counts))])
-    median = float(np.median(ranked))
+    median = float(np.median([*known, *[np.inf] * (runs - len(known))]))
     return f"{median:g} ({got_there})" if np.isfinite(median) else got_there
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import pathlib
 
+from tuner.contest import ContestRecord
 from tuner.errors import StorageFailed
-from tuner.report import comparison_page, page
+from tuner.report import comparison_page, contest_page, page
 from tuner.values import ComparisonRecord, StudyRecord
 
 
@@ -30,6 +31,15 @@ def write_comparison(record: ComparisonRecord, path: pathlib.Path) -> pathlib.Pa
         StorageFailed: the file cannot be written.
     """
     return _written(comparison_page.render(record), path)
+
+
+def write_contest(record: ContestRecord, path: pathlib.Path) -> pathlib.Path:
+    """Write the page of a comparison on recorded surfaces, by custom `compare.html`.
+
+    Raises:
+        StorageFailed: the file cannot be written.
+    """
+    return _written(contest_page.render(record), path)
 
 
 def _written(text: str, path: pathlib.Path) -> pathlib.Path:

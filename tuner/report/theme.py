@@ -39,6 +39,9 @@ SAMPLERS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56A5D8")
 """Colours of compared samplers, in order; they repeat after the last, with another dash."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 
+TOLERANCES = {0.10: "#9ecae1", 0.05: "#4292c6", 0.03: "#084594"}
+"""Shares of the best within which a search is to come: the tighter, the darker."""
+
 SCALE = ("#2A6FB5", "#7A8798", "#C08A00")
 """Blue over grey to gold, for the objective of a line: told apart with colour-vision deficiencies,
 and every colour of it stands out from a light and from a dark page."""

@@ -1,9 +1,7 @@
 """scikit-optimize's Gaussian process with expected improvement, asked and told through its `Optimizer`.
 
-The space is told to it as the unit cube; what it asks for becomes the nearest cell that was not
-run. It sees logarithms of the objective (where all are positive), as our own process does, so
-that a comparison is of methods and not of scales. It knows no feasibility: a lost trial is told
-as the worst value that was seen.
+The space is told to it as the unit cube (`told`); what it asks for becomes the nearest cell that was
+not run.
 
 A new optimizer is built from the study's history for each proposal and fitted once, so nothing is
 lost on resume. This is the only file that knows skopt, which is an extra.
@@ -11,16 +9,15 @@ lost on resume. This is the only file that knows skopt, which is an extra.
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import WrongUse
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.told import is_too_early, told
 
 Array = NDArray[np.float64]
 
@@ -37,21 +34,12 @@ class SkoptSampler(CellSampler):
         limit: int = LIMIT,
     ) -> None:
         super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
-        if importlib.util.find_spec("skopt") is None:
-            raise WrongUse(
-                "the sampler 'skopt' needs scikit-optimize: pip install '.[skopt]' in a clone of Luthier"
-            )
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the cell nearest to the point that skopt asks for."""
-        history = situation.history
-        is_initial = history.earlier < situation.initial
-        if is_initial or not len(history.targets) or not len(situation.unseen):
+        if is_too_early(situation):
             return situation.at_random()
-        knobs = slice(situation.candidates.design_width)  # it gets no features
-        vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
-        worst = np.full(len(history.lost_vectors), np.max(history.targets))
-        point = asked(vectors, np.concatenate([history.targets, worst]), situation.rng)
+        point = asked(*told(situation), situation.rng)
         return Proposal(
             configuration=situation.candidates.realise(point, situation.unseen), origin="guided"
         )

@@ -1,9 +1,11 @@
 import dataclasses
 import json
+import math
 
 import pytest
 
 from tests.fakes import studies
+from tuner.contest import Within
 from tuner.report import comparison_figures, comparison_page
 from tuner.values import ComparisonRecord
 
@@ -115,4 +117,28 @@ def test_trials_are_counted_in_whole_numbers():
 )
 def test_how_soon_runs_are_good_is_said_in_words(counts, runs, said):
     """The median where most got there, else how many did."""
-    assert comparison_page._reached(counts, runs) == said
+    trials = [*counts, *[math.inf] * (runs - len(counts))]
+    assert comparison_page._reached(Within.over(0.05, trials, trials)) == said
+
+
+def test_a_run_is_near_the_best_with_the_first_value_that_is():
+    """Within 5 % of the best that any run saw, after so many trials and seconds of its own."""
+    seen = {"random": (20.0, 11.0, 10.3), "gp": (20.0, 10.0, 10.0)}
+    runs = tuple(
+        dataclasses.replace(
+            RECORD.runs[0], sampler=name, objectives=values, best_so_far=values, seconds=(4, 8, 12)
+        )
+        for name, values in seen.items()
+    )
+    record = dataclasses.replace(RECORD, samplers=("random", "gp"), runs=runs, differences=())
+    assert comparison_page.within(record, "random", 0.05).trials == (3.0,)
+    assert comparison_page.within(record, "random", 0.10).seconds == (8,)
+    assert comparison_page.within(record, "gp", 0.03).trials == (2.0,)
+
+
+def test_times_make_bars_of_how_soon(read_page):
+    """In trials and in seconds; a record without times has none."""
+    assert "soon" in read_page(comparison_page.render(RECORD)).figures
+    older = tuple(dataclasses.replace(run, seconds=()) for run in RECORD.runs)
+    without = dataclasses.replace(RECORD, runs=older)
+    assert "soon" not in read_page(comparison_page.render(without)).figures

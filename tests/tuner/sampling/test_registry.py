@@ -18,11 +18,13 @@ from tuner.sampling.history import PROPOSAL
 
 
 def test_the_names_are_those_of_the_command() -> None:
-    """Six samplers, each an Optuna sampler."""
-    names = ("gp", "structured", "random", "epsilon-greedy", "skopt", "tpe")
-    assert names == registry.NAMES
+    """Each is an Optuna sampler, or says what it lacks."""
+    own = ("gp", "structured", "random", "epsilon-greedy", "skopt", "tpe")
+    peers = ("guess", "ridge", "hill-climb", "optuna-gp", "smac", "botorch")
+    assert (*own, *peers) == registry.NAMES
     for name in registry.NAMES:
-        assert isinstance(registry.create(name, seed=0, initial=5), BaseSampler)
+        if registry.is_installed(name):
+            assert isinstance(registry.create(name, seed=0, initial=5), BaseSampler)
 
 
 def test_the_page_names_every_sampler_and_option() -> None:
@@ -60,11 +62,15 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
         registry.create("gp", seed=seed, initial=5)
 
 
-def test_a_missing_extra_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without scikit-optimize the error is one line with the command."""
-    monkeypatch.setitem(sys.modules, "skopt", None)  # what Python itself takes for "not there"
-    with pytest.raises(WrongUse, match=r"pip install '.\[skopt\]'"):
-        registry.create("skopt", seed=0, initial=5)
+@pytest.mark.parametrize("name", registry.NEEDED)
+def test_a_missing_extra_says_how_to_install_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without its library the error is one line with the command."""
+    needed = registry.NEEDED[name]
+    for module in needed.modules:
+        monkeypatch.setitem(sys.modules, module, None)  # what Python takes for "not there"
+    assert not registry.is_installed(name)
+    with pytest.raises(WrongUse, match=rf"{needed.package}: pip install '.\[{needed.extra}\]'"):
+        registry.create(name, seed=0, initial=5)
 
 
 def test_greed_repeats_the_best_mean_and_not_the_luckiest() -> None:

@@ -1,0 +1,329 @@
+"""The page of a contest on recorded surfaces: which sampler recommends something good, how soon, how surely.
+
+In: `ContestRecord`. Out: the text of one self-contained HTML file. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner import objective as objectives
+from tuner.contest import Contestant, ContestRecord, NonInferiority, SurfaceContest
+from tuner.report import contest_figures, document, tables, wording
+from tuner.report.contest_figures import ranked
+from tuner.report.markup import Child, Markup, bullets, element, joined, table
+from tuner.settings import load_in_words
+
+
+def render(record: ContestRecord) -> str:
+    """The whole page."""
+    sections = [
+        (f"surface-{place}", surface.name, _surface(record, surface, place))
+        for place, surface in enumerate(record.surfaces)
+    ]
+    if record.over_surfaces:
+        sections.insert(0, ("over-surfaces", "Over all surfaces", _over_surfaces(record)))
+    sections.append(("method", "How it was compared", _method(record)))
+    return document.render(title=title_of(record), head=_answer(record), sections=sections)
+
+
+def title_of(record: ContestRecord) -> str:
+    """What the page is about."""
+    others = wording.plural(len(record.samplers) - 1, "other sampler")
+    where = (
+        record.surfaces[0].name
+        if len(record.surfaces) == 1
+        else f"{len(record.surfaces)} recorded surfaces"
+    )
+    return f"{record.reference} against {others} on {where}"
+
+
+def _answer(record: ContestRecord) -> Markup:
+    line = (
+        f"Comparison {record.name}: {wording.plural(record.seeds, 'search')} of "
+        f"{wording.plural(record.trials, 'trial')} of each sampler on each surface, replayed; seeds shared."
+    )
+    return joined(
+        (
+            element("h1", title_of(record)),
+            element("p", line, class_="soft"),
+            *_verdicts(record),
+            _summary(record),
+        )
+    )
+
+
+def _verdicts(record: ContestRecord) -> list[Markup]:
+    """One box for each budget: against whom the reference is shown to be no worse, and against whom not."""
+    found, unit = decisive(record)
+    made = []
+    for budget in sorted({one.budget for one in found}):
+        each = [one for one in found if one.budget == budget]
+        worse = [one.peer for one in each if one.standing == "worse"]
+        small = element("span", _counts(record, each, unit), class_="soft")
+        class_ = "verdict worse" if worse else "verdict"
+        if all(one.standing in {"better", "non-inferior"} for one in each):
+            class_ = "verdict better"
+        sentence = element("span", _sentence(record, each, budget))
+        made.append(element("p", sentence, element("br"), small, class_=class_))
+    return made
+
+
+def decisive(record: ContestRecord) -> tuple[Sequence[NonInferiority], str]:
+    """What answers the question, and what its unit is: surfaces where there are several, else seeds."""
+    if record.over_surfaces:
+        return record.over_surfaces, "surface"
+    return record.surfaces[0].noninferiority, "seed"
+
+
+def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int) -> str:
+    shown = [one.peer for one in each if one.standing in {"better", "non-inferior"}]
+    open_ = [one.peer for one in each if one.standing == "not shown"]
+    worse = [one.peer for one in each if one.standing == "worse"]
+    parts = []
+    if len(shown) == len(each):
+        parts.append(f"no worse than any of the {wording.plural(len(each), 'other')}")
+    elif shown:
+        parts.append(f"no worse than {_listed(shown)}")
+    if open_:
+        parts.append(f"not shown against {_listed(open_)}")
+    if worse:
+        parts.append(f"worse than {_listed(worse)}")
+    trials = wording.plural(budget, "trial")
+    return f"After {trials} {record.reference} is {'; '.join(parts)}."
+
+
+def _counts(record: ContestRecord, each: Sequence[NonInferiority], unit: str) -> str:
+    better = [one.peer for one in each if one.standing == "better"]
+    units = min(one.units for one in each)
+    beaten = f"Its regret is lower than that of {_listed(better)}. " if better else ""
+    return (
+        f"{beaten}No worse: by {_points(record)} of regret at most, upper 95 % bound, corrected by Holm; "
+        f"{wording.plural(units, unit)}."
+    )
+
+
+def _points(record: ContestRecord) -> str:
+    points = 100 * record.margin
+    return f"{points:g} point{'' if points == 1 else 's'}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _summary(record: ContestRecord) -> Markup:
+    """One row for each sampler, means over the surfaces."""
+    found, _ = decisive(record)
+    budgets = sorted({one.budget for one in found}) or [record.trials]
+    rows = []
+    for sampler in _order(record):
+        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+        if not each:
+            continue
+        cells: list[Child] = [_name(record, sampler)]
+        for budget in budgets:
+            mean = sum(one.regret.mean[budget - 1] for one in each) / len(each)
+            cells.append(element("td", wording.percent(mean), class_="number"))
+        cells += [
+            element("td", _medians(each, share), class_="number") for share in (0.10, 0.05, 0.03)
+        ]
+        own_ms = sum(one.sampler_ms for one in each) / len(each)
+        cells.append(element("td", f"{wording.number(own_ms)}", class_="number"))
+        rows.append(element("tr", *cells))
+    heads: list[Child] = [
+        "sampler",
+        *(f"mean regret after {budget}" for budget in budgets),
+        *(f"trials to within {share:.0%}" for share in (0.10, 0.05, 0.03)),
+        "own ms per trial",
+    ]
+    return table(heads, rows, class_="figures")
+
+
+def _order(record: ContestRecord) -> list[str]:
+    """The reference, then the others by their mean regret over all trials and surfaces."""
+
+    def mean(sampler: str) -> float:
+        each = [one for surface in record.surfaces if (one := surface.of(sampler)) is not None]
+        if not each:
+            return float("inf")
+        return sum(sum(one.regret.mean) for one in each) / len(each)
+
+    return sorted(record.samplers, key=lambda name: (name != record.reference, mean(name)))
+
+
+def _medians(each: Sequence[Contestant], share: float) -> str:
+    """The median of one surface; of several the lowest to the highest, and how many have none."""
+    medians = [one.reached(share).median for one in each]
+    known = [median for median in medians if median is not None]
+    if not known:
+        return "–"
+    if len(each) == 1:
+        return f"{known[0]:.0f}"
+    ends = f"{min(known):.0f} to {max(known):.0f}" if max(known) > min(known) else f"{known[0]:.0f}"
+    missing = len(medians) - len(known)
+    return f"{ends} ({missing} never)" if missing else ends
+
+
+def _name(record: ContestRecord, sampler: str) -> Markup:
+    if sampler == record.reference:
+        return element("td", element("strong", sampler))
+    return element("td", sampler)
+
+
+def _over_surfaces(record: ContestRecord) -> Markup:
+    drawn = contest_figures.forest(record.over_surfaces, record.margin)
+    caption = (
+        f"Mean over {wording.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that of "
+        "each other sampler, in points (left is good), and the way to its upper 95 % bound; the "
+        f"dashed line is the margin of {_points(record)}. A surface is one unit, however many seeds it has."
+    )
+    return document.figure(
+        drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
+    )
+
+
+def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup:
+    return joined(
+        (
+            element("p", _facts(surface), class_="soft"),
+            bullets(surface.notes, class_="soft"),
+            document.figure(
+                contest_figures.regret(surface, record.reference),
+                name=f"regret-{place}",
+                title="Regret of what is recommended, by trial",
+                caption=(
+                    "One panel for each sampler: the median over its searches and the middle half of "
+                    "them, over the medians of all others in grey. The regret is how far what the "
+                    "search would recommend lies above the optimum; a search that recommends nothing "
+                    "yet has that of the default. Lower, and low sooner, is better."
+                ),
+                is_wide=True,
+            ),
+            document.figure(
+                contest_figures.within(surface, record.reference, record.trials),
+                name=f"within-{place}",
+                title="How soon the recommendation is good for good",
+                caption=_within_caption(surface),
+                is_wide=True,
+            ),
+            _against(record, surface, place),
+            _table(record, surface),
+        )
+    )
+
+
+def _facts(surface: SurfaceContest) -> str:
+    objective = objectives.named(surface.objective)
+    load = load_in_words(surface.concurrency, surface.client_batch)
+    default = (
+        "the default does not work here"
+        if surface.default_regret is None
+        else f"the default lies {wording.percent(surface.default_regret)} above it"
+    )
+    return (
+        f"{surface.model} on {surface.engine} at {load}: {wording.plural(surface.cells, 'configuration')}; "
+        f"optimum {wording.quantity(surface.optimum, objective.unit)} of {objective.label} (standard error "
+        f"{wording.percent(surface.optimum_se)}), {default}."
+    )
+
+
+def _within_caption(surface: SurfaceContest) -> str:
+    parts = [
+        f"{wording.percent(surface.tolerances[share])} ({surface.good_cells[share]} of "
+        f"{surface.cells} configurations; random search, told the truth, meets one after "
+        f"{surface.random_median[share]})"
+        for share in (0.10, 0.05, 0.03)
+    ]
+    return (
+        "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
+        "there: a bar to the median of the searches, a line to the 90th percentile; a pale bar where "
+        "fewer than half of them get there. Seconds are those of the recorded launches, of the "
+        "model's profile where one is used, and of the sampler. Tolerances, never finer than the "
+        f"truth is known: {'; '.join(parts)}."
+    )
+
+
+def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup | None:
+    if not surface.noninferiority:
+        return None
+    caption = (
+        f"Mean over the seeds, paired, of the regret of {record.reference} less that of each other "
+        "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
+        f"the margin of {_points(record)}."
+    )
+    return document.figure(
+        contest_figures.forest(surface.noninferiority, record.margin),
+        name=f"forest-{place}",
+        title="No worse than the others?",
+        caption=caption,
+        is_wide=True,
+    )
+
+
+def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
+    budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
+    by_pair = {(one.peer, one.budget): one for one in surface.noninferiority}
+    rows = []
+    for one in ranked(surface, record.reference):
+        cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
+        for budget in budgets:
+            mean = one.regret.mean[budget - 1]
+            cells.append(tables.cell(100 * mean))
+        for share in (0.10, 0.05, 0.03):
+            reached = one.reached(share)
+            cells += [tables.cell(reached.median), tables.cell(reached.p90)]
+        cells += [
+            tables.cell(one.reached(0.05).median_s),
+            tables.cell(one.failures),
+            tables.cell(one.sampler_ms),
+        ]
+        for budget in budgets:
+            cells.append(_standing(by_pair.get((one.sampler, budget))))
+        rows.append(element("tr", *cells))
+    columns = [
+        "sampler",
+        *(f"mean regret after {budget} (%)" for budget in budgets),
+        *(
+            f"{what} of trials to {share:.0%}"
+            for share in (0.10, 0.05, 0.03)
+            for what in ("median", "90th percentile")
+        ),
+        "median seconds to 5%",
+        "failed trials of a search",
+        "own ms per trial",
+        *(f"{record.reference} against it after {budget}" for budget in budgets),
+    ]
+    return table([tables.sorter(column) for column in columns], rows, class_="sortable")
+
+
+def _standing(one: NonInferiority | None) -> Markup:
+    if one is None or one.upper is None:
+        return element("td", "–")
+    text = f"{one.standing} ({100 * one.difference:+.2f}, bound {100 * one.upper:+.2f})"
+    return element("td", text, data_value=100 * one.difference)
+
+
+def _method(record: ContestRecord) -> Markup:
+    tests = wording.plural(len(record.samplers) - 1, "sampler")
+    items = (
+        (
+            "Every sampler proposes configurations to the same search, each trial draws one of the launches "
+            "that were recorded of its configuration, and after each the same rule says what is recommended. "
+            "Truth comes from launches that no search draws."
+        ),
+        (
+            "Searches with the same seed are paired. The bound is Student's t on the differences of a pair, "
+            "one-sided, 95 %; regrets are skewed, so that with few seeds it is approximate. p-values are "
+            f"corrected by Holm over {tests} and all budgets."
+        ),
+        (
+            f"“Non-inferior” is shown where the corrected p-value of “worse by {_points(record)} or more” is at "
+            "most 0.05; “better” where the bound is below 0 as well; “worse” where the other bound is above "
+            "the margin."
+        ),
+        "The time that a prediction's profile takes counts as trials.",
+    )
+    return joined((bullets([*items, *record.notes]),))

@@ -1,0 +1,101 @@
+"""BoTorch's Gaussian process with log noisy expected improvement, over all cells.
+
+`SingleTaskGP` with its defaults (Matern-5/2 with length scales that grow with the dimension, a noise that is
+fitted, standardised targets) and `qLogNoisyExpectedImprovement` of one point, which knows that what was
+measured is noisy. Every cell that did not fail is scored, those that were run included; one that is
+proposed again is a marked replicate. It is told what `told` says.
+
+A new model is fitted for each proposal and seeded by the trial's stream, so nothing is lost on resume.
+This is the only file that knows BoTorch, which the extra `benchmarks` brings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.told import is_too_early, told
+
+Array = NDArray[np.float64]
+
+DRAWS = 128
+"""From the posterior, in which an improvement is expected."""
+TOGETHER = 512
+"""Cells that are scored at once: what they need of memory grows with it."""
+
+
+class BotorchSampler(CellSampler):
+    """BoTorch's default process and noisy expected improvement."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 10,
+        candidates: Candidates | None = None,
+        limit: int = LIMIT,
+    ) -> None:
+        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+
+    def propose(self, situation: Situation) -> Proposal:
+        """A random cell at first, then the one with the largest noisy expected improvement."""
+        if is_too_early(situation):
+            return situation.at_random()
+        vectors, targets = told(situation)
+        knobs = situation.candidates.vectors[:, : situation.candidates.design_width]
+        among = situation.not_lost
+        worth = log_noisy_improvement(vectors, targets, knobs[among], situation.rng)
+        chosen = situation.candidates.cells[int(among[int(np.argmax(worth))])]
+        return Proposal(
+            configuration=chosen,
+            origin="replicate" if chosen in situation.history.seen else "guided",
+        )
+
+
+def log_noisy_improvement(
+    vectors: Array, targets: Array, at: Array, rng: np.random.Generator
+) -> Array:
+    """Logarithm of the improvement (m,) that is expected at points (m, d), of these (n, d) and (n,)."""
+    seed = int(rng.integers(2**31 - 1))
+    with warnings.catch_warnings():
+        # Of imports, of fits that are tried again, and of equal targets, which cannot be standardised.
+        warnings.simplefilter("ignore")
+        # An extra, and slow to import.
+        import torch  # noqa: PLC0415
+        from botorch.acquisition.logei import qLogNoisyExpectedImprovement  # noqa: PLC0415
+        from botorch.fit import fit_gpytorch_mll  # noqa: PLC0415
+        from botorch.models import SingleTaskGP  # noqa: PLC0415
+        from botorch.sampling.normal import SobolQMCNormalSampler  # noqa: PLC0415
+        from gpytorch.mlls import ExactMarginalLogLikelihood  # noqa: PLC0415
+
+        with _alone(torch), torch.random.fork_rng(devices=[]):
+            inputs, outputs = torch.tensor(vectors), -torch.tensor(targets)[:, None]
+            torch.manual_seed(seed)
+            model = SingleTaskGP(inputs, outputs)
+            fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+            worth = qLogNoisyExpectedImprovement(
+                model,
+                X_baseline=inputs,
+                sampler=SobolQMCNormalSampler(torch.Size([DRAWS]), seed=seed),
+                prune_baseline=True,
+            )
+            with torch.no_grad():
+                parts = [worth(part[:, None, :]) for part in torch.tensor(at).split(TOGETHER)]
+            return np.asarray(torch.cat(parts).numpy(), dtype=float)
+
+
+@contextlib.contextmanager
+def _alone(torch: object) -> Iterator[None]:
+    """One thread of PyTorch's own: the matrices are small (see `blas`)."""
+    before = torch.get_num_threads()  # type: ignore[attr-defined]
+    torch.set_num_threads(1)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)  # type: ignore[attr-defined]

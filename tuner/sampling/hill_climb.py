@@ -1,0 +1,230 @@
+"""The quick search of Triton's Model Analyzer, re-implemented: hill climbing from the smallest corner.
+
+By the project's documentation (its page on configuration search, "Quick Search Mode") and the behaviour of its
+generator (`generate/neighborhood.py` of triton-inference-server/model_analyzer), written anew for any
+grid. A cell is a point of whole numbers, the rank of each knob's value among the knob's values.
+
+1. Home is the smallest corner.
+2. Until three others of the neighbourhood (a ball of radius 3 around home) were measured: measure the one whose
+   values are new in most knobs.
+3. Then step: the mean of the vectors from home to those that were measured, each times its gain over home
+   (the symmetric relative difference, -2 to 2), times 5, at most 2 in any knob; to the nearest cell.
+4. Where the step leads to something worse than home it is taken back, and home's direct neighbours are measured
+   one by one; the best of them, or home itself, is the next home.
+5. The search ends where no direct neighbour is better than home, or home repeats.
+
+Model Analyzer then measures its best three at several concurrencies. Here the concurrency is set, so the
+best three are launched again in turn (marked replicates) for as long as there are trials. What differs: it
+searches batch size and instances alone, and here all knobs of the space; a lost trial counts as -2.
+
+It has no design before it (`initial` is not used) and no randomness. In an endless space, and where home
+is still under way, it proposes at random.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.sampling.candidates import LIMIT, Candidates
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.history import History
+from tuner.values import Configuration
+
+Array = NDArray[np.float64]
+
+RADIUS = 3.0
+NEIGHBOURS = 3
+"""Measured ones that a step needs."""
+MAGNITUDE = 5.0
+LONGEST = 2.0
+"""Of a step, in any knob."""
+TOP = 3
+"""Cells that are launched again at the end."""
+LOST = -2.0
+"""Gain of a cell that failed: the worst that a symmetric difference can be."""
+
+
+class HillClimbSampler(CellSampler):
+    """Model Analyzer's quick search over a grid."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        initial: int = 0,
+        candidates: Candidates | None = None,
+        limit: int = LIMIT,
+    ) -> None:
+        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+
+    def propose(self, situation: Situation) -> Proposal:
+        """The cell that the climb needs next, or one of the best once more."""
+        if not situation.candidates.is_complete:
+            return situation.at_random()
+        seen = Seen.of(situation.history, situation.candidates)
+        wanted = Climb(ranks(situation.candidates), seen).next_cell()
+        if wanted is None:
+            return self._again(situation, seen)
+        chosen = situation.candidates.cells[wanted]
+        if wanted in seen.visited:  # under way
+            return situation.at_random()
+        return Proposal(configuration=chosen, origin="guided")
+
+    def _again(self, situation: Situation, seen: Seen) -> Proposal:
+        """The next in turn of the best three."""
+        best = sorted(seen.first, key=lambda place: seen.first[place])[:TOP]
+        if not best:
+            return situation.at_random()
+        chosen = best[situation.history.earlier % len(best)]
+        return Proposal(configuration=situation.candidates.cells[chosen], origin="replicate")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of the cells, by their positions."""
+
+    first: Mapping[int, float]
+    """Target of the first launch of each that worked: the climb does not change its mind by a repeat."""
+    lost: frozenset[int]
+    visited: frozenset[int]
+    """Those, and the ones that are under way."""
+    is_log: bool
+
+    @classmethod
+    def of(cls, history: History, candidates: Candidates) -> Seen:
+        """By the trials so far."""
+        first: dict[int, float] = {}
+        for configuration, target in zip(history.configurations, history.targets, strict=True):
+            if (place := candidates.index_of(configuration)) is not None:
+                first.setdefault(place, float(target))
+        lost = _places(history.lost_configurations, candidates) - first.keys()
+        return cls(
+            first=first,
+            lost=frozenset(lost),
+            visited=frozenset(_places(history.seen, candidates)),
+            is_log=history.scale == "log",
+        )
+
+    def gain(self, place: int, home: int) -> float:
+        """Symmetric relative difference of a cell over home, above 0 where it is better.
+
+        With values a and b it is 2 (b - a) / (a + b), which of logarithms is 2 tanh((log b - log a) / 2).
+        """
+        if place in self.lost:
+            return 0.0 if home in self.lost else LOST
+        if home in self.lost:
+            return -LOST
+        better = self.first[home] - self.first[place]
+        if self.is_log:
+            return 2 * float(np.tanh(better / 2))
+        whole = abs(self.first[home]) + abs(self.first[place])
+        return 2 * better / whole if whole else 0.0
+
+
+class Climb:
+    """The path from the smallest corner, as far as it was measured; pure.
+
+    Args:
+        points: (m, k) ranks of all cells.
+        seen: what is known of them.
+    """
+
+    def __init__(self, points: Array, seen: Seen) -> None:
+        self._points = points
+        self._seen = seen
+        self._known = seen.first.keys() | seen.lost
+
+    def next_cell(self) -> int | None:
+        """The cell that has to be measured for the climb to go on; None where it has ended."""
+        home = self._nearest(self._points.min(axis=0))
+        homes = {home}
+        while True:
+            if home not in self._known:
+                return home
+            wanted, step = self._stepped(home)
+            if wanted is not None:
+                return wanted
+            if step is None or self._seen.gain(step, home) <= 0:
+                wanted, step = self._best_beside(home)
+                if wanted is not None:
+                    return wanted
+            if step is None or step in homes:
+                return None
+            homes.add(step)
+            home = step
+
+    def _stepped(self, home: int) -> tuple[int | None, int | None]:
+        """(a cell that is needed first, None), or (None, the step: None where it leads nowhere)."""
+        near = self._within(home, RADIUS)
+        measured = [place for place in near if place in self._known]
+        open_ = [place for place in near if place not in self._seen.visited]
+        if len(measured) < NEIGHBOURS and open_:
+            return self._newest(open_, measured), None
+        if not measured:
+            return None, None
+        step = self._vector(home, measured)
+        target = self._nearest(self._points[home] + step)
+        if target == home:
+            return None, None
+        return (None, target) if target in self._known else (target, None)
+
+    def _vector(self, home: int, measured: list[int]) -> Array:
+        ways = self._points[measured] - self._points[home]
+        gains = np.array([self._seen.gain(place, home) for place in measured])
+        step = MAGNITUDE * (ways * gains[:, None]).mean(axis=0)
+        longest = float(np.abs(step).max(initial=0.0))
+        return np.asarray(np.rint(step * min(1.0, LONGEST / longest) if longest else step))
+
+    def _best_beside(self, home: int) -> tuple[int | None, int | None]:
+        """(a direct neighbour to measure, None), or (None, the best of them; None where home is)."""
+        beside = self._within(home, 1.0)
+        for place in beside:
+            if place not in self._seen.visited:
+                return place, None
+        gains = {
+            place: self._seen.gain(place, home) for place in beside if place in self._seen.first
+        }
+        best = max(gains, key=lambda place: gains[place], default=None)
+        return None, best if best is not None and gains[best] > 0 else None
+
+    def _newest(self, open_: list[int], measured: list[int]) -> int:
+        """The cell with most values that none of those that were measured has; the first of equals."""
+        covered = [set(column) for column in self._points[measured].T.tolist()]
+        new = [
+            sum(value not in values for value, values in zip(point, covered, strict=True))
+            for point in self._points[open_].tolist()
+        ]
+        return open_[int(np.argmax(new))]
+
+    def _within(self, home: int, radius: float) -> list[int]:
+        """Other cells around home, in the order of the grid."""
+        apart = np.linalg.norm(self._points - self._points[home], axis=1)
+        return [int(place) for place in np.flatnonzero(apart <= radius + 1e-9) if place != home]
+
+    def _nearest(self, point: Array) -> int:
+        return int(np.argmin(np.linalg.norm(self._points - point, axis=1)))
+
+
+def ranks(candidates: Candidates) -> Array:
+    """Points (m, k): of each knob that varies, the rank of the cell's value; choices in order of appearance."""
+    columns = []
+    for name in sorted(candidates.names):
+        values = [cell[name] for cell in candidates.cells]
+        levels = list(dict.fromkeys(values))
+        if all(isinstance(level, int | float) and not isinstance(level, bool) for level in levels):
+            levels.sort()
+        if len(levels) > 1:
+            rank = {level: float(place) for place, level in enumerate(levels)}
+            columns.append([rank[value] for value in values])
+    if not columns:
+        return np.zeros((len(candidates.cells), 1))
+    return np.array(columns).T
+
+
+def _places(configurations: Collection[Configuration], candidates: Candidates) -> set[int]:
+    found = (candidates.index_of(one) for one in configurations)
+    return {place for place in found if place is not None}

@@ -1,0 +1,200 @@
+"""Samplers compared on recorded surfaces: the same seeds for all, the truth known, hundreds of searches.
+
+    for each surface: for each sampler: one replayed search per seed -> how far its recommendations are off,
+    how soon they are good, and whether the reference is no worse than each of the others
+
+In: an order. Out: a `ContestRecord`. Nothing is served; processes are started for the seeds, and ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from tuner import objective as objectives
+from tuner import replaying
+from tuner.contest import Contestant, ContestRecord, NonInferiority, SurfaceContest
+from tuner.errors import WrongUse
+from tuner.measurement import noninferiority
+from tuner.replay import scoring, standings, surface_files
+from tuner.replay.standings import SHARES
+from tuner.replaying import Ground
+from tuner.sampling import registry
+
+BUDGETS = (15, 30, 50)
+"""Trials after which regrets are compared."""
+REFERENCE = "structured"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is compared."""
+
+    surfaces: tuple[pathlib.Path, ...]
+    samplers: tuple[str, ...]
+    reference: str = REFERENCE
+    trials: int = 50
+    seeds: tuple[int, ...] = tuple(range(20))
+    initial: int | None = None
+    objective: str | None = None
+    """None: each surface's own."""
+    jobs: int | None = None
+    """Processes; None: as many as cores."""
+
+
+def compare(
+    order: Order,
+    *,
+    name: str,
+    say: Callable[[str], None] = lambda _: None,
+    check: Callable[[], None] = lambda: None,
+) -> ContestRecord:
+    """Replay everything.
+
+    Args:
+        order: what is compared.
+        name: of the record.
+        say: hears of every sampler as it is done.
+        check: is called after every search; may raise.
+
+    Raises:
+        WrongUse: a sampler is not known or lacks a package, or no other one is left to compare with.
+        InvalidSurface: a surface cannot be read.
+    """
+    for sampler in order.samplers:
+        registry.create(sampler, seed=0, initial=1)
+    grounds = [
+        replaying.ground_of(surface_files.read(folder), order.objective)
+        for folder in order.surfaces
+    ]
+    surfaces = tuple(_surface(ground, order, say, check) for ground in grounds)
+    return ContestRecord(
+        name=name,
+        samplers=order.samplers,
+        reference=order.reference,
+        trials=order.trials,
+        seeds=len(order.seeds),
+        margin=noninferiority.MARGIN,
+        surfaces=surfaces,
+        over_surfaces=over_surfaces(surfaces),
+        notes=(),
+    )
+
+
+def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
+    """Distinct samplers, the reference first.
+
+    Raises:
+        WrongUse: there is nothing to compare it with.
+    """
+    every = tuple(dict.fromkeys((reference, *samplers)))
+    if len(every) < 2:
+        raise WrongUse(f"--samplers: expected others than the reference {reference!r}, as random")
+    return every
+
+
+def budgets_of(trials: int) -> tuple[int, ...]:
+    """Budgets that searches of so many trials reach."""
+    return tuple(budget for budget in BUDGETS if budget <= trials) or (trials,)
+
+
+def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, ...]:
+    """The reference against every peer, a surface's mean difference as one unit; none of one surface."""
+    if len(surfaces) < noninferiority.LEAST_UNITS:
+        return ()
+    by_pair: dict[tuple[str, int], list[float]] = {}
+    for surface in surfaces:
+        for one in surface.noninferiority:
+            by_pair.setdefault((one.peer, one.budget), []).append(one.difference)
+    return noninferiority.judged(
+        [(peer, budget, np.array(each)) for (peer, budget), each in by_pair.items()]
+    )
+
+
+def _surface(
+    ground: Ground, order: Order, say: Callable[[str], None], check: Callable[[], None]
+) -> SurfaceContest:
+    notes = [*ground.surface.head.notes]
+    contestants = []
+    for sampler in order.samplers:
+        left_out = _why_not(ground, sampler)
+        if left_out is not None:
+            notes.append(left_out)
+            continue
+        contestants.append(_contestant(ground, order, sampler, check))
+        say(f"{ground.surface.head.name}: {_told(contestants[-1])}")
+    if ground.profile is None and "structured" in order.samplers:
+        notes.append("The surface has no profile to predict from: structured searches as gp does.")
+    head, truth = ground.surface.head, ground.truth
+    objective = objectives.named(ground.objective)
+    cells = len(ground.arena.candidates.cells)
+    good = {share: len(truth.good(share)) for share in SHARES}
+    default_regret = truth.regret(ground.arena.default)
+    return SurfaceContest(
+        name=head.name,
+        model=head.model,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+        engine=head.engine,
+        objective=ground.objective,
+        unit=objective.unit,
+        cells=cells,
+        optimum=truth.optimum if objective.is_minimised else 1e3 / truth.optimum,
+        optimum_se=truth.optimum_se,
+        default_regret=default_regret if np.isfinite(default_regret) else None,
+        good_cells=good,
+        tolerances={share: truth.tolerance(share) for share in SHARES},
+        random_median={share: scoring.random_median(cells, good[share]) for share in SHARES},
+        contestants=tuple(contestants),
+        noninferiority=_judged(contestants, order),
+        notes=tuple(notes),
+    )
+
+
+def _contestant(
+    ground: Ground, order: Order, sampler: str, check: Callable[[], None]
+) -> Contestant:
+    replayed = replaying.Order(
+        sampler=sampler,
+        trials=order.trials,
+        seeds=order.seeds,
+        initial=order.initial,
+        objective=order.objective,
+    )
+    found = replaying.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
+    return standings.contestant(
+        sampler,
+        found.runs,
+        ground.truth,
+        default=ground.arena.default,
+        profiling=replaying.profiling_trials(ground, replayed),
+    )
+
+
+def _judged(contestants: Sequence[Contestant], order: Order) -> tuple[NonInferiority, ...]:
+    reference = next((one for one in contestants if one.sampler == order.reference), None)
+    if reference is None:
+        return ()
+    return noninferiority.judged(
+        [
+            (peer.sampler, budget, standings.differences(reference, peer, budget))
+            for peer in contestants
+            if peer is not reference
+            for budget in budgets_of(order.trials)
+        ]
+    )
+
+
+def _why_not(ground: Ground, sampler: str) -> str | None:
+    """Why a sampler takes no part on a surface; None where it does."""
+    if sampler == "guess" and ground.profile is None:
+        return "The sampler guess takes no part: the surface has no profile to predict from."
+    return None
+
+
+def _told(one: Contestant) -> str:
+    last = one.regret.mean[-1]
+    return f"{one.sampler}, mean regret {last:.1%} after {len(one.regret.mean)} trials"
