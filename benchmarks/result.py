@@ -29,17 +29,24 @@ class Table:
     title: str
     head: tuple[str, ...]
     rows: Sequence[Sequence[str]]
+    left: int = 1
+    """Columns that stand to the left: texts. The others, figures, to the right."""
 
     def text(self) -> str:
-        """The table with columns in line: the first to the left, the others to the right."""
+        """The table with columns in line."""
         widths = [
             max(len(row[i]) for row in (self.head, *self.rows)) for i in range(len(self.head))
         ]
-        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        rule = [
+            "-" * width if i < self.left else "-" * (width - 1) + ":"
+            for i, width in enumerate(widths)
+        ]
         lines = []
         for row in (self.head, rule, *self.rows):
-            cells = [row[0].ljust(widths[0])]
-            cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+            cells = [
+                cell.ljust(widths[i]) if i < self.left else cell.rjust(widths[i])
+                for i, cell in enumerate(row)
+            ]
             lines.append("| " + " | ".join(cells) + " |")
         return f"{self.title}\n\n" + "\n".join(lines)
 

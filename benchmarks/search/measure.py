@@ -1,34 +1,47 @@
-"""Replays searches on the recorded surfaces, and keeps what each found.
+"""Replays searches on the recorded surfaces, and keeps what each found: a file per surface and condition.
 
-    python benchmarks/search/measure.py [--surfaces DIR] [--data DIR] [--only NAME ...] [--seeds 100]
-
-One file per surface and condition in `data/`, with a figure per seed, so that the page (`page.py`)
-computes everything anew. What is there is not replayed again; delete it to do so. Serves nothing.
+In: folders of `tune record`. Out: JSON files with a figure per seed, from which the page is computed.
+What is there, of the same surface and as many seeds, is not replayed again. Serves nothing.
 """
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
+import math
+import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
-from tuner import replaying
+from tuner import prediction, replaying
 from tuner.errors import InvalidSurface
-from tuner.replay import scoring, surface_files
+from tuner.replay import scoring, standings, surface_files
 from tuner.replay.drawn import Wrappers
 from tuner.replaying import Ground, Order
+from tuner.report import wording
+from tuner.sampling import registry
+from tuner.values import OUR_ENGINE
 
-HERE = pathlib.Path(__file__).resolve().parent
-SURFACES = HERE.parent / "surfaces"
-DATA = HERE / "data"
-SEEDS = 100
+OURS = ("gp", "structured")
+PEERS = (
+    "random",
+    "tpe",
+    "optuna-gp",
+    "smac",
+    "skopt",
+    "botorch",
+    "ridge",
+    "hill-climb",
+    "guess",
+    "epsilon-greedy",
+)
+WRONG = ("shuffled", "inverted", "constant", "twice")
 TRIALS = 40
 PEER_TRIALS = 50
 STUDIES = 1000
@@ -37,6 +50,17 @@ STUDY_TRIALS = 25
 PAIRS = 20
 BUDGETS = (15, 30, 50)
 """Trials at which regrets are compared."""
+USUAL_S = {
+    "gp": 0.02,
+    "structured": 0.025,
+    "random": 0.01,
+    "epsilon-greedy": 0.02,
+    "tpe": 0.02,
+    "hill-climb": 0.01,
+    "guess": 0.01,
+}
+"""Time of a replayed trial on one core, where no data tells it; `OTHER_S` of the other samplers."""
+OTHER_S = 0.15
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +75,57 @@ class Condition:
     after: str = ""
     """Name of the surface that is searched before."""
 
-    def order(self, seeds: tuple[int, ...], after: Ground | None) -> Order:
+    def order(self, seeds: int, grounds: Mapping[str, Ground]) -> Order:
         """What is replayed."""
         return Order(
             sampler=self.sampler,
             trials=self.trials,
-            seeds=seeds,
+            seeds=tuple(range(seeds)),
             guess=self.guess,
             wrappers=self.wrappers,
             pairs=self.pairs,
-            after=after,
+            after=grounds.get(self.after),
         )
 
 
-def conditions(names: Mapping[str, str]) -> dict[str, Condition]:
-    """By name; those that need another load of the model are added by `transfers`."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One file to make."""
+
+    surface: str
+    label: str
+    condition: Condition
+    seeds: int
+    path: pathlib.Path
+
+    @property
+    def trials(self) -> int:
+        """Launches to replay, as far as they cost time."""
+        return self.seeds * self.condition.trials
+
+
+def conditions(peers: Sequence[str], *, has_profile: bool) -> dict[str, Condition]:
+    """By label; those that need another load of the model are those of `transfers`.
+
+    Args:
+        peers: samplers to compare with.
+        has_profile: whether there is a prediction that can be wrong.
+    """
     noisy, walls = Wrappers(noise_sd=0.05), Wrappers(has_walls=True)
-    study = {"trials": STUDY_TRIALS, "pairs": PAIRS}
-    found = {
-        "gp": Condition(sampler="gp", trials=PEER_TRIALS),
-        "structured": Condition(sampler="structured", trials=PEER_TRIALS),
-        "gp-noise": Condition(sampler="gp", wrappers=noisy),
-        "structured-noise": Condition(sampler="structured", wrappers=noisy),
-        "gp-walls": Condition(sampler="gp", wrappers=walls),
-        "structured-walls": Condition(sampler="structured", wrappers=walls),
-        "null": Condition(sampler="structured", wrappers=Wrappers(is_null=True), **study),
-        "coverage": Condition(sampler="structured", wrappers=Wrappers(is_resampled=True), **study),
-        "coverage-raw": Condition(sampler="structured", **study),
-    }
-    for wrong in ("shuffled", "inverted", "constant", "twice"):
-        found[f"structured-{wrong}"] = Condition(sampler="structured", guess=wrong)
-    for peer in names.values():
-        found[peer] = Condition(sampler=peer, trials=PEER_TRIALS)
+    found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
+    for name in OURS:
+        found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy)
+        found[f"{name}-walls"] = Condition(sampler=name, wrappers=walls)
+    study = Condition(sampler="structured", trials=STUDY_TRIALS, pairs=PAIRS)
+    found["null"] = dataclasses.replace(study, wrappers=Wrappers(is_null=True))
+    found["coverage"] = dataclasses.replace(study, wrappers=Wrappers(is_resampled=True))
+    found["coverage-raw"] = study
+    if has_profile:
+        for wrong in WRONG:
+            found[f"structured-{wrong}"] = Condition(sampler="structured", guess=wrong)
+    for peer in peers:
+        if has_profile or peer != "guess":
+            found[peer] = Condition(sampler=peer, trials=PEER_TRIALS)
     return found
 
 
@@ -91,37 +134,144 @@ def transfers(name: str, grounds: Mapping[str, Ground]) -> Iterator[tuple[str, C
     own = grounds[name].surface.head
     for other, ground in grounds.items():
         head = ground.surface.head
-        if (head.model, head.engine) == (
-            own.model,
-            own.engine,
-        ) and head.concurrency != own.concurrency:
+        is_same = (head.model, head.engine) == (own.model, own.engine)
+        if is_same and head.concurrency != own.concurrency:
             yield f"after-{other}", Condition(sampler="structured", after=other)
 
 
-def summary(ground: Ground, condition: Condition, replayed: replaying.Replayed) -> dict[str, Any]:
+def grounds_of(folder: pathlib.Path) -> dict[str, Ground]:
+    """All surfaces of a folder that can be replayed; the others are named and left out."""
+    found: dict[str, Ground] = {}
+    for path in sorted(folder.iterdir()):
+        if not (path / surface_files.HEAD).is_file():
+            continue
+        try:
+            found[path.name] = replaying.ground_of(surface_files.read(path))
+        except InvalidSurface as error:
+            say(f"left out: {error}")
+    return found
+
+
+def installed(names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the samplers whose packages are here; the others are named and left out."""
+    for name in names:
+        if not registry.is_installed(name):
+            say(f"left out: {name} needs {registry.NEEDED[name].package}")
+    return tuple(name for name in names if registry.is_installed(name))
+
+
+def tasks_of(
+    grounds: Mapping[str, Ground],
+    *,
+    data: pathlib.Path,
+    peers: Sequence[str],
+    seeds: int,
+    studies: int,
+) -> list[Task]:
+    """All files that there are to be, also those that are there.
+
+    Args:
+        grounds: the surfaces by name.
+        data: folder of the files.
+        peers: samplers to compare with.
+        seeds: of each condition.
+        studies: of the null surface, and of each kind of coverage, over all surfaces together.
+    """
+    found = []
+    for name, ground in grounds.items():
+        every = conditions(peers, has_profile=ground.profile is not None)
+        every.update(transfers(name, grounds))
+        for label, condition in every.items():
+            count = -(-studies // len(grounds)) if condition.pairs else seeds
+            path = data / name / f"{label}.json"
+            found.append(
+                Task(surface=name, label=label, condition=condition, seeds=count, path=path)
+            )
+    return found
+
+
+def is_done(task: Task, ground: Ground) -> bool:
+    """Whether the file is there, of this surface, this many trials and at least these seeds."""
+    try:
+        kept = json.loads(task.path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return bool(
+        kept.get("launches") == len(ground.surface.launches)
+        and kept.get("trials") == task.condition.trials
+        and kept.get("seeds", 0) >= task.seeds
+    )
+
+
+def run(
+    tasks: Sequence[Task], grounds: Mapping[str, Ground], *, data: pathlib.Path, jobs: int
+) -> None:
+    """Replay what is not there yet, and say how long it takes.
+
+    Args:
+        tasks: all files that there are to be.
+        grounds: the surfaces by name.
+        data: folder of the files.
+        jobs: processes.
+    """
+    for name, ground in grounds.items():
+        write(data / name / "surface.json", facts_of(ground))
+    waiting = [task for task in tasks if not is_done(task, grounds[task.surface])]
+    rates = known_rates(data)
+    say(
+        f"{len(tasks)} conditions, {len(tasks) - len(waiting)} of them done; {_left(waiting, rates, jobs)}"
+    )
+    for number, task in enumerate(waiting):
+        ground = grounds[task.surface]
+        order = task.condition.order(task.seeds, grounds)
+        begun_s = time.monotonic()
+        replayed = replaying.replay(ground, order, workers=jobs)
+        took_s = time.monotonic() - begun_s
+        found = summary(ground, task, replayed)
+        found["core_s_per_trial"] = took_s * min(jobs, task.seeds) / task.trials
+        if task.condition.after:
+            found["old_best_regret"] = _finite(
+                old_best_regret(ground, grounds[task.condition.after])
+            )
+        write(task.path, found)
+        rates[task.label] = found["core_s_per_trial"]
+        left = _left(waiting[number + 1 :], rates, jobs)
+        say(f"{task.surface} {task.label}: {wording.duration(took_s)}; {left}")
+
+
+def known_rates(data: pathlib.Path) -> dict[str, float]:
+    """Seconds of one core for a trial, by label, as earlier commands have kept them."""
+    found: dict[str, float] = {}
+    for path in data.glob("*/*.json"):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if "core_s_per_trial" in kept:
+            found[path.stem] = kept["core_s_per_trial"]
+    return found
+
+
+def _left(tasks: Sequence[Task], rates: Mapping[str, float], jobs: int) -> str:
+    usual = {task.label: USUAL_S.get(task.condition.sampler, OTHER_S) for task in tasks}
+    core_s = sum(
+        task.trials * rates.get(task.label, rates.get(task.condition.sampler, usual[task.label]))
+        for task in tasks
+    )
+    return f"{len(tasks)} left, about {wording.duration(core_s / jobs)}"
+
+
+def summary(ground: Ground, task: Task, replayed: replaying.Replayed) -> dict[str, Any]:
     """What the page needs of a condition, a figure per seed."""
-    truth, runs = ground.truth, replayed.runs
-    regrets = scoring.regrets(runs, truth)
-    good = {share: truth.good(share) for share in scoring.SHARES}
+    truth, runs, condition = ground.truth, replayed.runs, task.condition
+    regrets = standings.settled(runs, truth, ground.arena.default)
     return {
-        "surface": ground.surface.head.name,
+        "surface": task.surface,
+        "label": task.label,
         "sampler": condition.sampler,
         "trials": condition.trials,
+        "launches": len(ground.surface.launches),
         "profiling": replaying.profiling_trials(ground, replayed.order),
         "seeds": len(runs),
-        "cells": len(ground.arena.candidates.cells),
-        "optimum_ms": truth.optimum,
-        "optimum_se": truth.optimum_se,
-        "tolerances": {f"{share:g}": truth.tolerance(share) for share in scoring.SHARES},
-        "good_cells": {f"{share:g}": len(good[share]) for share in scoring.SHARES},
-        "random_median": {
-            f"{share:g}": scoring.random_median(
-                len(ground.arena.candidates.cells), len(good[share])
-            )
-            for share in scoring.SHARES
-        },
         "trials_to": {
-            f"{share:g}": [_finite(scoring.trials_to(run, good[share])) for run in runs]
+            f"{share:g}": [_finite(scoring.trials_to(run, truth.good(share))) for run in runs]
             for share in scoring.SHARES
         },
         "regrets": {
@@ -141,52 +291,87 @@ def summary(ground: Ground, condition: Condition, replayed: replaying.Replayed) 
             for run in runs
             if run.verdict is not None
         ],
-        "sampler_ms": 1e3 * float(np.mean([run.sampler_s for run in runs])) / condition.trials,
     }
 
 
+def facts_of(ground: Ground) -> dict[str, Any]:
+    """The surface itself: how large, how well known, and how well predicted."""
+    head, truth = ground.surface.head, ground.truth
+    cells = len(ground.arena.candidates.cells)
+    return {
+        "model": head.model,
+        "concurrency": head.concurrency,
+        "client_batch": head.client_batch,
+        "engine": head.engine if head.engine == OUR_ENGINE else "another engine",
+        "objective": ground.objective,
+        "cpu": head.host["host"].get("cpu", ""),
+        "cores": head.host["host"]["cores"],
+        "cells": cells,
+        "feasible": len(truth.cells),
+        "launches": len(ground.surface.launches),
+        "optimum": truth.optimum,
+        "optimum_se": truth.optimum_se,
+        "default_regret": _finite(truth.regret(ground.arena.default)),
+        "trial_s": ground.trial_s,
+        "within": {
+            f"{share:g}": {
+                "tolerance": truth.tolerance(share),
+                "good_cells": len(truth.good(share)),
+                "random_median": scoring.random_median(cells, len(truth.good(share))),
+            }
+            for share in scoring.SHARES
+        },
+        "simulator": simulator_error(ground),
+    }
+
+
+def simulator_error(ground: Ground) -> dict[str, float] | None:
+    """How far the prediction lies from the truth, over the feasible cells; None where there is none.
+
+    The level is taken out of the error of the logarithms, as the search takes it out.
+    """
+    if ground.profile is None or ground.objective not in prediction.OBJECTIVES:
+        return None
+    arena = prediction.with_guess(ground.arena, ground.profile)
+    assert arena.guess is not None
+    places = [arena.candidates.index_of(cell) for cell in ground.truth.cells]
+    guess = np.log([arena.guess[place] for place in places if place is not None])
+    errors = guess - ground.truth.log_mean
+    chosen = arena.guessed_best
+    return {
+        "rank_correlation": float(stats.spearmanr(guess, ground.truth.log_mean).statistic),
+        "argmin_regret": math.inf if chosen is None else ground.truth.regret(chosen),
+        "log_rmse": float(errors.std()),
+        "level": float(errors.mean()),
+    }
+
+
+def old_best_regret(ground: Ground, before: Ground) -> float:
+    """Of the best cell of another load's surface, on this one; infinite where it is no cell here."""
+    return ground.truth.regret(before.truth.cells[before.truth.best])
+
+
+def write(path: pathlib.Path, found: Mapping[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = path.with_suffix(f".{os.getpid()}")
+    made.write_text(json.dumps(_plain(found)) + "\n", encoding="utf-8")
+    made.replace(path)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    sys.stderr.write(f"{text}\n")
+
+
 def _finite(value: float) -> float | None:
-    return float(f"{value:.5g}") if np.isfinite(value) else None
+    return float(f"{value:.5g}") if math.isfinite(value) else None
 
 
-def main() -> int:
-    """Replay what is not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--surfaces", type=pathlib.Path, default=SURFACES)
-    parser.add_argument("--data", type=pathlib.Path, default=DATA)
-    parser.add_argument("--only", nargs="*", default=[], help="surfaces or conditions, by name")
-    parser.add_argument("--seeds", type=int, default=SEEDS)
-    parser.add_argument("--peers", nargs="*", default=["random", "tpe", "skopt"])
-    arguments = parser.parse_args()
-    grounds: dict[str, Ground] = {}
-    for folder in sorted(arguments.surfaces.iterdir()):
-        if (folder / surface_files.HEAD).is_file():
-            try:
-                grounds[folder.name] = replaying.ground_of(surface_files.read(folder))
-            except InvalidSurface as error:
-                sys.stderr.write(f"left out: {error}\n")
-    for name, ground in grounds.items():
-        every = {
-            **conditions({peer: peer for peer in arguments.peers}),
-            **dict(transfers(name, grounds)),
-        }
-        for label, condition in every.items():
-            if arguments.only and not {name, label} & set(arguments.only):
-                continue
-            path = arguments.data / name / f"{label}.json"
-            if path.exists():
-                continue
-            seeds = arguments.seeds
-            if condition.pairs:
-                seeds = -(-STUDIES // len(grounds))
-            order = condition.order(tuple(range(seeds)), grounds.get(condition.after))
-            begun_s = time.monotonic()
-            found = summary(ground, condition, replaying.replay(ground, order))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(found) + "\n", encoding="utf-8")
-            sys.stderr.write(f"{name} {label}: {time.monotonic() - begun_s:.0f} s\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def _plain(value: Any) -> Any:
+    """Five digits, and null for what JSON does not have."""
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return _finite(value) if isinstance(value, float) else value

@@ -1,0 +1,281 @@
+"""The page of results: each row of what search must reach, per surface, the losing cases shown.
+
+In: what `measure.py` has kept. Out: `results/search.md` and its picture. Measures nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import rows
+from result import Table
+from rows import Row, Surface
+
+FIXED_ON: tuple[str, ...] = ("resnet",)
+"""Models on whose surfaces defaults of the samplers were chosen; the others judge them."""
+COMMAND = "python benchmarks/search/run.py"
+HEAD = f"""# Search
+
+How many trials the tuner's samplers need on recorded surfaces, and how often their verdict is wrong: each row of
+what they must reach, made by one command from `benchmarks/surfaces`:
+
+```
+{COMMAND}
+```
+
+A surface is a grid of which every configuration was measured several times on a real engine
+([docs/surfaces.md](../../docs/surfaces.md)); a search on it draws recorded launches.
+"Within 3 %" means within the larger of 3 % and two standard errors of the optimum, by launches that no search draws.
+A search has reached it with the first trial from which on all that it *recommends* lies within it;
+the time of the profile that `structured` needs is counted as trials.
+Random's trials are an exact median: of a search that is told the truth of what it tries.
+"""
+TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+MARKS = {"reached": "yes", "MISSED": "**no**", "reported": "-", "not measured": "not measured"}
+
+
+def page(surfaces: Sequence[Surface], others: Mapping[str, Any]) -> str:
+    """The whole page."""
+    every = {surface.name: rows.of_surface(surface) for surface in surfaces}
+    parts = [HEAD, _overview(surfaces, every, rows.of_all(surfaces, others))]
+    parts += [_surfaces(surfaces), "![Trials until within 3 %](search/trials.svg)"]
+    parts += [_section(surface, every[surface.name]) for surface in surfaces]
+    parts.append(_machines(surfaces, others.get("machine", {})))
+    return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def _overview(
+    surfaces: Sequence[Surface], every: Mapping[str, Sequence[Row]], together: Sequence[Row]
+) -> str:
+    """Every row in one table: on how many surfaces it was reached, and on which it was not."""
+    table = Table(
+        title="## What was reached",
+        head=("row", "target", "reached", "missed on"),
+        rows=[_told(key, every) for key in _keys(every)],
+        left=4,
+    )
+    judged = [s.name for s in surfaces if s.facts["model"] not in FIXED_ON]
+    fixed = [s.name for s in surfaces if s.facts["model"] in FIXED_ON]
+    note = (
+        f"The samplers' defaults were chosen on surfaces of {_listed(FIXED_ON)} ({_listed(fixed)}); "
+        f"the other models judge them ({_listed(judged)})."
+    )
+    whole = Table(
+        title="Over all surfaces together:",
+        head=("row", "target", "measured", "reached"),
+        rows=[_cells(row) for row in together],
+        left=4,
+    )
+    return f"{table.text()}\n\n{note}\n\n{whole.text()}{_losses(together)}"
+
+
+def _cells(row: Row) -> tuple[str, str, str, str]:
+    return row.what, row.target, row.measured or "-", MARKS[row.verdict]
+
+
+def _losses(found: Sequence[Row]) -> str:
+    """Every comparison that was not won, a line for each row."""
+    lines = [f"- {row.key}: {'; '.join(row.losses)}." for row in found if row.losses]
+    return "\n\nNot shown, or worse:\n\n" + "\n".join(lines) if lines else ""
+
+
+def _keys(every: Mapping[str, Sequence[Row]]) -> list[str]:
+    return list(dict.fromkeys(row.key for found in every.values() for row in found))
+
+
+def _told(key: str, every: Mapping[str, Sequence[Row]]) -> tuple[str, str, str, str]:
+    found = [(name, row) for name, each in every.items() for row in each if row.key == key]
+    judged = [(name, row) for name, row in found if row.verdict in {"reached", "MISSED"}]
+    missed = list(dict.fromkeys(name for name, row in judged if row.verdict == "MISSED"))
+    target = next((row.target for _, row in judged), found[0][1].target)
+    if judged:
+        count = sum(row.verdict == "reached" for _, row in judged)
+        reached = f"{count} of {len(judged)}"
+    elif any(row.verdict == "reported" for _, row in found):
+        reached = "reported"
+    else:
+        reached = "not measured"
+    return key, target, reached, _listed(missed)
+
+
+def _surfaces(surfaces: Sequence[Surface]) -> str:
+    """How large the surfaces are, and how well they are known."""
+    table = Table(
+        title="## The surfaces",
+        head=(
+            "surface",
+            "objective",
+            "configurations",
+            "work",
+            "launches",
+            "optimum (se)",
+            "default loses",
+            "within 3 %: tolerance",
+            "good",
+            "random",
+        ),
+        rows=[_facts(surface) for surface in surfaces],
+    )
+    notes = "*good*: configurations within the tolerance; *random*: its trials, an exact median."
+    return f"{table.text()}\n\n{notes}"
+
+
+def _facts(surface: Surface) -> tuple[str, ...]:
+    facts = surface.facts
+    within, lost = facts["within"]["0.03"], facts["default_regret"]
+    engine = "" if facts["engine"] == "luthier" else " (another engine)"
+    return (
+        surface.name + engine,
+        facts["objective"],
+        str(facts["cells"]),
+        str(facts["feasible"]),
+        f"{facts['launches']:,}",
+        f"{facts['optimum']:.3g} ({_percent(facts['optimum_se'])})",
+        "fails" if lost is None else _percent(lost),
+        _percent(within["tolerance"]),
+        str(within["good_cells"]),
+        str(within["random_median"]),
+    )
+
+
+def _section(surface: Surface, found: Sequence[Row]) -> str:
+    """One surface: its rows, and the regrets of all samplers."""
+    is_fixed = surface.facts["model"] in FIXED_ON
+    within = surface.facts["within"]["0.03"]
+    head = (
+        f"Within 3 % means within {_percent(within['tolerance'])}: {within['good_cells']} of "
+        f"{surface.facts['cells']} configurations; random search needs {within['random_median']} trials."
+    )
+    if is_fixed:
+        head += " Defaults were chosen on surfaces of this model."
+    table = Table(
+        title=head,
+        head=("row", "target", "measured", "reached"),
+        rows=[_cells(row) for row in found],
+        left=4,
+    )
+    return f"## {surface.name}\n\n{table.text()}{_losses(found)}\n\n{_samplers(surface)}"
+
+
+def _samplers(surface: Surface) -> str:
+    """All samplers beside one another."""
+    standings = {
+        (one.peer, one.budget): one.standing for one in rows.comparisons(surface, "structured")
+    }
+    lines = []
+    for sampler in (*rows.GOALS, *surface.peers):
+        found = surface.trials(sampler, "0.03")
+        if found is None:
+            continue
+        most = surface.conditions[sampler]["trials"]
+        cells = [sampler]
+        for share in (0.5, 0.9):
+            value = rows.rank_of(found, share)
+            cells.append(f"{value:.0f}" if math.isfinite(value) else f"over {most}")
+        for budget in rows.BUDGETS:
+            regrets = surface.regrets(sampler, budget)
+            told = "-" if regrets is None else _percent(float(regrets.mean()))
+            standing = standings.get((sampler, budget))
+            cells.append(
+                told + {"worse": " (better)", "not shown": " (open)"}.get(standing or "", "")
+            )
+        lines.append(cells)
+    if not lines:
+        return "No sampler was replayed here yet."
+    seeds = min(found["seeds"] for found in surface.conditions.values())
+    return Table(
+        title=f"Mean regret of what is recommended, {seeds} seeds or more; *(better)*, *(open)*: `structured` is "
+        "not shown to be at most a point worse.",
+        head=("sampler", "within 3 %: median", "90th", "at 15", "at 30", "at 50"),
+        rows=lines,
+    ).text()
+
+
+def _machines(surfaces: Sequence[Surface], replayed_on: Mapping[str, str]) -> str:
+    told = "".join(f"- {key}: {value}\n" for key, value in replayed_on.items())
+    hosts = sorted({f"{s.facts['cores']} cores, {s.facts['cpu']}" for s in surfaces})
+    return f"## Machines\n\nRecorded on: {_listed(hosts)}.\nReplayed on:\n\n{told}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) or "-"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def picture(surfaces: Sequence[Surface]) -> str:
+    """Median and 90th percentile of trials until within 3 %, per surface, beside random's exact median."""
+    left, row, width, top = 170, 22, 380, 34
+    colours = {"gp": "#0072b2", "structured": "#d55e00"}
+    places = [(surface, sampler) for surface in surfaces for sampler in rows.GOALS]
+    most = max([50.0, *(float(s.facts["within"]["0.03"]["random_median"]) for s in surfaces)])
+
+    def at(value: float) -> float:
+        return left + width * math.log(min(max(value, 1.0), most)) / math.log(most)
+
+    height = top + row * len(places) + 40
+    bottom, whole = top + row * len(places), left + width + 40
+    parts = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {whole} {height}" '
+            'font-family="sans-serif" font-size="11">'
+        ),
+        f'<rect width="{whole}" height="{height}" fill="white"/>',
+        '<text x="8" y="16" font-weight="bold">Trials until what is recommended is within 3 % for good</text>',
+    ]
+    parts += [
+        f'<path d="M{at(tick):.1f} {top - 8}V{bottom}" stroke="#ddd"/>'
+        f'<text x="{at(tick):.1f}" y="{bottom + 14}" text-anchor="middle">{tick}</text>'
+        for tick in TICKS
+        if tick <= most
+    ]
+    for number, (surface, sampler) in enumerate(places):
+        parts += _marks(surface, sampler, top + row * number + row / 2, at, colours[sampler])
+    parts.append(
+        f'<text x="{left}" y="{bottom + 32}">line: median to 90th percentile (open: not reached); '
+        "cross: random search, exact median</text></svg>"
+    )
+    return "\n".join(parts) + "\n"
+
+
+def _marks(surface: Surface, sampler: str, y: float, at: Any, colour: str) -> Iterator[str]:
+    """One row of the picture."""
+    random = at(surface.facts["within"]["0.03"]["random_median"])
+    yield f'<text x="8" y="{y + 4:.1f}">{surface.name}, {sampler}</text>'
+    yield (
+        f'<path d="M{random - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8" stroke="#888888" stroke-width="1.6"/>'
+    )
+    found = surface.trials(sampler, "0.03")
+    if found is None:
+        return
+    most = surface.conditions[sampler]["trials"]
+    ends = [rows.rank_of(found, share) for share in (0.5, 0.9)]
+    drawn = [at(min(end, most)) for end in ends]
+    yield f'<path d="M{drawn[0]:.1f} {y:.1f}H{drawn[1]:.1f}" stroke="{colour}" stroke-width="2"/>'
+    for end, x in zip(ends, drawn, strict=True):
+        fill = colour if math.isfinite(end) else "white"
+        yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{fill}" stroke="{colour}"/>'
+
+
+def write(data: pathlib.Path, out: pathlib.Path) -> pathlib.Path:
+    """Make the page and its picture; returns the page's path.
+
+    Raises:
+        FileNotFoundError: there is no data.
+    """
+    surfaces, others = rows.read(data)
+    if not surfaces:
+        raise FileNotFoundError(f"no data in {data}")
+    (out / "search").mkdir(parents=True, exist_ok=True)
+    (out / "search" / "trials.svg").write_text(picture(surfaces), encoding="utf-8")
+    path = out / "search.md"
+    path.write_text(page(surfaces, others), encoding="utf-8")
+    return path

@@ -1,0 +1,527 @@
+"""What search must reach, row by row: the target, what the replays showed, and whether that is enough.
+
+In: what `measure.py` keeps. Out: `Row`s of one surface, and of all together. A figure that the data
+does not hold makes a row that says so. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+import pathlib
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from tuner.contest import NonInferiority
+from tuner.measurement import noninferiority
+from tuner.replay import scoring
+
+Verdict = Literal["reached", "MISSED", "reported", "not measured"]
+"""Reported: the row has no target, or the data cannot tell."""
+
+GOALS = {"gp": (15, 35), "structured": (10, 25)}
+"""Median and 90th percentile of trials until the recommendation is within 3 %."""
+NAMED_PEERS = ("tpe", "optuna-gp", "smac", "skopt", "random")
+"""Those that the target names; the others are shown beside them."""
+BUDGETS = (15, 30, 50)
+WRONG = {
+    "shuffled": "of other configurations",
+    "inverted": "turned over",
+    "constant": "the same for all",
+    "twice": "of a machine twice as fast",
+}
+MOST_WRONG = 1.25
+MOST_NOISE = 1.3
+FREE_FAILURES = 3
+MOST_FAILING = 0.05
+FALSE_BETTER = 38 / 1000
+COVERED = (0.93, 0.97)
+MOST_OLD_LOSS = 0.03
+LEAST_SAVED = 0.25
+EQUAL_REGRET = 0.01
+MOST_OWN_S = 0.3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a table."""
+
+    key: str
+    """Names the same row of every surface."""
+    what: str
+    target: str
+    measured: str
+    verdict: Verdict
+    losses: tuple[str, ...] = ()
+    """What was not shown, one by one."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Surface:
+    """What was kept of one surface."""
+
+    name: str
+    facts: Mapping[str, Any]
+    conditions: Mapping[str, Mapping[str, Any]]
+    """By label."""
+
+    def trials(self, label: str, share: str) -> list[float] | None:
+        """Trials of each seed until within a share, infinite where never; None where it was not measured."""
+        found = self.conditions.get(label)
+        if found is None:
+            return None
+        return [math.inf if value is None else value for value in found["trials_to"][share]]
+
+    def median(self, label: str, share: str) -> float | None:
+        """Trials that half of the seeds need at most, infinite where fewer than half get there."""
+        found = self.trials(label, share)
+        return None if found is None else rank_of(found, 0.5)
+
+    def regrets(
+        self, label: str, budget: int
+    ) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """Of each seed after so many trials; None where it was not measured."""
+        found = self.conditions.get(label, {}).get("regrets", {}).get(str(budget))
+        return None if found is None else np.array(found, dtype=float)
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """Samplers of others that were measured, those that the target names first."""
+        every = [
+            label
+            for label, found in self.conditions.items()
+            if label == found["sampler"] and label not in GOALS
+        ]
+        rank = {name: place for place, name in enumerate(NAMED_PEERS)}
+        return tuple(sorted(every, key=lambda name: (rank.get(name, len(rank)), name)))
+
+
+def read(folder: pathlib.Path) -> tuple[list[Surface], dict[str, Any]]:
+    """All surfaces by name, and what is of none of them, by the name of its file."""
+    surfaces = []
+    for path in sorted(folder.glob("*/surface.json")):
+        conditions = {
+            one.stem: json.loads(one.read_text(encoding="utf-8"))
+            for one in sorted(path.parent.glob("*.json"))
+            if one != path
+        }
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        surfaces.append(Surface(name=path.parent.name, facts=facts, conditions=conditions))
+    others = {
+        path.stem: json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")
+    }
+    return surfaces, others
+
+
+def of_surface(surface: Surface) -> list[Row]:
+    """All rows of one surface."""
+    rows = [within(surface, sampler) for sampler in GOALS]
+    rows += [within_one(surface, sampler) for sampler in GOALS]
+    rows += [noninferior(surface, sampler) for sampler in GOALS]
+    rows += [noise(surface, sampler) for sampler in GOALS]
+    rows += [failures(surface, sampler) for sampler in GOALS]
+    rows += second_level(surface)
+    rows += [wrong(surface, kind) for kind in WRONG]
+    rows += [racing(surface), simulator(surface)]
+    return rows
+
+
+def of_all(surfaces: Sequence[Surface], others: Mapping[str, Any]) -> list[Row]:
+    """Rows of all surfaces together."""
+    return [
+        null(surfaces),
+        live_null(others.get("live-null")),
+        coverage(surfaces, "coverage"),
+        coverage(surfaces, "coverage-raw"),
+        *(over_surfaces(surfaces, sampler) for sampler in GOALS),
+        own_time(others.get("timing")),
+    ]
+
+
+def within(surface: Surface, sampler: str) -> Row:
+    """Trials to 3 %."""
+    goal = GOALS[sampler]
+    random = surface.facts["within"]["0.03"]["random_median"]
+    found = surface.trials(sampler, "0.03")
+    counted = " (profiling counted)" if sampler == "structured" else ""
+    measured, verdict = "", "not measured"
+    if found is not None:
+        median, p90 = rank_of(found, 0.5), rank_of(found, 0.9)
+        most = surface.conditions[sampler]["trials"]
+        measured = f"{_count(median, most)} / {_count(p90, most)} (random {random})"
+        is_reached = median <= goal[0] and p90 <= goal[1] and 3 * median <= random
+        verdict = "reached" if is_reached else "MISSED"
+    return Row(
+        key=f"{sampler}: within 3 %",
+        what=f"`{sampler}`: trials to 3 %, median / 90th percentile{counted}",
+        target=f"{goal[0]} / {goal[1]}, a third of random's median",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def within_one(surface: Surface, sampler: str) -> Row:
+    """Trials to 1 %, where the truth is known so well."""
+    found = surface.trials(sampler, "0.01")
+    facts = surface.facts["within"]["0.01"]
+    error = surface.facts["optimum_se"]
+    row = Row(
+        key=f"{sampler}: within 1 %",
+        what=f"`{sampler}`: trials to 1 %, median / 90th percentile",
+        target="reported",
+        measured="",
+        verdict="not measured",
+    )
+    if 2 * error > 0.01:
+        text = f"the truth errs by {_percent(error)}: cannot be told"
+        return dataclasses.replace(row, measured=text, verdict="reported")
+    if found is None:
+        return row
+    most = surface.conditions[sampler]["trials"]
+    ends = [_count(rank_of(found, share), most) for share in (0.5, 0.9)]
+    text = f"{ends[0]} / {ends[1]} (random {facts['random_median']})"
+    return dataclasses.replace(row, measured=text, verdict="reported")
+
+
+def comparisons(surface: Surface, sampler: str) -> tuple[NonInferiority, ...]:
+    """Against every peer after every budget, paired by seed, corrected by Holm."""
+    found = []
+    for peer, budget in itertools.product(surface.peers, BUDGETS):
+        sides = surface.regrets(sampler, budget), surface.regrets(peer, budget)
+        if sides[0] is None or sides[1] is None:
+            continue
+        count = min(map(len, (sides[0], sides[1])))
+        found.append((peer, budget, sides[0][:count] - sides[1][:count]))
+    return noninferiority.judged(found) if found else ()
+
+
+def noninferior(surface: Surface, sampler: str) -> Row:
+    """Against the peers that the target names."""
+    judged = [one for one in comparisons(surface, sampler) if one.peer in NAMED_PEERS]
+    measured, verdict, losses = _standings(judged)
+    peers = list(dict.fromkeys(one.peer for one in judged))
+    return Row(
+        key=f"{sampler}: non-inferior",
+        what=f"`{sampler}` not worse than {', '.join(peers) or 'the peers'} at 15, 30, 50 trials",
+        target="all, by 1 point of mean regret (95 %, paired, Holm)",
+        measured=measured,
+        verdict=verdict,
+        losses=losses,
+    )
+
+
+def over_surfaces(surfaces: Sequence[Surface], sampler: str) -> Row:
+    """The same with the surface as the unit."""
+    differences: dict[tuple[str, int], list[float]] = {}
+    for surface in surfaces:
+        for one in comparisons(surface, sampler):
+            if one.peer in NAMED_PEERS:
+                differences.setdefault((one.peer, one.budget), []).append(one.difference)
+    judged = (
+        noninferiority.judged(
+            [(peer, budget, np.array(each)) for (peer, budget), each in differences.items()]
+        )
+        if len(surfaces) > 1 and differences
+        else ()
+    )
+    measured, verdict, losses = _standings(judged)
+    return Row(
+        key=f"{sampler}: non-inferior over surfaces",
+        what=f"`{sampler}` not worse than the peers, the {len(surfaces)} surfaces being the units",
+        target="all, by 1 point of mean regret (95 %, Holm)",
+        measured=measured,
+        verdict=verdict,
+        losses=losses,
+    )
+
+
+def noise(surface: Surface, sampler: str) -> Row:
+    """Trials to 5 % with a launch noise of 5 % more, over those without."""
+    return _ratio_row(
+        key=f"{sampler}: noise",
+        what=f"`{sampler}`, 5 % noise per launch: trials to 5 %, over those without",
+        limit=MOST_NOISE,
+        sides=(surface.median(f"{sampler}-noise", "0.05"), surface.median(sampler, "0.05")),
+    )
+
+
+def failures(surface: Surface, sampler: str) -> Row:
+    """How often trials fail that come after the third failure."""
+    measured, verdict = "", "not measured"
+    found = surface.conditions.get(f"{sampler}-walls")
+    if found is not None:
+        later = further = runs = 0
+        for lost in found["lost"]:
+            if len(lost) < FREE_FAILURES:
+                continue
+            runs += 1
+            further += found["trials"] - 1 - lost[FREE_FAILURES - 1]
+            later += len(lost) - FREE_FAILURES
+        if further:
+            share = later / further
+            measured = f"{_percent(share)} of {further:,} ({runs} of {found['seeds']} searches)"
+            verdict = "reached" if share <= MOST_FAILING else "MISSED"
+        else:
+            measured = f"no search of {found['seeds']} had three failures"
+            verdict = "reached"
+    return Row(
+        key=f"{sampler}: failures",
+        what=f"`{sampler}`, memory walls: failures among the trials after the third one",
+        target="at most 5 %",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def second_level(surface: Surface) -> list[Row]:
+    """Trials of a search that has searched another load before, over those of a fresh one."""
+    rows = []
+    for label, found in surface.conditions.items():
+        if not label.startswith("after-"):
+            continue
+        other = label.removeprefix("after-")
+        loss = found.get("old_best_regret")
+        sides = surface.median(label, "0.03"), surface.median("structured", "0.03")
+        row = _ratio_row(
+            key="second level",
+            what=f"after a search on {other}: trials to 3 %, over those of a fresh search",
+            limit=0.5,
+            sides=sides,
+        )
+        regrets = surface.regrets(label, 30)
+        reached = None if regrets is None else float(regrets.mean())
+        target = "at most 0.5, and better than the old best"
+        old = "is no configuration here" if loss is None else f"loses {_percent(loss)}"
+        measured = f"{row.measured}; the old best {old}"
+        if reached is not None:
+            measured += f", the search {_percent(reached)} after 30"
+        verdict = row.verdict
+        if verdict == "reached" and loss is not None and reached is not None and reached >= loss:
+            verdict = "MISSED"
+        if loss is not None and loss <= MOST_OLD_LOSS:
+            target, verdict = "none: the old best loses at most 3 % here", "reported"
+        rows.append(dataclasses.replace(row, target=target, measured=measured, verdict=verdict))
+    return rows
+
+
+def wrong(surface: Surface, kind: str) -> Row:
+    """Trials with a wrong prediction over those of the plain process."""
+    row = _ratio_row(
+        key=f"wrong simulator: {kind}",
+        what=f"prediction {WRONG[kind]}: trials to 3 %, over those of `gp`",
+        limit=MOST_WRONG,
+        sides=(surface.median(f"structured-{kind}", "0.03"), surface.median("gp", "0.03")),
+    )
+    if row.verdict == "not measured" and surface.facts["simulator"] is None:
+        return dataclasses.replace(
+            row,
+            measured="no simulator: another engine, the plain process searches",
+            verdict="reported",
+        )
+    return row
+
+
+def racing(surface: Surface) -> Row:
+    """Measurement time of racing trials against the best fixed length, at equal regret.
+
+    The file `racing.json` holds `fixed`, by seconds of a trial, and `racing`: each with `measured_s` and
+    `regrets`, a figure per seed.
+    """
+    found = surface.conditions.get("racing")
+    measured, verdict = "", "not measured"
+    if found is not None:
+        mine = _spent(found["racing"])
+        fixed = {seconds: _spent(one) for seconds, one in found["fixed"].items()}
+        # The best length is the one with the least time among those whose regret is that of the best.
+        least = min(regret for _, regret in fixed.values())
+        good = {s: one for s, one in fixed.items() if one[1] <= least + EQUAL_REGRET}
+        length = min(good, key=lambda seconds: good[seconds][0])
+        saved = 1 - mine[0] / good[length][0]
+        measured = (
+            f"{_percent(saved)} less than {length} s; regret {_percent(mine[1])} "
+            f"against {_percent(good[length][1])}"
+        )
+        is_reached = saved >= LEAST_SAVED and mine[1] <= good[length][1] + EQUAL_REGRET
+        verdict = "reached" if is_reached else "MISSED"
+    return Row(
+        key="racing",
+        what="racing: measurement time against the best fixed length of a trial",
+        target="at least 25 % less, regret at most 1 point more",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def simulator(surface: Surface) -> Row:
+    """How good the prediction is."""
+    found = surface.facts["simulator"]
+    if found is None:
+        measured = "no simulator"
+    else:
+        regret = found["argmin_regret"]
+        measured = (
+            f"rank correlation {found['rank_correlation']:.2f}, error of the logarithm "
+            f"{_percent(found['log_rmse'])}, its best loses "
+            f"{'everything: it does not work' if regret is None else _percent(regret)}"
+        )
+    return Row(
+        key="simulator",
+        what="the prediction against the truth",
+        target="reported",
+        measured=measured,
+        verdict="reported",
+    )
+
+
+def null(surfaces: Sequence[Surface]) -> Row:
+    """False "better" where all configurations are alike."""
+    verdicts = _verdicts(surfaces, "null")
+    measured, verdict = "", "not measured"
+    if verdicts:
+        better = sum(one["outcome"] == "better" for one in verdicts)
+        worse = sum(one["outcome"] == "worse" for one in verdicts)
+        measured = f"{better} of {len(verdicts):,} (and {worse} false worse)"
+        most = math.floor(FALSE_BETTER * len(verdicts) + 1e-9)
+        verdict = "reached" if better <= most else "MISSED"
+    return Row(
+        key="null",
+        what="null surfaces, every configuration drawing from one: studies that end with a false *better*",
+        target="at most 38 of 1,000",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def live_null(found: Mapping[str, Any] | None) -> Row:
+    """The same, served: studies whose configurations are all the same."""
+    measured, verdict = "", "not measured"
+    if found is not None:
+        outcomes = [one["outcome"] for one in found["studies"]]
+        measured = ", ".join(
+            f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))
+        )
+        verdict = "reported"
+    return Row(
+        key="live null",
+        what="live studies of a space whose knob does nothing",
+        target="20 shown",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def coverage(surfaces: Sequence[Surface], label: str) -> Row:
+    """How often the interval of the gain holds the true one."""
+    is_known = label == "coverage"
+    verdicts = [one for one in _verdicts(surfaces, label) if one["covers"] is not None]
+    measured, verdict = "", "not measured"
+    if verdicts:
+        share = statistics.fmean(one["covers"] for one in verdicts)
+        measured = f"{share:.1%} of {len(verdicts):,}".replace("%", " %")
+        verdict = "reached" if COVERED[0] <= share <= COVERED[1] else "MISSED"
+        if not is_known:
+            verdict = "reported"
+    what = (
+        "the gain's interval holds the true gain; launches resampled about a known truth"
+        if is_known
+        else "the same with launches as they were recorded: the held-out truth has an error of its own"
+    )
+    return Row(
+        key=label,
+        what=what,
+        target="93 to 97 % of 1,000" if is_known else "reported",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def own_time(found: Mapping[str, Any] | None) -> Row:
+    """The samplers' own time."""
+    measured, verdict = "", "not measured"
+    if found is not None:
+        measured = ", ".join(
+            f"{sampler} {seconds:.2f} s" for sampler, seconds in found["seconds"].items()
+        )
+        verdict = "reached" if max(found["seconds"].values()) < MOST_OWN_S else "MISSED"
+    return Row(
+        key="own time",
+        what="a sampler's own time per trial, after 60 trials among 5,000 configurations",
+        target="under 0.3 s",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def rank_of(values: Iterable[float], share: float) -> float:
+    """The value that this share of the seeds does not exceed; infinite where too few get there."""
+    found = scoring.rank(list(values), share)
+    return math.inf if found is None else found
+
+
+def _ratio_row(
+    *, key: str, what: str, limit: float, sides: tuple[float | None, float | None]
+) -> Row:
+    """A ratio of two medians, at most a limit."""
+    over, under = sides
+    measured, verdict = "", "not measured"
+    if over is not None and under is not None:
+        ratio = over / under if math.isfinite(under) else math.inf
+        if math.isinf(under):
+            measured, verdict = "the search that it is compared with does not get there", "reported"
+        elif math.isinf(ratio):
+            measured, verdict = f"does not get there ({under:.0f} without)", "MISSED"
+        else:
+            measured = f"{ratio:.2f} ({over:.0f} over {under:.0f})"
+            verdict = "reached" if ratio <= limit else "MISSED"
+    return Row(
+        key=key,
+        what=what,
+        target=f"at most {limit:g}",
+        measured=measured,
+        verdict=_verdict(verdict),
+    )
+
+
+def _standings(judged: Sequence[NonInferiority]) -> tuple[str, Verdict, tuple[str, ...]]:
+    """How many comparisons were won, and those that were not, each in a sentence."""
+    if not judged:
+        return "", "not measured", ()
+    bad = [one for one in judged if one.standing not in {"better", "non-inferior"}]
+    losses = tuple(
+        f"{one.peer} at {one.budget}: {'worse' if one.standing == 'worse' else 'not shown'}, "
+        f"{_points(one.difference)} points, bound {_points(one.upper)}"
+        for one in bad
+    )
+    measured = f"{len(judged) - len(bad)} of {len(judged)}"
+    return measured, "MISSED" if bad else "reached", losses
+
+
+def _verdicts(surfaces: Sequence[Surface], label: str) -> list[Mapping[str, Any]]:
+    return [one for s in surfaces for one in s.conditions.get(label, {}).get("verdicts", ())]
+
+
+def _spent(found: Mapping[str, Any]) -> tuple[float, float]:
+    """Mean measured time of a search, and mean regret at its end."""
+    return statistics.fmean(found["measured_s"]), statistics.fmean(found["regrets"])
+
+
+def _count(value: float, most: int) -> str:
+    return f"{value:.0f}" if math.isfinite(value) else f"over {most}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(difference: float | None) -> str:
+    return "not known" if difference is None else f"{100 * difference:+.1f}"
+
+
+def _verdict(text: str) -> Verdict:
+    assert text in {"reached", "MISSED", "reported", "not measured"}
+    return text  # type: ignore[return-value]

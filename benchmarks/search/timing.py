@@ -1,0 +1,98 @@
+"""How long the samplers themselves take: the time of a proposal after 60 trials, among 5,000 configurations.
+
+In: nothing. Out: seconds by sampler. What is launched is computed: a profile's closed form with the noise of
+launches; so the time is that of the sampler and of the store in memory.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+import numpy as np
+
+from tuner import inputs, prediction
+from tuner.search import sampler_of
+from tuner.settings import SearchSettings
+from tuner.simulation.profile import BatchCost, Profile
+from tuner.space.environment import Environment, Machine
+from tuner.store.study_store import StudyStore
+from tuner.store.trial_rows import TrialResult
+from tuner.values import OK
+
+SAMPLERS = ("gp", "structured")
+CELLS = 5000
+TRIALS = 60
+LAST = 5
+"""Trials before the last one, whose median time is told."""
+LAUNCH_SD = 0.05
+SPACE = """
+name: timing
+knobs:
+  replica.count: {type: int, choices: [1, 2, 3, 4, 5, 6, 7, 8], default: 1, unit: replicas}
+  replica.cpu: {type: float, choices: [0.3, 0.5, 0.75, 1.0, 1.5], scale: log, default: 1.0, unit: cores}
+  replica.threads: {type: int, choices: [1, 2, 3, 4, 8], scale: log, default: 1, unit: threads}
+  batching.max_size: {type: int, choices: [1, 4, 8, 16, 64], scale: log, default: 8, unit: items}
+  batching.timeout_us: {type: int, choices: [0, 100, 300, 1000, 3000], scale: log, default: 0, unit: us}
+equivalence: []
+"""
+PROFILE = Profile(
+    batches=tuple(
+        BatchCost(
+            threads=threads,
+            size=size,
+            service_s=1e-3 * (0.5 + size / threads**0.7),
+            cpu_s=1e-3 * (0.5 + size),
+            gateway_s=1e-4,
+            client_s=5e-5,
+        )
+        for threads in (1, 2, 4, 8)
+        for size in (1, 4, 16, 64)
+    ),
+    client_batch=1,
+    seconds=2.0,
+)
+
+
+def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
+    """Median time of the last proposals of one search."""
+    environment = Environment(concurrency=100, machine=Machine(cores=16, memory_mb=65_536))
+    arena = inputs.arena_of(SPACE, environment, source="timing", limits="enforced")
+    cells = arena.candidates.cells
+    if len(cells) != CELLS:
+        raise RuntimeError(f"the space has {len(cells)} configurations, expected {CELLS}")
+    truth = prediction.with_guess(arena, PROFILE).guess
+    assert truth is not None
+    arena = prediction.with_guess(arena, PROFILE.faster(1.5))
+    rng = np.random.default_rng(seed)
+    settings = SearchSettings(sampler=sampler, trials=trials, seed=seed)
+    store = StudyStore.in_memory("timing")
+    store.use_sampler(sampler_of(settings, arena))
+    store.enqueue(arena.default, origin="default")
+    took_s = []
+    for _ in range(trials):
+        begun_s = time.perf_counter()
+        proposed = store.ask(arena.distributions, else_origin="guided")
+        place = arena.candidates.index_of(proposed.configuration)
+        assert place is not None
+        result = TrialResult(
+            outcome=OK,
+            measurement=None,
+            objective=float(truth[place] * np.exp(LAUNCH_SD * rng.standard_normal())),
+            launch_s=0.0,
+            overhead_s=0.0,
+            started_at=0.0,
+            error=0.02,
+        )
+        store.tell(proposed, result)
+        took_s.append(time.perf_counter() - begun_s)
+    return statistics.median(took_s[-LAST:])
+
+
+def measure() -> dict[str, object]:
+    """All samplers that the target speaks of."""
+    return {
+        "cells": CELLS,
+        "trials": TRIALS,
+        "seconds": {sampler: seconds_of(sampler) for sampler in SAMPLERS},
+    }
