@@ -27,12 +27,12 @@ def open_load_of(
     Raises:
         WrongUse: the trace cannot be read.
     """
+    rate = target.rate or rate_per_s
     if is_trace(target.arrivals):
         assert target.arrivals is not None
         offsets_s = trace_file.read(pathlib.Path(target.arrivals.removeprefix(TRACE)))
-        rate = target.rate or rate_per_s or arrivals.traced_rate(offsets_s)
+        rate = rate or arrivals.traced_rate(offsets_s)
         return OpenLoad(rate_per_s=rate, spread="trace", offsets_s=offsets_s)
-    rate = target.rate or rate_per_s
     if rate is None:
         return None
     spread = cast("arrivals.Spread", target.arrivals or SPREADS[0])  # one of `SPREADS`
