@@ -329,7 +329,10 @@ class Bench:
         limit_s = 1e-3 * slo_ms
         patience_s = max(LEAST_PATIENCE_S, PATIENCE_TIMES * limit_s)
         plan = dataclasses.replace(plan, timeout_s=min(plan.timeout_s, patience_s))
-        search = highest.Highest(self._rate_per_s or self._guessed_rate(plan, load))
+        search = highest.Highest(
+            self._rate_per_s or self._guessed_rate(plan, load),
+            least_per_s=highest.LEAST_REQUESTS / self.settings.seconds,
+        )
         best: _Driven | None = None
         last: _Driven | None = None
         loaded_s = 0.0

@@ -17,7 +17,10 @@ from tuner.settings import RATE_LOADS
 from tuner.values import RequestRecords
 
 FIRST_STEP = 1.25
-"""Factor between the first two rates; the next steps are its 2nd, 4th, 8th power: 1.56, 2.4, 6.0."""
+"""Factor between the first two rates; each step is the square of the one before: 1.56, 2.4, 6.0."""
+MOST_STEP = 6.0
+LEAST_REQUESTS = 10
+"""Requests due in a measured part, below which a rate tells nothing of a limit on one in a hundred."""
 CLOSE = 1.05
 """Ratio of a rate that did not keep the limit to one that did at which it is enough."""
 MOST_MISSES = 0.01
@@ -35,11 +38,14 @@ class Highest:
     ```
     """
 
-    def __init__(self, first_per_s: float, *, most: int = RATE_LOADS) -> None:
+    def __init__(
+        self, first_per_s: float, *, least_per_s: float = 0.0, most: int = RATE_LOADS
+    ) -> None:
         """Keep what is given.
 
         Args:
             first_per_s: rate to begin with, above 0.
+            least_per_s: below it no rate is tried but the first.
             most: rates that are tried.
         """
         if not (first_per_s > 0 and math.isfinite(first_per_s)):
@@ -49,6 +55,7 @@ class Highest:
         self.missed_per_s: float | None = None
         """The lowest that did not."""
         self._first_per_s = first_per_s
+        self._least_per_s = least_per_s
         self._left = most
         self._step = FIRST_STEP
 
@@ -62,7 +69,8 @@ class Highest:
             return self._first_per_s
         if kept is None:
             assert missed is not None
-            return missed / self._step
+            lower = missed / self._step
+            return lower if lower >= self._least_per_s else None
         if missed is None:
             return kept * self._step
         return math.sqrt(kept * missed) if missed > CLOSE * kept else None
@@ -78,7 +86,7 @@ class Highest:
             self.missed_per_s = rate
         self._left -= 1
         if not is_first:
-            self._step *= self._step
+            self._step = min(MOST_STEP, self._step**2)
 
 
 def is_kept(records: RequestRecords, *, limit_s: float, warmup_s: float, seconds: float) -> bool:

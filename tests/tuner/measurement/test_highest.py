@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -56,6 +57,19 @@ def test_a_limit_within_four_times_the_first_rate_is_found_to_six_per_cent(
     search, _ = searched(first_per_s, limit_per_s)
     assert search.kept_per_s is not None
     assert limit_per_s / 1.06 <= search.kept_per_s <= limit_per_s
+
+
+@given(first_per_s=st.floats(0.1, 1e5), least_per_s=st.floats(0.0, 100.0))
+def test_no_rate_is_tried_that_tells_nothing(first_per_s: float, least_per_s: float) -> None:
+    """Where none keeps the limit it ends: at the least rate, or by steps of six at most."""
+    search, tried = Highest(first_per_s, least_per_s=least_per_s), []
+    while (rate := search.next_per_s) is not None:
+        tried.append(rate)
+        search.tell(is_kept=False)
+    assert search.kept_per_s is None
+    assert min(tried[1:], default=math.inf) >= least_per_s
+    assert all(one <= 6.0001 * other for one, other in itertools.pairwise(tried))
+    assert tried[-1] > first_per_s / 7_000
 
 
 @pytest.mark.parametrize("first_per_s", [0.0, -1.0, math.nan, math.inf])
