@@ -238,9 +238,13 @@ def test_within_one_percent_is_told_where_it_can_be(modules: Any) -> None:
 
 
 def test_a_peer_that_is_better_makes_the_row_missed_and_is_named(modules: Any) -> None:
-    """A point is forgiven, two are not; a peer that the target does not name is not judged."""
-    good = on(modules, gp=kept("gp", 10, 0.02), tpe=kept("tpe", 30, 0.015))
+    """A point is forgiven, two are not; a named peer must be there, one that is not named is not judged."""
+    peers = {name: kept(name, 30, 0.015) for name in modules.rows.NAMED_PEERS}
+    good = on(modules, gp=kept("gp", 10, 0.02), **peers)
     assert modules.rows.noninferior(good, "gp").verdict == "reached"
+    del peers["smac"]
+    some = modules.rows.noninferior(on(modules, gp=kept("gp", 10, 0.02), **peers), "gp")
+    assert (some.verdict, some.measured) == ("not measured", "12 of 12; smac not measured")
     bad = on(modules, gp=kept("gp", 10, 0.04), tpe=kept("tpe", 30, 0.015))
     row = modules.rows.noninferior(bad, "gp")
     assert row.verdict == "MISSED"
@@ -266,7 +270,7 @@ def test_failures_are_counted_from_the_fourth_on(modules: Any) -> None:
     assert "5.7 % of 35 (1 of 2 searches)" in row.measured
     assert row.verdict == "MISSED"
     none = kept("gp", 10, lost=[[1], []], seeds=2)
-    assert modules.rows.failures(on(modules, gp_walls=none), "gp").verdict == "reached"
+    assert modules.rows.failures(on(modules, gp_walls=none), "gp").verdict == "reported"
 
 
 @pytest.mark.parametrize(

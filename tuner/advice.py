@@ -19,7 +19,7 @@ from typing import Literal
 
 from tuner.errors import WrongUse
 from tuner.settings import storage_option
-from tuner.values import Configuration, StudyRecord, Tally
+from tuner.values import Configuration, StudyRecord, Tally, Verdict
 
 Standing = Literal[
     "same",
@@ -28,6 +28,7 @@ Standing = Literal[
     "best fails",
     "default fails",
     "better",
+    "traded",
     "worse",
     "no difference shown",
     "not compared",
@@ -41,6 +42,7 @@ IS_BEST_ADVISED: Mapping[Standing, bool] = {
     "best fails": False,
     "default fails": True,
     "better": True,
+    "traded": True,
     "worse": False,
     "no difference shown": False,
     "not compared": False,
@@ -82,8 +84,18 @@ def standing(record: StudyRecord) -> Standing | None:
     if default.mostly_failed and not best.mostly_failed:
         return "default fails"
     if record.verdict is not None:
-        return record.verdict.outcome
+        return _shown(record.verdict)
     return "not compared" if default.failed else "not measured"
+
+
+def _shown(verdict: Verdict) -> Standing:
+    """What the verdict shows; of two objectives what both show together."""
+    if verdict.second is None:
+        return verdict.outcome
+    both = {verdict.outcome, verdict.second.outcome}
+    if both == {"better", "worse"}:
+        return "traded"
+    return next((one for one in ("better", "worse") if one in both), "no difference shown")
 
 
 def advised(record: StudyRecord) -> Advice | None:
@@ -186,4 +198,23 @@ def _reason(found: Standing, record: StudyRecord) -> str:
         return f"what was found {failed(best)}, the default {share(default)}"
     if found == "default fails":
         return f"the default {failed(default)}, the best {share(best)}"
+    if record.second is not None and found in {"better", "traded"}:
+        return _of_front(found, record)
     return REASONS[found]
+
+
+def _of_front(found: Standing, record: StudyRecord) -> str:
+    """Which point of the front it is, and what it was shown to be."""
+    point = record.settings.get("measurement", {}).get("point", "knee")
+    which = "the knee" if point == "knee" else f"the best in {point}"
+    shown = {record.objective: record.verdict.outcome} if record.verdict is not None else {}
+    if record.verdict is not None and record.verdict.second is not None:
+        shown[record.verdict.second.objective] = record.verdict.second.outcome
+    words = " and ".join(
+        f"{outcome} in {name}"
+        for name, outcome in shown.items()
+        if outcome != "no difference shown"
+    )
+    traded = "; others of the front trade otherwise" if found == "traded" else ""
+    count = len(record.front)
+    return f"it is {which} of a front of {count} point{'s' * (count > 1)}, and was shown to be {words}{traded}"

@@ -13,23 +13,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import time
 from collections.abc import Callable
 from typing import Self
 
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
+from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, highest, host, meters, summary
 from tuner.measurement.meters import Meter
 from tuner.measurement.outcome import measure_outcome, no_rate
+from tuner.prices import DEFAULT, Prices
 from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
-from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
+from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
 from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
 
 WARMUP_ROUND_TRIPS = 3
@@ -84,6 +87,7 @@ class Bench:
         concurrency: requests in flight.
         settings: of each measurement.
         launcher: what starts the engine; None: the serving core.
+        prices: of what a configuration holds of the machine.
         open_load: arrivals of an open loop, with `concurrency` as the most in flight; None: a closed loop.
     """
 
@@ -94,6 +98,7 @@ class Bench:
         concurrency: int,
         settings: MeasurementSettings,
         launcher: Launcher | None = None,
+        prices: Prices = DEFAULT,
         open_load: OpenLoad | None = None,
     ) -> None:
         self.model = model
@@ -107,6 +112,9 @@ class Bench:
         """The highest rate that the last launch found, where rates are searched."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.prices = prices
+        self._has_gpu = False
+        self._cores = machine.read().cores
         self._generator = Generator()
         self._launcher: Launcher = launcher or ServingLauncher(model)
         self._engine: Engine | None = None
@@ -139,6 +147,7 @@ class Bench:
         self._engine = self._launcher.start(configuration or self._first)
         self.start_s = self.start_s or time.monotonic() - before_s
         served = self._engine.served()
+        self._has_gpu = served.device not in {None, "cpu"}
         if self._counters is None:
             self._counters = ()
             if served.is_here:
@@ -161,15 +170,21 @@ class Bench:
         """Host and query port of the running engine."""
         return None if self._engine is None else (self._engine.host, self._engine.port)
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """Launch a configuration on the running engine and measure it."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """Launch a configuration on the running engine and measure it.
+
+        Args:
+            configuration: what is launched.
+            race: when the measurement ends early; None: it lasts its time.
+        """
         started_at, before_s = time.time(), time.monotonic()
         try:
             engine = self._launched(configuration)
         except LaunchFailed as error:
             return self._refused(configuration, error, started_at, time.monotonic() - before_s)
         launch_s = time.monotonic() - before_s
-        return self._measured(engine, configuration, started_at, launch_s, self._loaded)
+        drive = functools.partial(self._loaded, race=race)
+        return self._measured(engine, configuration, started_at, launch_s, drive)
 
     def launch_fresh(self, configuration: Configuration) -> Launch:
         """Launch a configuration on a server of its own and measure it; the bench's engine ends."""
@@ -303,24 +318,36 @@ class Bench:
             outcome = self._silent(engine, error)
         except LoadFailed as error:
             outcome = self._without_load(engine, error)
+        measurement = None if found is None else found.measurement
+        if measurement is not None and found is not None:
+            held = prices.held(configuration, cores=self._cores, has_gpu=self._has_gpu)
+            cost = prices.cost_of(
+                measurement, held, loaded_s=found.load.measured_end_s, prices=self.prices
+            )
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=outcome,
-            measurement=None if found is None else found.measurement,
+            measurement=measurement,
             records=None if found is None else found.load.records,
             launch_s=launch_s,
             loaded_s=0.0 if found is None else found.loaded_s,
             started_at=started_at,
         )
 
-    def _loaded(self, engine: Engine) -> _Driven:
+    def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
         """Drive the study's load, and judge it."""
         plan, load = self._closed(engine), self.open_load
-        if load is None:
-            return self._driven(engine, plan)
-        if self.settings.objective == RATE:
+        if load is not None and self.settings.objective == RATE:
             return self._highest(engine, plan, load)
-        return self._driven(engine, self._opened(plan, load))
+        if load is not None:
+            return self._driven(engine, self._opened(plan, load))
+        found = self._driven(engine, dataclasses.replace(plan, race=race))
+        if found.measurement is None or race is None:
+            return found
+        left_s = self.settings.seconds - found.load.measured_s
+        measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
+        return dataclasses.replace(found, measurement=measured)
 
     def _highest(self, engine: Engine, plan: LoadPlan, load: OpenLoad) -> _Driven:
         """The load at the highest rate that keeps the limit, of several that are tried one after the other."""
@@ -415,7 +442,7 @@ class Bench:
             seconds=load.measured_s,
             requests=measurement.requests,
         )
-        if found is None and self.settings.objective == "energy":
+        if found is None and "energy" in self.settings.names:
             return outcomes.no_energy(meter.failure), None
         return OK, dataclasses.replace(measurement, energy=found)
 
@@ -461,6 +488,7 @@ class Bench:
             block_s=self.settings.block_s,
             noise=noise,
             why_failed=load.why_failed,
+            deadline_ms=self.settings.slo_ms,
             client_batch=self.client_batch,
             rate_per_s=plan.rate_per_s,
             fell_behind=load.fell_behind,

@@ -28,9 +28,11 @@ from tuner.errors import Interrupted, StudyExists, TunerError
 from tuner.inputs import Arena
 from tuner.interruption import resumable
 from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
 from tuner.measurement.winners import best_so_far, differences
-from tuner.preparation import bench_of, budget_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
+from tuner.racing import Racing
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
 from tuner.store.run_folder import RunFolder
@@ -100,12 +102,12 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             model=served.model,
             concurrency=settings.target.in_flight,
             client_batch=settings.target.client_batch,
-            objective=settings.measurement.objective,
+            objective=settings.measurement.first,
             samplers=order.samplers,
             repeats=order.repeats,
             trials=settings.search.trials,
             runs=runs,
-            differences=differences(runs, objectives.named(settings.measurement.objective)),
+            differences=differences(runs, objectives.named(settings.measurement.first)),
             notes=(*notes_of(arena, payloads, served, bench.counted), *failures),
             environment=environment,
             settings=asked,
@@ -139,7 +141,7 @@ def _runs(
     ended: list[SamplerRun] = []
     failures: list[str] = []
     progress = Progress(
-        terminal.console, default=arena.default, objective=settings.measurement.objective
+        terminal.console, default=arena.default, objective=settings.measurement.first
     )
     progress.say(
         f"{folder.name}: {', '.join(order.samplers)} with {settings.search.trials} trials each, "
@@ -160,7 +162,7 @@ def _runs(
             bench,
             winners,
             rounds,
-            settings.measurement.slo_ms,
+            needs_of(settings),
             progress,
             terminal,
             later_s=later_s,
@@ -168,7 +170,9 @@ def _runs(
         ended += [_ended(run, winners, measured) for run in runs]
         failures += [
             f"the winner of {sampler} in repeat {repeat} {failed(tally)}"
-            for sampler, tally in outcomes.tallied(measured.starts).items()
+            for sampler, tally in outcomes.tallied(
+                measured.starts, settings.measurement.limits
+            ).items()
             if tally.failed
         ]
     return tuple(ended), tuple(failures)
@@ -195,10 +199,11 @@ def _begun(
         arena=arena,
         bench=bench,
         budget=budget,
-        objective=settings.measurement.objective,
-        slo_ms=settings.measurement.slo_ms,
+        objective=settings.measurement.first,
+        limits=settings.measurement.limits,
         stop_ei=0.0,
         keep_in=None,
+        racing=Racing.of(settings),
     )
     search.prepare(mine.search)
     return _Run(search=search, sampler=sampler, repeat=repeat, seed=mine.search.seed)
@@ -242,7 +247,7 @@ def _remeasured(
     bench: Bench,
     winners: Mapping[str, Configuration],
     rounds: int,
-    slo_ms: float | None,
+    needs: Needs,
     progress: Progress,
     terminal: Terminal,
     *,
@@ -265,7 +270,7 @@ def _remeasured(
 
     if not winners:
         return verification.Rounds(starts=(), measurements={})
-    measured = verification.alternate(bench, winners, rounds=rounds, slo_ms=slo_ms, report=report)
+    measured = verification.alternate(bench, winners, rounds=rounds, needs=needs, report=report)
     bench.start()
     return measured
 

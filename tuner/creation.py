@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, study_files
+from tuner import inputs, prices, study_files
 from tuner.engines.description import COPY, CommandEngine, OtherEngine
 from tuner.errors import StudyExists
 from tuner.inputs import Arena
@@ -39,6 +39,9 @@ def named(
         load = f"rate{settings.measurement.slo_ms:g}ms"
     load += f"-b{target.client_batch}" if target.client_batch > 1 else ""
     name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
+    measurement = dataclasses.replace(
+        settings.measurement, prices=_absolute(settings.measurement.prices)
+    )
     target = dataclasses.replace(
         target,
         model=inputs.absolute_model(target.model, card),
@@ -48,7 +51,10 @@ def named(
         arrivals=_absolute_trace(target.arrivals),
     )
     return dataclasses.replace(
-        settings, target=target, store=dataclasses.replace(store, study=name)
+        settings,
+        target=target,
+        measurement=measurement,
+        store=dataclasses.replace(store, study=name),
     )
 
 
@@ -105,6 +111,7 @@ def created(
     try:
         folder.write_text("space.yaml", arena.text)
         keep_engine(folder, engine)
+        keep_prices(folder, settings)
         return StudyStore.create(
             folder.name,
             database=folder.database,
@@ -120,6 +127,13 @@ def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
     """Keep a copy of the engine file, so that the study can be gone on with as it was begun."""
     if isinstance(engine, CommandEngine):
         folder.write_text(COPY, engine.text)
+
+
+def keep_prices(folder: RunFolder, settings: StudySettings) -> None:
+    """Keep a copy of the price file, so that the study can be gone on with by the same prices."""
+    found = prices.read(settings.measurement.prices)
+    if found.text:
+        folder.write_text(prices.COPY, found.text)
 
 
 def environment_facts(served: Served) -> dict[str, Any]:

@@ -37,6 +37,7 @@ PORTS = {8000: "queries", 8002: "admin"}
 OPTIONAL = {
     "sklearn": "scikit-learn models: pip install '.[sklearn]' in a clone",
     "skops": "scikit-learn models: pip install '.[sklearn]' in a clone",
+    "GPy": "the gpy sampler: pip install '.[gpy]' in a clone",
     "skopt": "the skopt sampler: pip install '.[skopt]' in a clone",
 }
 VERIFICATION_S = 60.0

@@ -5,7 +5,8 @@
     │   ├── InvalidDocument          a file of the user: file, key, expected, nearest valid name
     │   │   ├── InvalidSpace         a search space
     │   │   ├── InvalidEngine        the description of another engine
-    │   │   └── InvalidSurface       a recorded surface
+    │   │   ├── InvalidSurface       a recorded surface
+    │   │   └── InvalidPrices        a price file
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
@@ -86,6 +87,12 @@ class InvalidSurface(InvalidDocument):
     """A recorded surface is wrong."""
 
     noun = "surface"
+
+
+class InvalidPrices(InvalidDocument):
+    """A price file is wrong."""
+
+    noun = "price file"
 
 
 class UnknownStudy(WrongUse):

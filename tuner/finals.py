@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tuner import verification
+from tuner.limits import Limit, missed
 from tuner.measurement.finals import Belief, choose
 from tuner.objective import Objective
 from tuner.report import wording
@@ -31,10 +32,11 @@ def standings(
     objective: Objective,
     default: Configuration,
     cores: int,
+    limits: Sequence[Limit] = (),
 ) -> tuple[Finalist, ...]:
     """The finalists, the chosen one first, the others by their launches.
 
-    One that failed as a fresh start is out, unless all did.
+    One that failed as a fresh start, or whose fresh starts together miss a limit, is out, unless all did.
 
     Args:
         believed: the finalists, in the order of their roles.
@@ -42,9 +44,17 @@ def standings(
         objective: what is made best.
         default: among tied finalists the cheapest is chosen, then the one nearest to it.
         cores: of the machine.
+        limits: that it must keep to.
     """
     roles = [f"finalist {place + 1}" for place in range(len(believed.configurations))]
     failed = {start.role for start in starts if start.measurement is None}
+    failed |= {
+        role
+        for role in roles
+        if missed(
+            limits, [one.measurement for one in starts if one.role == role and one.measurement]
+        )
+    }
     kept = [place for place, role in enumerate(roles) if role not in failed] or list(
         range(len(roles))
     )

@@ -60,7 +60,11 @@ class Arena:
     knobs: tuple[KnobInfo, ...]
     notes: tuple[str, ...]
     guess: Array | None = None
-    """(m,) of the candidates: the predicted mean round trip in ms; None where nothing is predicted."""
+    """(m,) of the candidates: the predicted objective, minimised; None where nothing is predicted."""
+    latency: Array | None = None
+    """(m,) of the candidates: the predicted mean round trip in ms, whatever the objective is."""
+    within: NDArray[np.bool_] | None = None
+    """(m,) whether each is predicted to keep to the limits; None where there are none."""
     earlier: Earlier | None = None
     """Launches of earlier studies of the model, under other loads."""
     winners: tuple[Configuration, ...] | None = None
@@ -74,7 +78,10 @@ class Arena:
         """
         if self.guess is None:
             return None
-        best = np.flatnonzero(self.guess <= EQUAL * np.min(self.guess))
+        guess = self.guess
+        if self.within is not None and self.within.any():
+            guess = np.where(self.within, guess, np.inf)
+        best = np.flatnonzero(guess <= EQUAL * np.min(guess))
         cells = (self.candidates.cells[int(place)] for place in best)
         return min(cells, key=lambda cell: footprint.differences(cell, self.default))
 

@@ -10,6 +10,7 @@ listed.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
@@ -33,39 +34,51 @@ class Objective:
         return f"{self.label} ({self.unit})"
 
     def value(self, measurement: Measurement) -> float:
-        """The objective of one launch, in `unit`."""
+        """The objective of one launch, in `unit`; NaN where the launch cannot tell it."""
         value: float = getattr(measurement, self.field)
         return value
 
     def to_minimise(self, measurement: Measurement) -> float:
-        """The value that a sampler minimises, in ms (energy: in J) and positive, so that its logarithm can be taken.
+        """The value that a sampler minimises, positive, so that its logarithm can be taken.
 
-        For throughput it is the mean time between two answers.
+        In ms; of energy in J, of costs in their own unit.
+        For throughput and goodput it is the mean time between two answers.
         """
         value = self.value(measurement)
+        return value if self.is_minimised else 1e3 / value
+
+    def from_minimised(self, value: float) -> float:
+        """Inverse of `to_minimise`, in `unit`."""
         return value if self.is_minimised else 1e3 / value
 
     def interval(self, measurement: Measurement) -> Interval:
         """Its 95 % interval.
 
         The throughput's is the mean's, turned over (it is N / mean), and the time per item's is the
-        mean's to another scale (it is mean / (N x client batch)).
+        mean's to another scale (it is mean / (N x client batch)), and so are those of costs.
         """
         low, high = measurement.mean_interval.low, measurement.mean_interval.high
         if self.name == "throughput":
             turned = measurement.throughput_per_s * measurement.mean_ms
             return Interval(low=turned / high if high else None, high=turned / low if low else None)
-        if self.name == "time-per-item":
-            share = measurement.time_per_item_ms / measurement.mean_ms
+        if self.name in OF_MEAN:
+            share = self.value(measurement) / measurement.mean_ms
+            if not math.isfinite(share) or measurement.rate_per_s is not None:
+                return (
+                    UNKNOWN  # in an open loop the schedule says how many requests come in a second
+                )
             return Interval(low=low and share * low, high=high and share * high)
-        if self.name == "rate":
+        if self.name == "rate" or (self.name == "p99" and not measurement.has_p99):
             return UNKNOWN
-        ends: Interval = getattr(measurement, f"{self.field.rpartition('_')[0]}_interval")
+        field = self.field.removeprefix("told_").removesuffix("_per_s").removesuffix("_ms")
+        field = field.removesuffix("_j")
+        ends: Interval = getattr(measurement, f"{field}_interval")
         return ends
 
     def of(self, trial: Trial) -> float | None:
-        """The objective of a trial; None unless it was ok."""
-        return None if trial.measurement is None else self.value(trial.measurement)
+        """The objective of a trial; None unless it was ok and tells it."""
+        value = math.nan if trial.measurement is None else self.value(trial.measurement)
+        return value if math.isfinite(value) else None
 
     def judged(self, interval: Interval) -> VerdictOutcome:
         """What the interval of a ratio, first over second, shows of the first."""
@@ -91,7 +104,7 @@ OBJECTIVES = {
         name="p95", label="p95 round trip", unit="ms", is_minimised=True, field="p95_ms"
     ),
     "p99": Objective(
-        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="p99_ms"
+        name="p99", label="p99 round trip", unit="ms", is_minimised=True, field="told_p99_ms"
     ),
     "throughput": Objective(
         name="throughput",
@@ -121,6 +134,34 @@ OBJECTIVES = {
         is_minimised=False,
         field="highest_per_s",
     ),
+    "goodput": Objective(
+        name="goodput",
+        label="answers within the deadline",
+        unit="requests/s",
+        is_minimised=False,
+        field="goodput_per_s",
+    ),
+    "cost": Objective(
+        name="cost",
+        label="cost of 1,000 requests",
+        unit="/1,000 requests",
+        is_minimised=True,
+        field="price",
+    ),
+    "cpu": Objective(
+        name="cpu",
+        label="CPU of 1,000 requests",
+        unit="core-s/1,000 requests",
+        is_minimised=True,
+        field="cpu_s",
+    ),
+    "memory": Objective(
+        name="memory",
+        label="memory of 1,000 requests",
+        unit="MiB-s/1,000 requests",
+        is_minimised=True,
+        field="memory_mib_s",
+    ),
     "energy": Objective(
         name="energy",
         label="energy per request",
@@ -130,6 +171,27 @@ OBJECTIVES = {
     ),
 }
 NAMES = tuple(OBJECTIVES)
+COSTS = frozenset({"cost", "cpu", "memory"})
+OF_MEAN = COSTS | {"time-per-item"}
+"""Objectives that are the mean round trip to another scale, as long as what is held stays the same."""
+
+
+def checked(text: str) -> str:
+    """One objective's name, or two with a comma between them.
+
+    Raises:
+        ValueError: an unknown one (with the nearest), more than two, or one twice.
+    """
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in OBJECTIVES:
+            raise ValueError(
+                f"{text}: objective {name!r} is not known{nearest(name, NAMES)} "
+                f"(objectives: {', '.join(NAMES)})"
+            )
+    if len(names) > 2 or len(set(names)) < len(names):
+        raise ValueError(f"{text}: expected one objective, or two different ones, as mean,cost")
+    return ",".join(names)
 
 
 def named(name: str) -> Objective:

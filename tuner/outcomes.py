@@ -9,11 +9,12 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tuner.errors import LaunchFailed
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.values import Cause, FreshStart, Outcome, Tally
+from tuner.limits import Limit, missed
+from tuner.values import Cause, FreshStart, Measurement, Outcome, Tally
 
 BROKEN: frozenset[Cause] = frozenset({"crash", "limits"})
 """Causes of a failed launch that are not the configuration's own."""
@@ -57,10 +58,13 @@ def no_energy(text: str) -> Outcome:
     return Outcome(status="failed", cause="errors", reason=reason)
 
 
-def tallied(starts: Iterable[FreshStart]) -> dict[str, Tally]:
-    """Fresh starts by role: how many, and how many failed."""
+def tallied(starts: Iterable[FreshStart], limits: Sequence[Limit] = ()) -> dict[str, Tally]:
+    """Fresh starts by role: how many, and how many failed; all where together they miss a limit."""
     found: dict[str, Tally] = {}
+    measured: dict[str, list[Measurement]] = {}
     for start in starts:
+        if start.measurement is not None:
+            measured.setdefault(start.role, []).append(start.measurement)
         before = found.get(start.role, Tally())
         is_ok = start.measurement is not None
         found[start.role] = Tally(
@@ -68,4 +72,9 @@ def tallied(starts: Iterable[FreshStart]) -> dict[str, Tally]:
             failed=before.failed + (not is_ok),
             reason=before.reason if is_ok else start.outcome.reason,
         )
+    for role, measurements in measured.items():
+        why = missed(limits, measurements)
+        if why is not None:
+            count = found[role].launched
+            found[role] = Tally(launched=count, failed=count, reason=why)
     return found

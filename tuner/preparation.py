@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, other_engines, probe
+from tuner import inputs, other_engines, prices, probe
 from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.budget import Budget
 from tuner.engines.description import OtherEngine
@@ -20,9 +20,11 @@ from tuner.inputs import Arena
 from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import meters
+from tuner.measurement.outcome import Needs
 from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines
+from tuner.sampling import registry
 from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
 from tuner.space.environment import VARIANT, Environment
@@ -38,7 +40,7 @@ def bench_of(
     """A bench for the study's target; nothing is started yet.
 
     Raises:
-        WrongUse: the payload for another engine, or a trace, cannot be read.
+        WrongUse: the payload for another engine, the price file, or a trace, cannot be read.
     """
 
     def say(text: str) -> None:
@@ -54,6 +56,7 @@ def bench_of(
             rate_per_s=FIRST_RATE_PER_S if settings.measurement.objective == RATE else None,
         ),
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
+        prices=prices.read(settings.measurement.prices),
     )
 
 
@@ -61,6 +64,27 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
     """What the study may use; a trial of another engine costs a start of it, as the first one took."""
     start_s = bench.start_s if settings.target.is_of_other_engine else None
     return Budget.of(settings, start_s=start_s)
+
+
+def needs_of(settings: StudySettings) -> Needs:
+    """What each launch of a study must tell, and keep to."""
+    measurement = settings.measurement
+    return Needs(objective=measurement.first, second=measurement.second, limits=measurement.limits)
+
+
+def check_front(settings: StudySettings) -> None:
+    """Refuse two objectives where the sampler has a use for one.
+
+    Raises:
+        WrongUse: with those that have one for both.
+    """
+    sampler = settings.search.sampler
+    if settings.measurement.second is not None and not registry.searches_fronts(sampler):
+        able = [name for name in registry.NAMES if registry.searches_fronts(name)]
+        raise WrongUse(
+            f"--objective {settings.measurement.objective}: the sampler {sampler} has one objective; "
+            f"take one of {', '.join(able)}"
+        )
 
 
 def prepared(
@@ -84,6 +108,7 @@ def prepared(
         LaunchFailed: the engine does not start with this model.
     """
     target = settings.target
+    check_front(settings)
     _check_energy(settings)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
@@ -118,7 +143,7 @@ def _check_energy(settings: StudySettings, served: Served | None = None) -> None
     Raises:
         WrongUse: with the reason of each device.
     """
-    if settings.measurement.objective != "energy":
+    if "energy" not in settings.measurement.names:
         return
     if served is not None and not served.is_here:
         raise WrongUse(

@@ -58,12 +58,18 @@ class Progress:
     """Lines about one study."""
 
     def __init__(
-        self, console: rich.console.Console, *, default: Mapping[str, Value], objective: str
+        self,
+        console: rich.console.Console,
+        *,
+        default: Mapping[str, Value],
+        objective: str,
+        second: str | None = None,
     ) -> None:
         self._console = console
         self._default = default
         self._short = short_names(default)
         self._objective = objectives.named(objective)
+        self._second = None if second is None else objectives.named(second)
 
     def plan(self, plan: Plan, *, now: dt.datetime) -> None:
         """The plan and when it should end."""
@@ -146,8 +152,15 @@ class Progress:
         """What a launch gave, in a few words."""
         if measurement is None or outcome.status != "ok":
             return f"{outcome.status} ({outcome.cause}): {outcome.reason}"
+        if measurement.ended_early:
+            after = f"ended after {measurement.seconds:.1f} s: no rival of the best"
+            return f"{self._value(measurement)} ({after})"
         ends = self._objective.interval(measurement)
-        return f"{self._value(measurement)} ({wording.interval(ends)})"
+        found = f"{self._value(measurement)} ({wording.interval(ends)})"
+        if self._second is None:
+            return found
+        beside = self._second.value(measurement)
+        return f"{found}, {wording.quantity(beside, self._second.unit)}"
 
     def _value(self, measurement: Measurement) -> str:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"

@@ -11,6 +11,7 @@ rows end.
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import time
 from typing import Any
@@ -24,14 +25,15 @@ from tuner.bench import Bench, Launch
 from tuner.creation import environment_facts
 from tuner.engines.description import OtherEngine
 from tuner.errors import Interrupted, TunerError, WrongUse
+from tuner.histogram import Histogram
 from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import summary
+from tuner.measurement.outcome import Needs
 from tuner.preparation import bench_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.replay import surface_files
-from tuner.replay.histogram import Histogram
 from tuner.replay.schedule import Recorded, Thoroughness, due, expected_launches
 from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
 from tuner.replay.surface_files import SurfaceFolder
@@ -150,8 +152,11 @@ class _Recorder:
     def _check(self, recorded: list[Recorded], last: Launch) -> None:
         self._terminal.check()
         if len(recorded) == MOST_REFUSED and all(one.value is None for one in recorded):
+            outcome = last.outcome
+            if last.measurement is not None:
+                outcome = Needs(objective=self._head.objective).outcome(last.measurement)
             raise TunerError(
-                f"none of the first {MOST_REFUSED} launches worked; the last: {last.outcome.reason}"
+                f"none of the first {MOST_REFUSED} launches worked; the last: {outcome.reason}"
             )
 
     def _tell(self, cells: int, done: int, expected: int) -> None:
@@ -167,9 +172,15 @@ class _Recorder:
 
     def _recorded(self, launch: RecordedLaunch) -> Recorded:
         measured = launch.measurement(
-            concurrency=self._head.concurrency, client_batch=self._head.client_batch
+            concurrency=self._head.concurrency,
+            client_batch=self._head.client_batch,
+            deadline_ms=self._order.settings.measurement.slo_ms,
+            cores=self._arena.environment.machine.cores,
+            paid=self._bench.prices,
         )
         value = None if measured is None else self._objective.to_minimise(measured)
+        if value is not None and not math.isfinite(value):
+            value = None  # a p99 of too few requests
         disturbed = launch.is_disturbed(self._arena.environment.machine.cores)
         return Recorded(launch.sweep, launch.cell, value, disturbed)
 
@@ -240,7 +251,7 @@ def _head(
         client_batch=settings.target.client_batch,
         engine=served.engine if engine is not None else settings.target.engine,
         home=settings.target.home,
-        objective=measurement.objective,
+        objective=measurement.first,
         space=space,
         default=arena.default,
         host={**machine.describe(machine.read()), **environment_facts(served)},

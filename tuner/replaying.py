@@ -24,10 +24,13 @@ import yaml
 from tuner import finals, prediction, transfer, verification
 from tuner import objective as objectives
 from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
-from tuner.errors import InvalidSurface
+from tuner.errors import InvalidSurface, WrongUse
 from tuner.inputs import Arena
+from tuner.limits import Limit
 from tuner.measurement import comparison
+from tuner.measurement.outcome import Needs
 from tuner.objective import Objective
+from tuner.racing import Racing
 from tuner.replay import drawn as drawing
 from tuner.replay import scoring
 from tuner.replay.drawn import DrawnLaunches, Resampled, Wrappers
@@ -46,10 +49,11 @@ from tuner.store.study_store import StudyStore
 from tuner.transfer import EarlierStudy, Launched
 from tuner.values import OUR_ENGINE, Configuration
 
-Guess = Literal["profile", "none", "shuffled", "inverted", "constant", "twice"]
+Guess = Literal["profile", "discrete", "none", "shuffled", "inverted", "constant", "twice"]
 GUESSES: tuple[Guess, ...] = get_args(Guess)
-"""The prediction from the surface's profile, none at all, and wrong ones: of other cells, turned over, the
-same for all, and of a machine that is twice as fast at everything but the gateway."""
+"""The prediction from the surface's profile in closed form, the same with the most promising cells simulated
+event by event, none at all, and wrong ones: of other cells, turned over, the same for all, and of a machine
+that is twice as fast at everything but the gateway."""
 _APART = 1_000_003
 """Between the seeds of a search and of the one before it."""
 _STREAM = 7
@@ -86,12 +90,21 @@ class Ground:
     halves: Halves
     truth: Truth
     objective: str
+    limits: tuple[Limit, ...] = ()
+    """What a solution must keep to; cells that truly do not are no solutions."""
 
     @functools.cached_property
     def profile(self) -> Profile | None:
         """Of the model; None where the surface has none."""
         kept = self.surface.head.profile
         return None if kept is None else Profile.from_json(kept)
+
+    @functools.cached_property
+    def simulated(self) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+        """What the discrete-event simulation predicts (m,); None without a profile."""
+        if self.profile is None:
+            return None
+        return prediction.simulated(self.arena, self.profile)
 
     @functools.cached_property
     def trial_s(self) -> float:
@@ -153,11 +166,19 @@ class Replayed:
         }
 
 
-def ground_of(surface: Surface, objective: str | None = None) -> Ground:
+def ground_of(
+    surface: Surface, objective: str | None = None, limits: Sequence[Limit] = ()
+) -> Ground:
     """Make a surface ready.
+
+    Args:
+        surface: with the deadline and the prices that are meant.
+        objective: None: the surface's own.
+        limits: that a solution must keep to.
 
     Raises:
         InvalidSurface: it has too few launches, its space cannot be read, or the objective is of open loops.
+        WrongUse: its launches do not tell the objective or a limit, or no configuration keeps to these.
     """
     name = objective or surface.head.objective
     if name == RATE:
@@ -169,8 +190,51 @@ def ground_of(surface: Surface, objective: str | None = None) -> Ground:
         )
     arena = arena_of(surface)
     parts = halves(surface)
-    found = truth(surface, parts.held_out, objectives.named(name), arena.candidates)
-    return Ground(surface=surface, arena=arena, halves=parts, truth=found, objective=name)
+    found = _truth(surface, parts, name, arena)
+    for limit in limits:
+        found = _within(found, limit, surface, parts, arena)
+    return Ground(
+        surface=surface,
+        arena=arena,
+        halves=parts,
+        truth=found,
+        objective=name,
+        limits=tuple(limits),
+    )
+
+
+def _truth(surface: Surface, parts: Halves, objective: str, arena: Arena) -> Truth:
+    """What is true of an objective."""
+    found = truth(surface, parts.held_out, objectives.named(objective), arena.candidates)
+    if not len(found.cells):
+        raise WrongUse(f"{surface.head.name}: its launches do not tell of {objective}")
+    return found
+
+
+def _within(found: Truth, limit: Limit, surface: Surface, parts: Halves, arena: Arena) -> Truth:
+    """The truth with the cells that miss a limit among the lost ones."""
+    name = limit.of.objective
+    if name is None or limit.metric == "items_per_s":
+        raise WrongUse(f"--constraint {limit.text!r}: a surface does not tell of {limit.metric}")
+    objective = objectives.named(name)
+    of_metric = _truth(surface, parts, name, arena)
+    values = np.exp(of_metric.log_mean)
+    if not objective.is_minimised:
+        values = 1e3 / values
+    kept = {
+        cell
+        for cell, value in zip(of_metric.cells, values, strict=True)
+        if not limit.slack(float(value)) > 0
+    }
+    places = [place for place, cell in enumerate(found.cells) if cell in kept]
+    if not places:
+        raise WrongUse(f"--constraint {limit.text!r}: no configuration of the surface keeps to it")
+    return Truth(
+        cells=tuple(found.cells[place] for place in places),
+        log_mean=found.log_mean[places],
+        se=found.se[places],
+        lost=found.lost | {cell for cell in found.cells if cell not in kept},
+    )
 
 
 def arena_of(surface: Surface) -> Arena:
@@ -283,10 +347,11 @@ def verdict_of(
     def quiet(_starts: object, _launch: object) -> None:
         pass
 
+    needs = Needs(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
         roles = {f"finalist {n + 1}": one for n, one in enumerate(believed.configurations)}
         rounds = verification.alternate(
-            launches, roles, rounds=FINAL_ROUNDS, slo_ms=None, report=quiet
+            launches, roles, rounds=FINAL_ROUNDS, needs=needs, report=quiet
         )
         best = finals.standings(
             believed,
@@ -294,6 +359,7 @@ def verdict_of(
             objective=search.objective,
             default=default,
             cores=ground.arena.environment.machine.cores,
+            limits=ground.limits,
         )[0].configuration
 
     rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
@@ -309,7 +375,7 @@ def verdict_of(
         launches,
         {"default": default, "best": best},
         rounds=order.pairs,
-        slo_ms=None,
+        needs=needs,
         report=quiet,
         is_enough=is_enough,
     )
@@ -359,8 +425,12 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         return arena
     if order.guess == "twice":
         profile = profile.faster(2.0)
-    arena = prediction.with_guess(arena, profile)
+    arena = prediction.with_guess(
+        arena, profile, ground.objective, paid=ground.surface.paid, limits=ground.limits
+    )
     assert arena.guess is not None
+    if order.guess == "discrete":
+        return dataclasses.replace(arena, guess=ground.simulated)
     logs = np.log(arena.guess)
     if order.guess == "shuffled":
         logs = np.random.default_rng([_STREAM, seed, 1]).permutation(logs)
@@ -368,7 +438,13 @@ def guessed(ground: Ground, order: Order, seed: int) -> Arena:
         logs = logs.max() + logs.min() - logs
     elif order.guess == "constant":
         logs = np.full_like(logs, logs.mean())
-    return dataclasses.replace(arena, guess=np.exp(logs))
+    is_right = order.guess in {"profile", "twice"}
+    return dataclasses.replace(
+        arena,
+        guess=np.exp(logs),
+        latency=arena.latency if is_right else None,
+        within=arena.within if is_right else None,
+    )
 
 
 def taught(arena: Arena, ground: Ground, order: Order, seed: int) -> Arena:
@@ -422,6 +498,7 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
         walled=walled,
         resampled=resampled,
         puts_back=wrappers.is_null,
+        most_blocks=wrappers.most_blocks,
     )
 
 
@@ -442,12 +519,25 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
             pairs=0,
         ),
         objective=ground.objective,
-        slo_ms=None,
+        limits=ground.limits,
         stop_ei=0.0,
         keep_in=None,
+        racing=_racing(ground, order) if order.wrappers.is_raced else None,
     )
     search.prepare(settings)
     return search
+
+
+def _racing(ground: Ground, order: Order) -> Racing:
+    """As a study with the surface's measurements has it."""
+    head = ground.surface.head
+    block_s = float(head.measurement["block_s"])
+    return Racing(
+        blocks=order.wrappers.most_blocks or max(1, round(head.measurement["seconds"] / block_s)),
+        block_s=block_s,
+        concurrency=head.concurrency,
+        client_batch=head.client_batch,
+    )
 
 
 _here: tuple[Ground, Order] | None = None

@@ -12,6 +12,7 @@ import csv
 import datetime as dt
 import fcntl
 import io
+import math
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,14 @@ FIGURES: Mapping[str, Callable[[Measurement], object]] = {
     "mean_ms": lambda one: one.mean_ms,
     "p50_ms": lambda one: one.p50_ms,
     "p95_ms": lambda one: one.p95_ms,
-    "p99_ms": lambda one: one.p99_ms,
+    "p99_ms": lambda one: one.p99_ms if one.has_p99 else None,
+    "effective_requests": lambda one: one.effective,
     "consistency_ms": lambda one: one.spread_ms,
     "throughput_per_s": lambda one: one.throughput_per_s,
     "items_per_s": lambda one: one.items_per_s,
     "time_per_item_ms": lambda one: one.time_per_item_ms,
+    "cpu_s_per_1000": lambda one: _known(one.cpu_s),
+    "mib_s_per_1000": lambda one: _known(one.memory_mib_s),
     "energy_j": lambda one: None if one.energy is None else one.energy_j,
     "little_error": lambda one: one.little_error,
     "peak_memory_mb": lambda one: one.noise.peak_memory_mb,
@@ -196,3 +200,7 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _known(value: float) -> float | None:
+    return value if math.isfinite(value) else None

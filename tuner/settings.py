@@ -18,8 +18,10 @@ from typing import Any
 
 from serving.errors import nearest
 from serving.settings import KNOBS
+from tuner import limits
 from tuner import objective as objectives
 from tuner.errors import WrongUse
+from tuner.limits import Limit
 from tuner.values import OUR_ENGINE
 
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
@@ -84,6 +86,8 @@ class Option:
     metavar: str
     help: str
     choices: tuple[str, ...] | None = None
+    is_repeated: bool = False
+    """Whether it may be given more than once, each a value of a tuple."""
     instead: str | None = None
     """Field that can be given instead of it: where a command has both, neither is required alone."""
     more: str = ""
@@ -98,6 +102,7 @@ def _option(
     *,
     parse: Callable[[str], Any] = str,
     choices: tuple[str, ...] | None = None,
+    is_repeated: bool = False,
     instead: str | None = None,
     more: str = "",
 ) -> Any:
@@ -107,6 +112,7 @@ def _option(
         metavar=metavar,
         help=help_text,
         choices=choices,
+        is_repeated=is_repeated,
         instead=instead,
         more=more,
     )
@@ -274,7 +280,7 @@ class SearchSettings:
         "--sampler",
         "NAME",
         "what proposes configurations: structured, which predicts them from a short profile of the model, "
-        "gp, random, epsilon-greedy, skopt, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
+        "gp, random, epsilon-greedy, skopt, gpy, tpe, guess, ridge, hill-climb, optuna-gp, smac or botorch "
         "(docs/samplers.md); default structured",
     )
     trials: int = _option(
@@ -361,20 +367,46 @@ class MeasurementSettings:
     objective: str = _option(
         "mean",
         "--objective",
-        "NAME",
+        "NAME[,NAME]",
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
-        "time-per-item (ms), consistency (p95 - p5 of the round trip, ms), energy (J/request, where it "
-        "can be counted), or rate, the highest of an open loop that keeps --slo-ms (requests/s); default "
-        "mean",
-        choices=objectives.NAMES,
+        "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
+        "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
+        "requests), energy (J/request, where it can be counted), or rate, the highest of an "
+        "open loop that keeps --slo-ms (requests/s); two with a comma between them, as mean,cost, "
+        "for the front of both; default mean",
+        parse=objectives.checked,
+    )
+    point: str = _option(
+        "knee",
+        "--point",
+        "NAME",
+        "of the front of two objectives the point that is verified and exported: knee, or the objective in "
+        "which it is to be the best; default knee",
     )
     slo_ms: float | None = _option(
         None,
         "--slo-ms",
         "MS",
-        "a configuration whose p99 is above this many milliseconds is no solution; "
-        "default: no limit",
+        "a configuration whose p99 is above this many milliseconds is no solution; with --objective goodput "
+        "the deadline of each request instead; default: no limit",
         parse=float,
+    )
+    constraints: tuple[str, ...] = _option(
+        (),
+        "--constraint",
+        "TEXT",
+        "what a solution must keep to, METRIC <= NUMBER or METRIC >= NUMBER, as 'p99_ms <= 50'; may be given "
+        "more than once; default: none",
+        parse=limits.canonical,
+        is_repeated=True,
+    )
+    prices: str | None = _option(
+        None,
+        "--prices",
+        "FILE",
+        "YAML file with the price of an hour of a core (core_hour), of a GiB (gib_hour) and, where one is "
+        "used, of a GPU (gpu_hour), for the objective cost; default: core-seconds, a GiB-second as an "
+        "eighth of one",
     )
     requests: int | None = _option(
         None,
@@ -404,6 +436,15 @@ class MeasurementSettings:
         "a request without an answer after this long is an error; default 10",
         parse=float,
     )
+    racing: str = _option(
+        "on",
+        "--racing",
+        "on|off",
+        "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
+        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, without "
+        "--slo-ms); default on",
+        choices=("on", "off"),
+    )
     pairs: int = _option(
         20,
         "--pairs",
@@ -414,18 +455,37 @@ class MeasurementSettings:
     )
 
     def __post_init__(self) -> None:
+        for limit in self.limits:
+            if limit.metric == "goodput_per_s" and self.slo_ms is None:
+                raise WrongUse(
+                    f"--constraint {limit.text!r}: goodput counts answers within a deadline: give "
+                    "--slo-ms MS, too"
+                )
+        try:
+            objectives.checked(self.objective)
+        except ValueError as error:
+            raise WrongUse(f"--objective {error}") from None
+        points = ("knee", *((self.first, self.second) if self.second else ()))
         _require(
-            self.objective in objectives.NAMES,
-            "--objective",
-            self.objective,
-            "one of " + ", ".join(objectives.NAMES),
+            self.point in points,
+            "--point",
+            self.point,
+            " or ".join(str(one) for one in points)
+            if self.second
+            else "knee, unless there are two objectives",
         )
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
+        if RATE in self.names and self.second is not None:
+            raise WrongUse(f"--objective {self.objective}: {RATE} is an objective of its own")
         if self.objective == RATE and self.slo_ms is None:
             raise WrongUse(
                 "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
+            )
+        if "goodput" in self.names and self.slo_ms is None:
+            raise WrongUse(
+                f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
             )
         _require(
             self.requests is None or self.requests >= 20,
@@ -442,6 +502,34 @@ class MeasurementSettings:
         _require(0 <= self.warmup_s <= 3600, "--warmup", self.warmup_s, "from 0 to 3600")
         _require(self.timeout_s > 0, "--timeout", self.timeout_s, "seconds above 0")
         _require(self.pairs >= 2, "--pairs", self.pairs, "a whole number from 2")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return tuple(self.objective.split(","))
+
+    @property
+    def first(self) -> str:
+        """The objective, or the first of two."""
+        return self.names[0]
+
+    @property
+    def second(self) -> str | None:
+        """The second of two; None in a study of one."""
+        return self.names[1] if len(self.names) > 1 else None
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What a solution must keep to.
+
+        `--slo-ms` is a limit on p99, unless answers within it are counted, or each launch looks for the rate
+        that keeps it.
+        """
+        found = limits.checked(self.constraints)
+        counts = "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
+        if self.slo_ms is None or counts or self.objective == RATE:
+            return found
+        return (limits.of_slo(self.slo_ms), *found)
 
     @property
     def load_s(self) -> float:
@@ -508,7 +596,7 @@ class StudySettings:
             raise WrongUse(NO_LOAD)
         if self.target.arrivals is not None and not self.is_open:
             raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
-        if self.target.is_open and self.measurement.objective in OF_THE_LOAD:
+        if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
             raise WrongUse(
                 f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
             )
@@ -539,6 +627,7 @@ class StudySettings:
                     f"{source}: {name} holds {type(values).__name__}, expected a mapping"
                 )
             _known(values, [field.name for field in dataclasses.fields(kind)], f"{source}, {name}")
+            values = _tupled(values, kind, f"{source}, {name}")
             _plain(values, kind, f"{source}, {name}")
             try:
                 groups[name] = kind(**values)
@@ -650,10 +739,25 @@ def _known(given: Mapping[str, Any], valid: Any, source: str) -> None:
             )
 
 
+def _tupled(given: Mapping[str, Any], group: type, source: str) -> dict[str, Any]:
+    """The same with lists of texts as tuples, where a field holds several."""
+    found = dict(given)
+    for field, option in options(group):
+        value = found.get(field.name)
+        if not option.is_repeated or value is None:
+            continue
+        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+            raise WrongUse(f"{source}: {field.name} holds {value!r}, expected a list of texts")
+        found[field.name] = tuple(value)
+    return found
+
+
 def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
     """Refuse a value of another kind than its field: a date, a list, a text for a number."""
     kinds = typing.get_type_hints(group)
     for key, value in given.items():
+        if isinstance(value, tuple):
+            continue  # checked before
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
         if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int

@@ -25,6 +25,7 @@ from tuner import (
     interruption,
     other_engines,
     prediction,
+    prices,
     study_files,
     transfer,
     verification,
@@ -41,8 +42,9 @@ from tuner.launching import machine
 from tuner.launching.engine import Served
 from tuner.measurement import comparison, sequential
 from tuner.measurement.doubts import doubts
-from tuner.preparation import bench_of, budget_of, notes_of, prepared
+from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
+from tuner.racing import Racing
 from tuner.report import files as report_files
 from tuner.report import lines
 from tuner.search import Search
@@ -138,6 +140,8 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
                 terminal.log.write_to(folder.log)
                 for note in notes_of(arena, payloads, served, bench.counted):
                     store.note(note)
+                if "cost" in settings.measurement.names:
+                    store.note(bench.prices.in_words)
                 for note in filter(None, (prediction.why_none(settings), taught)):
                     store.note(note)
                     lines.say(terminal.console, note)
@@ -187,7 +191,14 @@ def _taught(
     settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
 ) -> tuple[Arena, str | None]:
     """The arena with what is predicted and what earlier studies taught, and a line that says so."""
-    arena = prediction.with_guess(arena, profile)
+    measurement = settings.measurement
+    arena = prediction.with_guess(
+        arena,
+        profile,
+        measurement.first,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
+    )
     return transfer.learnt(settings, arena, served.model, profile)
 
 
@@ -200,7 +211,7 @@ def _setup(
     payloads: Payloads,
     terminal: Terminal,
 ) -> Setup:
-    objective = settings.measurement.objective
+    objective = settings.measurement.first
     return Setup(
         settings=settings,
         folder=folder,
@@ -209,7 +220,12 @@ def _setup(
         bench=bench,
         payloads=payloads,
         terminal=terminal,
-        progress=Progress(terminal.console, default=arena.default, objective=objective),
+        progress=Progress(
+            terminal.console,
+            default=arena.default,
+            objective=objective,
+            second=settings.measurement.second,
+        ),
         begin_s=time.monotonic() - store.used_s(),
     )
 
@@ -222,10 +238,13 @@ def _conducted(setup: Setup) -> Finished:
         arena=setup.arena,
         bench=setup.bench,
         budget=budget_of(settings, setup.bench),
-        objective=settings.measurement.objective,
-        slo_ms=settings.measurement.slo_ms,
+        objective=settings.measurement.first,
+        limits=settings.measurement.limits,
         stop_ei=settings.search.stop_ei,
         keep_in=folder,
+        racing=Racing.of(settings),
+        second=settings.measurement.second,
+        point=settings.measurement.point,
     )
     try:
         search.prepare(settings.search)
@@ -241,7 +260,7 @@ def _conducted(setup: Setup) -> Finished:
         if verdict is not None and ending.open_loop is None:
             ending = _in_open_loop(setup, ending, verdict, needs_s=search.budget.open_s)
         setup.bench.close()
-        study_files.keep_end(folder, ending, verdict)
+        study_files.keep_end(folder, ending, verdict, limits=settings.measurement.limits)
         return _finished(folder, setup.store, settings)
     except KeyboardInterrupt:
         raise _interrupted(setup) from None
@@ -257,15 +276,24 @@ def _searched(setup: Setup, search: Search) -> Ending:
         setup.keep_used()
         left_s = search.left_s(setup.used_s())
         setup.progress.trial(trial, best=search.best_seen(), left_s=left_s)
-        if trial.origin == "default" and trial.measurement is not None:
-            _look_closer(setup, trial.measurement)
+        if trial.origin == "default" and trial.measured is not None:
+            _look_closer(setup, trial.measured)
             search.pause()
     setup.progress.say(reason)
-    found = search.finalists(MOST_FINALISTS)
+    if (drift := search.drift()) is not None:
+        setup.store.note(drift)
+        setup.progress.say(drift)
+    found = search.finalists(MOST_FINALISTS) if search.second is None else None
     best = search.recommended()
+    front = tuple(
+        dataclasses.replace(point, configuration=setup.arena.default)
+        if setup.arena.is_default(point.configuration)
+        else point
+        for point in search.front()
+    )
     if best is not None and setup.arena.is_default(best):
         best = setup.arena.default
-    luckier = search.best_seen()
+    luckier = search.best_seen() if search.second is None else None
     if best is not None and luckier is not None and luckier.configuration != best:
         setup.progress.recommended(best, luckier)
     return Ending(
@@ -273,6 +301,7 @@ def _searched(setup: Setup, search: Search) -> Ending:
         best=best,
         pairs=search.budget.pairs,
         finalists=() if found is None or best == setup.arena.default else found.configurations,
+        front=front,
     )
 
 
@@ -304,9 +333,10 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
             objective=search.objective,
             default=setup.arena.default,
             cores=setup.arena.environment.machine.cores,
+            limits=setup.settings.measurement.limits,
         )
     best = standings[0].configuration if standings else ending.best
-    guess = setup.arena.guessed_best
+    guess = setup.arena.guessed_best if search.second is None else None
     if guess in {None, best} or (guess is not None and setup.arena.is_default(guess)):
         guess = None
     ending = dataclasses.replace(ending, guess=guess)
@@ -329,6 +359,7 @@ def _look_closer(setup: Setup, measurement: Measurement) -> None:
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]
+    found += filter(None, [needs_of(setup.settings).remark(measurement)])
     for note in found:
         setup.store.note(note)
         setup.progress.say(note)
@@ -345,17 +376,17 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     sides = _sides(setup, ending)
     if sides is None:
         return ending, None
-    objective = setup.settings.measurement.objective
+    names = setup.settings.measurement.names
+    objective = names[0]
     rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
         pairs = verification.among(rounds.starts, "default", "best")
         if pairs.counted < comparison.LEAST_PAIRS:
             return False
-        found = comparison.differences_of(
-            pairs.measurements["default"], pairs.measurements["best"], objective
-        )
-        return rule.stop(found) is not None or (
+        both = pairs.measurements["default"], pairs.measurements["best"]
+        found = [comparison.differences_of(*both, name) for name in names]
+        return all(rule.stop(one) is not None for one in found) or (
             pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
@@ -377,6 +408,14 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
         objective=objective,
         rule=rule,
     )
+    if len(names) > 1:
+        second = comparison.beside(
+            default=pairs.measurements["default"],
+            best=pairs.measurements["best"],
+            objective=names[1],
+            rule=rule,
+        )
+        verdict = dataclasses.replace(verdict, second=second)
     beside = verification.among(rounds.starts, "guess", "best")
     if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
         against = comparison.against(
@@ -469,7 +508,7 @@ def _alternated(
         setup.bench,
         sides,
         rounds=rounds,
-        slo_ms=setup.settings.measurement.slo_ms,
+        needs=needs_of(setup.settings),
         report=report,
         done=done,
         is_enough=is_enough,

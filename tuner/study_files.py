@@ -3,24 +3,25 @@
 In: a run folder and its store. Out: `StudyRecord`. A study that is not finished is read as well:
 while it searches its best is the lowest that was measured, and that is said. `verdict.json` is
 written once, at the end: {"best", "verdict", "fresh_starts", "finalists",
-"stopped", "open_loop"}.
+"front", "stopped", "open_loop"}.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.values import Signature
-from tuner import outcomes
+from tuner import outcomes, prices
 from tuner.engines import file as engine_file
 from tuner.engines.description import COPY
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching.engine import Served
+from tuner.limits import Limit
 from tuner.settings import StudySettings
 from tuner.simulation.profile import Profile
 from tuner.store import records
@@ -31,6 +32,7 @@ from tuner.values import (
     Configuration,
     Ending,
     Finalist,
+    FrontPoint,
     KnobInfo,
     OpenLoop,
     RequestRecords,
@@ -53,7 +55,13 @@ def settings_of(folder: RunFolder) -> StudySettings:
     Raises:
         WrongUse: `settings.yaml` is missing or wrong.
     """
-    return StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+    kept = StudySettings.from_nested(folder.settings(), source=str(folder.path / "settings.yaml"))
+    copy = folder.path / prices.COPY
+    if not copy.exists():
+        return kept
+    return dataclasses.replace(
+        kept, measurement=dataclasses.replace(kept.measurement, prices=str(copy))
+    )
 
 
 def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = None) -> StudyStore:
@@ -93,7 +101,8 @@ def facts_of(
         "concurrency": settings.target.in_flight,
         "rate_per_s": arena.environment.rate_per_s,
         "client_batch": settings.target.client_batch,
-        "objective": settings.measurement.objective,
+        "objective": settings.measurement.first,
+        "second": settings.measurement.second,
         "sampler": settings.search.sampler,
         "cells": len(arena.candidates.cells),
         "default": dict(arena.default),
@@ -143,9 +152,11 @@ def ending_of(folder: RunFolder) -> Ending | None:
         raise WrongUse(f"{path} is broken ({error!r}); remove it to verify anew") from error
 
 
-def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None:
+def keep_end(
+    folder: RunFolder, ending: Ending, verdict: Verdict | None, *, limits: Sequence[Limit] = ()
+) -> None:
     """Write the end of a study, with the fresh starts that were made."""
-    tallies = outcomes.tallied(ending.starts)
+    tallies = outcomes.tallied(ending.starts, limits)
     folder.write_json(
         VERDICT_FILE,
         {
@@ -153,6 +164,7 @@ def keep_end(folder: RunFolder, ending: Ending, verdict: Verdict | None) -> None
             "verdict": None if verdict is None else verdict.as_json(),
             "fresh_starts": {role: dataclasses.asdict(tally) for role, tally in tallies.items()},
             "finalists": [one.as_json() for one in ending.standings or ()],
+            "front": [point.as_json() for point in ending.front],
             "stopped": ending.stopped,
             "open_loop": None if ending.open_loop is None else ending.open_loop.as_json(),
         },
@@ -201,6 +213,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         client_batch=int(facts.get("client_batch", 1)),
         sampler=str(facts["sampler"]),
         objective=str(facts["objective"]),
+        second=facts.get("second"),
+        front=() if end is None else tuple(map(FrontPoint.from_json, end.get("front", ()))),
         knobs=tuple(
             KnobInfo(**{**knob, "values": tuple(knob["values"])}) for knob in facts["knobs"]
         ),
@@ -210,7 +224,9 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         verdict=verdict,
         finalists=standings,
         open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
-        fresh_starts=outcomes.tallied(() if ending is None else ending.starts),
+        fresh_starts=outcomes.tallied(
+            () if ending is None else ending.starts, settings.measurement.limits
+        ),
         notes=(*store.notes(), stopped_of(folder)),
         environment=environment,
         engine=str(environment.get("engine", OUR_ENGINE)),

@@ -19,11 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from tuner import study_files
+from tuner import prices, study_files
 from tuner.errors import TunerError, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
+from tuner.objective import COSTS
 from tuner.prediction import load_of
+from tuner.prices import Prices
 from tuner.sampling.knowledge import Earlier
 from tuner.settings import RATE, StudySettings, rate_in_words
 from tuner.simulation import closed_form
@@ -86,7 +88,7 @@ def learnt(
     found = list(_named(settings, arena, model, wanted))
     if not found:
         return arena, None
-    made = with_earlier(arena, found, objective=settings.measurement.objective, profile=profile)
+    made = with_earlier(arena, found, objective=settings.measurement.first, profile=profile)
     if made.earlier is None:
         return arena, None
     from_ = ", ".join(
@@ -122,7 +124,7 @@ def with_earlier(
             contexts.append(_context(study.environment))
             targets.append(math.log(launch.objective) + shift)
             errors.append(launch.error)
-            if profile is not None:
+            if profile is not None and objective not in COSTS:
                 load = load_of(study.environment)
                 predicted = closed_form.mean_ms(profile, load, launch.configuration)
                 guesses.append(math.log(predicted) + shift)
@@ -134,7 +136,7 @@ def with_earlier(
         context=np.array(contexts)[:, differing],
         targets=np.array(targets),
         errors=np.array(errors),
-        guess=np.array(guesses) if profile is not None else None,
+        guess=np.array(guesses) if guesses else None,
         own_context=context[differing],
     )
     return dataclasses.replace(arena, earlier=earlier, winners=_winners(arena, studies))
@@ -210,11 +212,21 @@ def _read(
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
+        and ("goodput" not in one.measurement.names or _slo(one) == _slo(other))
+        and ("cost" not in one.measurement.names or _paid(one) == _paid(other))
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
         and _open_loop(one) == _open_loop(other)
     )
+
+
+def _slo(settings: StudySettings) -> float | None:
+    return settings.measurement.slo_ms
+
+
+def _paid(settings: StudySettings) -> Prices:
+    return prices.read(settings.measurement.prices)
 
 
 def _open_loop(settings: StudySettings) -> object:
@@ -269,5 +281,7 @@ def _shift(now: Environment, then: Environment, objective: str) -> float:
     if objective in GROWING:
         return math.log(now.items / then.items)
     if objective == "time-per-item":
-        return 0.0
+        return (
+            0.0  # and a cost of 1,000 requests grows with their items, like the time between them
+        )
     return math.log(now.client_batch / then.client_batch)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.values import Signature
+from tuner.histogram import Histogram
 
 OUR_ENGINE = "luthier"
 """The serving core, as `--engine` and reports call it."""
@@ -157,12 +158,26 @@ class Energy:
         return cls(**{**data, "interval": Interval(**data["interval"])})
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What 1,000 answers cost: what was held of the machine meanwhile."""
+
+    cpu_s: float
+    """Core-seconds, reserved or used, whichever is more."""
+    memory_mib_s: float
+    """MiB-seconds, likewise; 0 where nothing is known of them."""
+    gpu_s: float
+    """GPU-seconds."""
+    price: float
+    """In the currency of the price file; core-seconds without one."""
+
+
 MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
 LATE_S = 1e-3
 """A request that is sent later than this after it was due waited for a free connection, or for the client."""
 LEAST_FOR_P99 = 459
-"""Fewest requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
+"""Fewest independent requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,10 +209,36 @@ class Measurement:
     """p95 - p5: nine in ten round trips lie within it; 0, which no launch has, where an older version
     kept the measurement."""
     spread_interval: Interval = dataclasses.field(default=UNKNOWN)
+    p99_effective: float | None = None
+    """Independent requests that the p99 rests on; None where an older version kept the measurement."""
+    histogram: Histogram | None = None
+    """Of the round trips of its answers; None where an older version kept the measurement."""
+    goodput: float | None = None
+    """Answers per second within the deadline (`--slo-ms`); None where there was none."""
+    goodput_interval: Interval = dataclasses.field(default=UNKNOWN)
+    cost: Cost | None = None
+    """None where it is not known what the server held."""
     rate_per_s: float | None = None
     """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
     late_share: float | None = None
     """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
+    ended_early: bool = False
+    """Whether it ended before its time, because it was decided to be no rival of the best so far."""
+
+    @property
+    def effective(self) -> float:
+        """Independent requests that the p99 rests on, at most all."""
+        return float(self.requests if self.p99_effective is None else self.p99_effective)
+
+    @property
+    def has_p99(self) -> bool:
+        """Whether the requests are enough for a p99: what is told of it without is luck."""
+        return self.effective >= LEAST_FOR_P99
+
+    @property
+    def told_p99_ms(self) -> float:
+        """p99; NaN where the requests are too few for one."""
+        return self.p99_ms if self.has_p99 else math.nan
 
     @property
     def items_per_s(self) -> float:
@@ -213,6 +254,27 @@ class Measurement:
     def highest_per_s(self) -> float:
         """Rate of the open loop, which a search for the highest has found; NaN in a closed loop."""
         return math.nan if self.rate_per_s is None else self.rate_per_s
+
+    @property
+    def goodput_per_s(self) -> float:
+        """Answers per second within the deadline; NaN without one."""
+        return math.nan if self.goodput is None else self.goodput
+
+    @property
+    def cpu_s(self) -> float:
+        """Core-seconds for 1,000 answers; NaN where they are not known."""
+        return math.nan if self.cost is None else self.cost.cpu_s
+
+    @property
+    def memory_mib_s(self) -> float:
+        """MiB-seconds for 1,000 answers; NaN where they are not known."""
+        known = self.cost is not None and self.cost.memory_mib_s > 0
+        return self.cost.memory_mib_s if known and self.cost is not None else math.nan
+
+    @property
+    def price(self) -> float:
+        """Of 1,000 answers; NaN where it is not known."""
+        return math.nan if self.cost is None else self.cost.price
 
     @property
     def energy_j(self) -> float:
@@ -238,18 +300,26 @@ class Measurement:
             "p95_interval",
             "p99_interval",
             "spread_interval",
+            "goodput_interval",
         ):
             if name in fields:
                 fields[name] = Interval(**fields[name])
         fields["blocks"] = tuple(Block(**block) for block in fields["blocks"])
         fields["noise"] = HostNoise(**fields["noise"])
+        counted = fields.get("histogram")
+        if counted is not None:
+            fields["histogram"] = Histogram(counted["first"], tuple(counted["counts"]))
+        cost = fields.get("cost")
+        fields["cost"] = None if cost is None else Cost(**cost)
         energy = fields.get("energy")
         fields["energy"] = None if energy is None else Energy.from_json(energy)
         return cls(**fields)
 
 
 Status = Literal["ok", "infeasible", "failed"]
-Cause = Literal["oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload"]
+Cause = Literal[
+    "oom", "start", "crash", "errors", "timeout", "limits", "constraint", "overload", "short"
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +353,13 @@ class Trial:
     """Seconds of the trial that were neither warm-up nor measurement."""
     started_at: float
     """Unix time, for people; never used for durations."""
+    missed: Measurement | None = None
+    """What was measured of a launch that misses a limit, or does not tell whether it does; None of any other."""
+
+    @property
+    def measured(self) -> Measurement | None:
+        """What was measured, whether limits were kept or not."""
+        return self.missed if self.measurement is None else self.measurement
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,6 +474,42 @@ class Against:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FrontPoint:
+    """A configuration that none was found to beat in both objectives."""
+
+    configuration: Configuration
+    values: tuple[float, ...]
+    """Of both objectives, in their units: what all launches together say."""
+    sds: tuple[float, ...]
+    """Standard deviations of their logarithms."""
+    trial: int | None
+    """Number of a trial that launched it."""
+    is_chosen: bool
+    """Whether it is the one that is verified and exported."""
+
+    def interval(self, place: int) -> Interval:
+        """95 %, of one of the objectives."""
+        reach = math.exp(1.96 * self.sds[place])
+        return Interval(low=self.values[place] / reach, high=self.values[place] * reach)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {**dataclasses.asdict(self), "configuration": dict(self.configuration)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> FrontPoint:
+        """Inverse of `as_json`."""
+        return cls(
+            **{
+                **data,
+                "configuration": Configuration(data["configuration"]),
+                "values": tuple(data["values"]),
+                "sds": tuple(data["sds"]),
+            }
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoop:
     """Default and best of a closed-loop study, each launched once in an open loop at a share of the best's rate."""
 
@@ -443,6 +556,8 @@ class Ending:
     """What a prediction alone would choose, where it is neither the best nor the default."""
     presumed_sd: float = UNKNOWN_PAIR_SD
     """Spread that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    front: tuple[FrontPoint, ...] = ()
+    """Of two objectives."""
     open_loop: OpenLoop | None = None
     """None until default and best were launched in one, or where there was no time for it."""
 
@@ -465,6 +580,7 @@ class Ending:
             else [one.as_json() for one in self.standings],
             "guess": None if self.guess is None else dict(self.guess),
             "presumed_sd": self.presumed_sd,
+            "front": [point.as_json() for point in self.front],
             "open_loop": None if self.open_loop is None else self.open_loop.as_json(),
         }
 
@@ -483,8 +599,22 @@ class Ending:
             standings=None if standings is None else tuple(map(Finalist.from_json, standings)),
             guess=None if guess is None else Configuration(guess),
             presumed_sd=float(data.get("presumed_sd", UNKNOWN_PAIR_SD)),
+            front=tuple(map(FrontPoint.from_json, data.get("front", ()))),
             open_loop=None if open_loop is None else OpenLoop.from_json(open_loop),
         )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The verdict on a second objective, by the same pairs."""
+
+    objective: str
+    outcome: VerdictOutcome
+    ratio: float
+    """Best over default."""
+    interval: Interval
+    text: str
+    """One sentence for a person."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,7 +626,8 @@ class Verdict:
     interval: Interval
     throughput_ratio: float
     throughput_interval: Interval
-    p99_ratio: float
+    p99_ratio: float | None
+    """None where too few pairs have a p99 on both sides."""
     p99_interval: Interval
     default: tuple[Measurement, ...]
     best: tuple[Measurement, ...]
@@ -504,6 +635,8 @@ class Verdict:
     """One sentence for a person."""
     against_guess: Against | None = None
     """None where there was no prediction, or it chose the same."""
+    second: Beside | None = None
+    """On the second of two objectives."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store and reports."""
@@ -523,6 +656,12 @@ class Verdict:
             fields[name] = tuple(Measurement.from_json(item) for item in fields[name])
         against = fields.get("against_guess")
         fields["against_guess"] = None if against is None else Against.from_json(against)
+        second = fields.get("second")
+        fields["second"] = (
+            None
+            if second is None
+            else Beside(**{**second, "interval": Interval(**second["interval"])})
+        )
         return cls(**fields)
 
 
@@ -581,6 +720,10 @@ class StudyRecord:
     """Items in each request."""
     finalists: tuple[Finalist, ...] = ()
     """What was measured again to choose the best, the best first; empty where there was no choice."""
+    second: str | None = None
+    """Name of a second objective; None in a study of one."""
+    front: tuple[FrontPoint, ...] = ()
+    """Of both objectives, the best in the first one first."""
     rate_per_s: float | None = None
     """Requests that were due each second; None where the load was a closed loop."""
     open_loop: OpenLoop | None = None

@@ -6,7 +6,8 @@ B A), so that a machine that drifts favours neither. A round in which a launch f
 the failure counts for its side (`tuner.advice`). The order follows from the number of a launch
 alone, so that a verification that was interrupted goes on behind its last whole round: a round that
 the interruption split is launched again, because a drift between the two commands would not fall
-out of it. A launch that misses the limit on p99 has failed, as it has in the search. In: a bench,
+out of it. Whether limits are kept is judged by all launches of a configuration together
+(`outcomes.tallied`), not by each alone. In: a bench,
 configurations by role, and who says after a round whether it is enough. Out: measurements by role,
 of equal number, paired by round. What the pairs show is computed in `tuner.measurement`.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.bench import Launch
-from tuner.measurement.outcome import limit_outcome
+from tuner.measurement.outcome import Needs
 from tuner.values import Configuration, FreshStart, Measurement
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
@@ -56,7 +57,7 @@ def alternate(
     configurations: Mapping[str, Configuration],
     *,
     rounds: int,
-    slo_ms: float | None,
+    needs: Needs,
     report: Report,
     done: Sequence[FreshStart] = (),
     is_enough: IsEnough | None = None,
@@ -67,7 +68,7 @@ def alternate(
         bench: starts the servers.
         configurations: by role.
         rounds: in all, with those that are done.
-        slo_ms: limit on p99; None: no limit.
+        needs: what each launch must tell.
         report: hears of every launch.
         done: fresh starts of an earlier command, in their order; whole rounds are not launched again.
         is_enough: asked after each round whether it was the last one; None: all rounds.
@@ -80,7 +81,7 @@ def alternate(
             break
         for role in waiting[len(starts) : len(starts) + len(roles)]:
             launch = bench.launch_fresh(configurations[role])
-            starts.append(_judged(role, launch, slo_ms))
+            starts.append(_judged(role, launch, needs))
             report(tuple(starts), launch)
     return counted(starts, roles)
 
@@ -90,10 +91,10 @@ def whole(starts: Sequence[FreshStart], size: int) -> Sequence[FreshStart]:
     return starts[: len(starts) // size * size]
 
 
-def _judged(role: str, launch: Launch, slo_ms: float | None) -> FreshStart:
+def _judged(role: str, launch: Launch, needs: Needs) -> FreshStart:
     outcome = launch.outcome
     if launch.measurement is not None:
-        outcome = limit_outcome(launch.measurement, slo_ms)
+        outcome = needs.told(launch.measurement)
     is_ok = outcome.status == "ok"
     return FreshStart(role=role, outcome=outcome, measurement=launch.measurement if is_ok else None)
 

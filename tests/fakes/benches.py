@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 
 from tests.fakes import studies
+from tuner import prices
 from tuner.bench import Launch
 from tuner.inputs import Arena
 from tuner.launching import apply
@@ -15,7 +16,7 @@ from tuner.space.distributions import distributions
 from tuner.space.environment import Environment, Machine
 from tuner.space.files import parse
 from tuner.space.physics import features
-from tuner.traffic.plan import OpenLoad
+from tuner.traffic.plan import OpenLoad, Race
 from tuner.values import OK, Configuration, Outcome
 
 SPACE = """
@@ -45,8 +46,9 @@ class ToyBench:
         self.opened: list[tuple[Configuration, float]] = []
         self._rng = np.random.default_rng(self.seed)
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """One launch."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """One launch; never ended early."""
+        del race
         if len(self.launched) == self.interrupt_at:
             raise KeyboardInterrupt
         self.launched.append(configuration)
@@ -59,6 +61,9 @@ class ToyBench:
         if failure is None:
             mean = studies.mean_ms(whole, CONCURRENCY)
             measurement = studies.measurement(mean, self._rng, concurrency=CONCURRENCY)
+            held = prices.held(whole, cores=studies.CORES)
+            cost = prices.cost_of(measurement, held, loaded_s=2.5, prices=prices.DEFAULT)
+            measurement = dataclasses.replace(measurement, cost=cost)
         return Launch(
             configuration=configuration,
             outcome=failure or OK,

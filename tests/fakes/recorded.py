@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 from tests.fakes import benches, studies
-from tuner.replay.histogram import Histogram
+from tuner.histogram import Histogram
 from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead
 from tuner.replay.surface_files import SurfaceFolder
 from tuner.space import files

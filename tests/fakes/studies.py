@@ -14,9 +14,12 @@ import math
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from serving.values import Signature, TensorSpec
 from tuner import objective as objectives
+from tuner import tails
+from tuner.histogram import Histogram
 from tuner.values import (
     OK,
     Block,
@@ -159,6 +162,9 @@ def measurement(
         for index, level in enumerate(levels)
     )
     p99 = launch * 1.9
+    # Log-normal with that median and that p99.
+    normal = special.ndtri((np.arange(requests) + 0.5) / requests)
+    took_ms = 0.95 * launch * np.exp(math.log(2) / 2.326 * normal)
     return Measurement(
         requests=requests,
         errors=0,
@@ -170,13 +176,15 @@ def measurement(
         p95_ms=launch * 1.5,
         p95_interval=Interval(low=launch * 1.4, high=launch * 1.6),
         p99_ms=p99,
-        p99_interval=Interval(low=p99 * 0.9, high=p99 * 1.2 if requests >= 459 else None),
+        p99_interval=Interval(low=p99 * 0.9, high=p99 * 1.2 if requests >= 510 else None),
         throughput_per_s=throughput,
         little_error=abs(float(rng.normal(0.0, 0.006))),
         warmup_s=0.5,
         blocks=blocks,
         spread_ms=launch * 0.9,
         spread_interval=Interval(low=launch * 0.8, high=launch * 1.1),
+        p99_effective=0.9 * requests,
+        histogram=Histogram.of(took_ms),
         noise=HostNoise(steal_s=0.01, throttled_s=0.2, client_cpu_s=0.3, peak_memory_mb=140.0),
     )
 
@@ -234,6 +242,9 @@ def trial(
         )
     else:
         measured = measurement(mean_ms(configuration, concurrency), rng, concurrency=concurrency)
+        if objective == "p99" and not measured.has_p99:
+            outcome = Outcome(status="failed", cause="short", reason=tails.too_few(measured))
+            measured = None
     return Trial(
         number=number,
         configuration=configuration,

@@ -434,7 +434,7 @@ def test_fresh_starts_anew(tmp_path: pathlib.Path) -> None:
 
 def test_trials_that_cannot_work_are_data(tmp_path: pathlib.Path) -> None:
     """A limit that nothing keeps ends the study with code 1, the reason, and a report."""
-    budget = ("--trials", "2", "--initial", "2", "--slo-ms", "0.0001")
+    budget = ("--trials", "2", "--initial", "2", "--constraint", "mean_ms <= 0.0001")
     done = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "n")
     assert done.code == 1
     assert "above the limit of 0.0001 ms" in done.err.splitlines()[-1]

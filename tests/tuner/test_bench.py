@@ -16,7 +16,7 @@ from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
 from tuner.traffic import payloads
-from tuner.traffic.plan import OpenLoad
+from tuner.traffic.plan import OpenLoad, Race
 from tuner.values import Configuration
 
 CONCURRENCY = 4
@@ -58,6 +58,18 @@ def test_a_launch_is_measured(bench: Bench) -> None:
     assert launch.measurement.noise.server_cpu_s is not None
     assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 0.4, abs=0.05)
     assert launch.launch_s > 0
+
+
+def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
+    """It has a measurement all the same, of the time that it lasted, and says so."""
+    race = Race(look_s=0.1, limits_ms=(1e-3, 1e-3, 1e-3))
+    measured = bench.launch(ONE, race).measurement
+    assert measured is not None
+    assert measured.ended_early
+    assert measured.seconds == pytest.approx(0.1, abs=0.01)
+    rival = bench.launch(ONE, Race(look_s=0.1, limits_ms=(1e6, 1e6, 1e6))).measurement
+    assert rival is not None
+    assert not rival.ended_early
 
 
 def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:

@@ -201,6 +201,16 @@ def test_settings_of_a_study_come_from_the_command_line() -> None:
     assert settings.search.first_trials == 4
 
 
+def test_constraints_may_be_given_more_than_once() -> None:
+    """Each is kept as it is read; a wrong one is refused with the nearest metric."""
+    given = ["--model", "echo", "--concurrency", "4", "--constraint", "p99_ms<50"]
+    parsed = cli.parser_of(None).parse_all([*given, "--constraint", "throughput_per_s >= 100"])
+    settings = options.settings_of(parsed)
+    assert settings.measurement.constraints == ("p99_ms <= 50", "throughput_per_s >= 100")
+    with pytest.raises(WrongUse, match=r"--constraint: .*'p98_ms' is not known, did you mean"):
+        cli.parser_of(None).parse_all([*given, "--constraint", "p98_ms <= 5"])
+
+
 @pytest.mark.parametrize(("given", "expected"), [("4", 4), ("1,5,20", (1, 5, 20))])
 def test_a_study_has_one_load_or_several(given: str, expected: int | tuple[int, ...]) -> None:
     parsed = cli.parser_of(None).parse_all(["--model", "echo", "--concurrency", given])

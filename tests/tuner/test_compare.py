@@ -20,6 +20,7 @@ from tuner.progress import Terminal
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
+from tuner.traffic.plan import Race
 from tuner.values import Configuration, Outcome, SamplerRun
 
 SETTINGS = StudySettings(
@@ -36,8 +37,8 @@ class Failing(ToyBench):
 
     numbers: frozenset[int] = frozenset()
 
-    def launch(self, configuration: Configuration) -> Launch:
-        launch = super().launch(configuration)
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        launch = super().launch(configuration, race)
         if len(self.launched) - 1 not in self.numbers:
             return launch
         return dataclasses.replace(launch, outcome=DIED, measurement=None)

@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import studies
 from tuner.errors import WrongUse
 from tuner.objective import NAMES, named
-from tuner.values import Energy, Interval, Measurement
+from tuner.values import Cost, Energy, Interval, Measurement
 
 ENERGY = Energy(
     per_request_j=0.2,
@@ -25,7 +25,14 @@ ENERGY = Energy(
 def measured():
     """One launch of the toy server."""
     launch = studies.measurement(10.0, np.random.default_rng(0))
-    return dataclasses.replace(launch, energy=ENERGY, rate_per_s=launch.throughput_per_s)
+    return dataclasses.replace(
+        launch,
+        energy=ENERGY,
+        rate_per_s=launch.throughput_per_s,
+        cost=Cost(cpu_s=1.5, memory_mib_s=512.0, gpu_s=0.0, price=1.6),
+        goodput=0.8 * launch.throughput_per_s,
+        goodput_interval=Interval(low=700.0, high=1100.0),
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -35,7 +42,7 @@ def test_a_sampler_sees_a_positive_number_that_falls_as_the_value_gets_better(na
     seen = objective.to_minimise(measured)
     assert seen > 0
     assert seen == pytest.approx(
-        objective.value(measured) if objective.is_minimised else 1e3 / measured.throughput_per_s
+        objective.value(measured) if objective.is_minimised else 1e3 / objective.value(measured)
     )
 
 
@@ -43,6 +50,8 @@ def test_people_see_each_objective_in_its_own_unit(measured):
     """Requests per second for throughput, ms for the others."""
     assert named("throughput").value(measured) == measured.throughput_per_s
     assert named("p99").value(measured) == measured.p99_ms
+    assert named("goodput").value(measured) == 0.8 * measured.throughput_per_s
+    assert named("cost").value(measured) == 1.6
     assert named("throughput").axis == "throughput (requests/s)"
     assert (named("energy").value(measured), named("energy").unit) == (0.2, "J/request")
     assert named("energy").interval(measured) == ENERGY.interval
@@ -102,3 +111,27 @@ def test_energy_that_was_not_counted_is_no_number(measured):
     older = without.as_json()
     del older["energy"]
     assert Measurement.from_json(older) == without
+
+
+@pytest.mark.parametrize("name", ["cost", "cpu", "memory"])
+def test_a_cost_has_the_relative_interval_of_the_mean(measured, name):
+    """What is held is held for as long as the answers take."""
+    objective = named(name)
+    value, ends = objective.value(measured), objective.interval(measured)
+    assert ends.low / value == pytest.approx(measured.mean_interval.low / measured.mean_ms)
+    assert ends.high / value == pytest.approx(measured.mean_interval.high / measured.mean_ms)
+
+
+@pytest.mark.parametrize("name", ["goodput", "cost", "cpu", "memory", "p99"])
+def test_what_a_launch_cannot_tell_is_no_number(measured, name):
+    """Neither a value nor an interval."""
+    without = dataclasses.replace(
+        measured,
+        goodput=None,
+        goodput_interval=Interval(low=None, high=None),
+        cost=None,
+        p99_effective=458.0,
+    )
+    assert math.isnan(named(name).value(without))
+    assert named(name).interval(without) == Interval(low=None, high=None)
+    assert Measurement.from_json(json.loads(json.dumps(without.as_json()))) == without

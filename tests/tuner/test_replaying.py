@@ -18,7 +18,7 @@ from tuner.values import Configuration
 GROUND = replaying.ground_of(recorded.surface(passes=4, every=4))
 
 
-SLOW = {"skopt", "optuna-gp", "smac", "botorch"}
+SLOW = {"skopt", "gpy", "optuna-gp", "smac", "botorch"}
 """Samplers of other libraries; the contract suite runs over them."""
 
 

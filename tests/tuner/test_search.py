@@ -7,13 +7,16 @@ import pathlib
 
 import pytest
 
-from tests.fakes import benches
+from tests.fakes import benches, studies
 from tests.fakes.benches import ToyBench
+from tuner import limits
+from tuner.bench import Launch
 from tuner.budget import Budget
-from tuner.search import MOST_REFUSED, STOP_AFTER, Search
+from tuner.search import CHECK_EVERY, MOST_REFUSED, STOP_AFTER, Search
 from tuner.settings import SearchSettings
 from tuner.store.study_store import StudyStore
-from tuner.values import Outcome
+from tuner.traffic.plan import Race
+from tuner.values import Configuration, Outcome
 
 BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
 
@@ -25,7 +28,10 @@ def search_of(
     budget: Budget = BUDGET,
     sampler: str = "random",
     stop_ei: float = 0.0,
-    slo_ms: float | None = None,
+    constraints: tuple[str, ...] = (),
+    objective: str = "mean",
+    second: str | None = None,
+    point: str = "knee",
     space: str = benches.SPACE,
 ) -> Search:
     """A search in a new or an old study."""
@@ -39,10 +45,12 @@ def search_of(
         arena=benches.arena(space),
         bench=bench,
         budget=budget,
-        objective="mean",
-        slo_ms=slo_ms,
+        objective=objective,
+        limits=limits.checked(constraints),
         stop_ei=stop_ei,
         keep_in=None,
+        second=second,
+        point=point,
     )
     found.prepare(
         SearchSettings(sampler=sampler, trials=budget.trials, initial=budget.initial, seed=3)
@@ -64,9 +72,55 @@ def test_the_default_comes_first_and_the_budget_is_the_total(tmp_path: pathlib.P
     assert run_out(search) == "the budget of 12 trials is used up"
     assert bench.launched[0] == search.arena.default
     origins = [trial.origin for trial in search.trials]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert [trial.number for trial in search.trials] == list(range(12))
     assert search.trials == search.store.trials()
+
+
+def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Path) -> None:
+    """Every eighth trial launches one of them again, also behind a study that was interrupted."""
+    bench = ToyBench()
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    while len(search.trials) < CHECK_EVERY:
+        search.step()
+    believed = search.recommended()
+    search = search_of(tmp_path, bench, budget=dataclasses.replace(BUDGET, trials=25))
+    run_out(search)
+    checks = [trial for trial in search.trials if trial.origin == "check"]
+    assert [trial.number for trial in checks] == [8, 16, 24]
+    assert [one.configuration for one in checks[:2]] == [believed, search.arena.default]
+
+
+class Slowing(ToyBench):
+    """A machine that is suddenly slower, where it is told to be."""
+
+    slows = True
+
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        launch = super().launch(configuration, race)
+        late = len(self.launched) > 16
+        if launch.measurement is None:
+            return launch
+        mean_ms = launch.measurement.mean_ms * (1.25 if late and self.slows else 1.0)
+        return dataclasses.replace(
+            launch,
+            measurement=dataclasses.replace(launch.measurement, mean_ms=mean_ms),
+            started_at=1e9 + 10.0 * len(self.launched) + (300.0 if late else 0.0),
+        )
+
+
+def test_a_machine_that_becomes_slower_is_told_of(tmp_path: pathlib.Path) -> None:
+    """Where it does; and one that does not, is not."""
+    for name, slows in (("slowing", True), ("steady", False)):
+        (tmp_path / name).mkdir()
+        bench = Slowing()
+        bench.slows = slows
+        budget = dataclasses.replace(BUDGET, trials=40, initial=8)
+        search = search_of(tmp_path / name, bench, budget=budget, sampler="gp")
+        run_out(search)
+        found = search.drift()
+        assert (found is not None) == slows, found
+        assert found is None or "% slower around trial" in found
 
 
 def test_failures_are_kept_as_data(tmp_path: pathlib.Path) -> None:
@@ -158,7 +212,7 @@ def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None
     again = search_of(tmp_path, ToyBench())
     assert run_out(again) == "the budget of 12 trials is used up"
     origins = [trial.origin for trial in again.store.trials()]
-    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 7
+    assert origins == ["default"] + ["initial"] * 4 + ["guided"] * 3 + ["check"] + ["guided"] * 3
     assert again.store.trials()[:3] == search.store.trials()[:3]
 
 
@@ -173,7 +227,96 @@ def test_a_default_that_was_interrupted_is_launched_again(tmp_path: pathlib.Path
 
 def test_a_limit_on_p99_makes_configurations_infeasible(tmp_path: pathlib.Path) -> None:
     """A p99 above the limit is a constraint that was broken, with both figures in the reason."""
-    search = search_of(tmp_path, ToyBench(), slo_ms=0.001)
+    search = search_of(tmp_path, ToyBench(), constraints=("p99_ms <= 0.001",))
     trial = search.step()
     assert (trial.outcome.status, trial.outcome.cause) == ("infeasible", "constraint")
     assert trial.objective is None
+
+
+def test_a_launch_beyond_a_limit_is_measured_and_no_solution(tmp_path: pathlib.Path) -> None:
+    """Its figures are kept beside the reason, in the store as well."""
+    search = search_of(tmp_path, ToyBench(), constraints=("throughput_per_s >= 1e6",))
+    trial = search.step()
+    assert trial.measurement is None
+    assert trial.missed is not None
+    assert trial.measured == trial.missed
+    assert "is below the limit of 1e+06 requests/s (--constraint)" in trial.outcome.reason
+    assert search.store.trials() == (trial,)
+    assert search.best_seen() is None
+
+
+def test_a_search_goes_on_while_nothing_keeps_to_the_limits(tmp_path: pathlib.Path) -> None:
+    """Launches that were measured are no reason to give up: being feasible is what is searched."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp", constraints=("throughput_per_s >= 1e6",))
+    assert run_out(search) == "the budget of 12 trials is used up"
+    assert search.recommended() is None
+    assert search.finalists(3) is None
+
+
+def test_too_few_requests_for_a_p99_end_the_search_with_the_first(tmp_path: pathlib.Path) -> None:
+    """It says how long a launch has to be, before any other is made."""
+
+    class Short(ToyBench):
+        def launch(self, configuration, race=None):
+            launch = super().launch(configuration, race)
+            few = dataclasses.replace(launch.measurement, p99_effective=229.5)
+            return dataclasses.replace(launch, measurement=few)
+
+    search = search_of(tmp_path, Short(), objective="p99")
+    assert "(--seconds 6)" in run_out(search)
+    assert len(search.trials) == 1
+    assert search.trials[0].outcome.cause == "short"
+
+
+@pytest.mark.parametrize("sampler", ["structured", "gp", "random", "epsilon-greedy", "tpe"])
+def test_the_cheapest_that_meets_a_deadline(tmp_path: pathlib.Path, sampler: str) -> None:
+    """Of whatever sampler: by the toy's own law it meets the deadline, to the 4 % that launches differ by,
+    and none that was launched and clearly meets it is cheaper by more than their noise."""
+    deadline_ms = 80.0
+    budget = dataclasses.replace(BUDGET, trials=24)
+    search = search_of(
+        tmp_path,
+        ToyBench(),
+        sampler=sampler,
+        budget=budget,
+        objective="cost",
+        constraints=(f"p95_ms <= {deadline_ms}",),
+    )
+    run_out(search)
+    best = search.recommended()
+    assert best is not None
+    whole = Configuration({**studies.default(), **best})
+    assert 1.5 * studies.mean_ms(whole, benches.CONCURRENCY) <= 1.08 * deadline_ms
+    prices_ = {
+        trial.configuration: trial.measured.price
+        for trial in search.trials
+        if trial.measured is not None
+    }
+    clearly_kept = [
+        price
+        for configuration, price in prices_.items()
+        if 1.5 * studies.mean_ms({**studies.default(), **configuration}, benches.CONCURRENCY)
+        <= 0.85 * deadline_ms
+    ]
+    assert prices_[best] <= 1.15 * min(clearly_kept)
+
+
+@pytest.mark.parametrize("point", ["knee", "mean", "cost"])
+def test_of_two_objectives_the_point_that_is_asked_for_is_recommended(
+    tmp_path: pathlib.Path, point: str
+) -> None:
+    """The ends of the front are the best in one objective; the knee lies between them."""
+    search = search_of(tmp_path, ToyBench(), sampler="gp", second="cost", point=point)
+    run_out(search)
+    shown = search.front()
+    assert len(shown) >= 2
+    assert [one.values[0] for one in shown] == sorted(one.values[0] for one in shown)
+    assert [one.values[1] for one in shown] == sorted(
+        (one.values[1] for one in shown), reverse=True
+    )
+    chosen = [place for place, one in enumerate(shown) if one.is_chosen]
+    assert len(chosen) == 1
+    assert search.recommended() == shown[chosen[0]].configuration
+    if point != "knee":
+        assert chosen[0] == (0 if point == "mean" else len(shown) - 1)
+    assert all(search.trials[one.trial].configuration == one.configuration for one in shown)

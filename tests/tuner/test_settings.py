@@ -68,6 +68,13 @@ def test_wrong_durations(text: str) -> None:
         (MeasurementSettings, {"objective": "median"}, "--objective median"),
         (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
         (MeasurementSettings, {"objective": "rate"}, "under what. give --slo-ms MS"),
+        (
+            MeasurementSettings,
+            {"constraints": ("p99 <= 5",)},
+            "--constraint 'p99 <= 5': metric 'p99'",
+        ),
+        (MeasurementSettings, {"constraints": ("goodput_per_s >= 5",)}, "give --slo-ms"),
+        (MeasurementSettings, {"objective": "goodput"}, "give --slo-ms"),
         (StoreSettings, {"study": "../escape"}, "--study ../escape"),
         (StoreSettings, {"storage": "all.db"}, "--storage all.db"),
     ],
@@ -84,6 +91,11 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
     settings = StudySettings(
         target=TargetSettings(model="echo", concurrency=data.draw(st.integers(1, 500))),
         search=SearchSettings(trials=trials, initial=data.draw(st.integers(1, trials))),
+        measurement=MeasurementSettings(
+            constraints=tuple(
+                f"p99_ms <= {bound}" for bound in data.draw(st.sets(st.integers(1, 9)))
+            )
+        ),
     )
     text = yaml.safe_dump(settings.nested())
     assert StudySettings.from_nested(yaml.safe_load(text), source="settings.yaml") == settings
@@ -159,6 +171,13 @@ def test_unknown_keys_get_the_nearest_name() -> None:
         ("search", "trials", True, "trials holds True, expected a whole number"),
         ("measurement", "seconds", [2], r"seconds holds \[2\], expected a number"),
         ("store", "study", 7, "study holds 7, expected a text"),
+        (
+            "measurement",
+            "constraints",
+            "p99_ms <= 5",
+            "constraints holds .*expected a list of texts",
+        ),
+        ("measurement", "constraints", [5], r"constraints holds \[5\], expected a list of texts"),
     ],
 )
 def test_a_value_of_another_kind_is_named(
@@ -206,3 +225,13 @@ def test_blocks_are_whole_quota_periods() -> None:
     """Two seconds make four blocks of half a second; shorter phases keep whole periods."""
     assert MeasurementSettings().block_s == pytest.approx(0.5)
     assert MeasurementSettings(seconds=0.5).block_s == pytest.approx(0.1)
+
+
+def test_the_slo_is_a_limit_on_p99_unless_answers_within_it_are_counted() -> None:
+    """As a constraint it is judged like any other."""
+    both = MeasurementSettings(slo_ms=50.0, constraints=("mean_ms <= 20",))
+    assert [limit.text for limit in both.limits] == ["p99_ms <= 50", "mean_ms <= 20"]
+    assert both.limits[0].option == "--slo-ms"
+    assert MeasurementSettings(objective="goodput", slo_ms=50.0).limits == ()
+    counted = MeasurementSettings(slo_ms=50.0, constraints=("goodput_per_s >= 100",))
+    assert [limit.text for limit in counted.limits] == ["goodput_per_s >= 100"]

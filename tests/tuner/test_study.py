@@ -8,6 +8,7 @@ import pathlib
 import statistics
 import time
 
+import numpy as np
 import pytest
 import rich.console
 
@@ -17,6 +18,7 @@ from tests.fakes.benches import ToyBench
 from tuner import creation, study, study_files
 from tuner.advice import advised
 from tuner.errors import Interrupted, StorageFailed
+from tuner.histogram import Histogram
 from tuner.launching.engine import Served
 from tuner.progress import Progress, Terminal
 from tuner.report import reading
@@ -44,9 +46,9 @@ SERVED = Served(
 class SlowBench(ToyBench):
     """Every launch takes some time."""
 
-    def launch(self, configuration):
+    def launch(self, configuration, race=None):
         time.sleep(0.02)
-        return super().launch(configuration)
+        return super().launch(configuration, race)
 
     launch_fresh = launch
 
@@ -167,8 +169,8 @@ def test_a_default_that_failed_once_in_the_search_still_works(tmp_path: pathlib.
     """Its fresh starts say so: nothing in the record calls it broken."""
 
     class Unlucky(DiesAfresh):
-        def launch(self, configuration):
-            launch = super().launch(configuration)
+        def launch(self, configuration, race=None):
+            launch = super().launch(configuration, race)
             if len(self.launched) > 1:
                 return launch
             return dataclasses.replace(
@@ -193,7 +195,11 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
             launch = self.launch(configuration)
             if configuration == benches.arena().default:
                 return launch
-            slow = dataclasses.replace(launch.measurement, p99_ms=1e4)
+            slow = dataclasses.replace(
+                launch.measurement,
+                p99_ms=1e4,
+                histogram=Histogram.of(np.full(launch.measurement.requests, 1e4)),
+            )
             return dataclasses.replace(launch, measurement=slow)
 
     slo = dataclasses.replace(SETTINGS, measurement=MeasurementSettings(pairs=3, slo_ms=5e3))
@@ -201,16 +207,16 @@ def test_a_best_that_misses_the_limit_afresh_is_no_solution(tmp_path: pathlib.Pa
     found = advised(record)
     assert found is not None
     assert found.configuration == record.default
-    assert "failed 3 of 3 fresh starts (p99 of 1e+04 ms is above the limit" in found.reason
+    assert "failed 3 of 3 fresh starts (p99 of 1.004e+04 ms is above the limit" in found.reason
 
 
 class FullDisk(ToyBench):
     """The disk is full by the third launch."""
 
-    def launch(self, configuration):
+    def launch(self, configuration, race=None):
         if len(self.launched) == 2:
             raise StorageFailed("study.db cannot be written: no space; free some")
-        return super().launch(configuration)
+        return super().launch(configuration, race)
 
 
 def test_a_full_disk_ends_with_the_way_to_go_on(tmp_path: pathlib.Path) -> None:
@@ -239,6 +245,52 @@ def test_time_that_was_used_ends_the_search_of_the_next_process(tmp_path: pathli
     finished = study._conducted(setup_of(tmp_path, ToyBench()))
     assert "longest time" in finished.stopped
     assert len(finished.record.trials) == 2
+
+
+def test_a_front_ends_with_a_verdict_in_each_objective(tmp_path: pathlib.Path) -> None:
+    """The point that is exported is verified in both; the page shows the front, the export names the point."""
+    two = dataclasses.replace(
+        SETTINGS,
+        search=dataclasses.replace(SETTINGS.search, sampler="gp"),
+        measurement=MeasurementSettings(pairs=6, objective="mean,cost", point="mean"),
+    )
+    finished = study._conducted(setup_of(tmp_path, ToyBench(), settings=two))
+    record = finished.record
+    assert record.second == "cost"
+    assert len(record.front) >= 2
+    assert record.front[0].is_chosen
+    assert record.best == record.front[0].configuration
+    assert record.verdict is not None
+    assert record.verdict.second is not None
+    assert record.verdict.second.objective == "cost"
+    assert record.verdict.second.text in reading.headline(record)
+    page = finished.files["report"].read_text(encoding="utf-8")
+    assert "What none beats in both objectives" in page
+    found = advised(record)
+    assert found is not None
+    if found.configuration == record.best:
+        assert "it is the best in mean of a front of" in found.reason
+    assert any("The front of mean round trip and cost" in line for line in reading.remarks(record))
+
+
+def test_a_study_under_a_constraint_recommends_what_keeps_to_it(tmp_path: pathlib.Path) -> None:
+    """The cheapest that meets a deadline: judged by all fresh starts together, and said in the report."""
+    limited = dataclasses.replace(
+        SETTINGS,
+        search=dataclasses.replace(SETTINGS.search, sampler="gp", trials=16),
+        measurement=MeasurementSettings(pairs=6, objective="cost", constraints=("p95_ms <= 60",)),
+    )
+    record = study._conducted(setup_of(tmp_path, ToyBench(), settings=limited)).record
+    assert record.best is not None
+    kept = [trial for trial in record.trials if trial.configuration == record.best]
+    assert kept[0].measured is not None
+    assert kept[0].measured.p95_ms <= 1.1 * 60
+    assert any(trial.missed is not None for trial in record.trials)
+    found = advised(record)
+    assert found is not None
+    default, best = record.fresh_starts["default"], record.fresh_starts["best"]
+    assert not best.failed
+    assert default.launched == best.launched
 
 
 def test_default_and_best_are_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:

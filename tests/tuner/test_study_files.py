@@ -44,7 +44,7 @@ def searched(tmp_path: pathlib.Path) -> tuple[RunFolder, StudyStore, Search]:
         bench=ToyBench(),
         budget=Budget(trials=8, initial=8, max_time_s=600, load_s=2.5, pairs=4),
         objective="mean",
-        slo_ms=None,
+        limits=(),
         stop_ei=0.0,
         keep_in=folder,
     )

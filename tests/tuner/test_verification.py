@@ -9,7 +9,9 @@ from collections.abc import Sequence
 import pytest
 
 from tests.fakes.benches import ToyBench
+from tuner import limits
 from tuner.bench import Launch
+from tuner.measurement.outcome import Needs
 from tuner.outcomes import tallied
 from tuner.values import Configuration, FreshStart, Outcome, Tally
 from tuner.verification import alternate, among, counted
@@ -17,6 +19,7 @@ from tuner.verification import alternate, among, counted
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
 THREE = Configuration({"replica.count": 3})
+NEEDS = Needs(objective="mean")
 
 
 def test_rounds_alternate_so_that_drift_favours_neither() -> None:
@@ -27,7 +30,7 @@ def test_rounds_alternate_so_that_drift_favours_neither() -> None:
         bench,
         {"default": ONE, "best": TWO},
         rounds=4,
-        slo_ms=None,
+        needs=NEEDS,
         report=lambda starts, _: seen.append((len(starts), starts[-1].role)),
     )
     assert bench.launched == [ONE, TWO, TWO, ONE] * 2
@@ -53,7 +56,7 @@ class FailsOnce(ToyBench):
 def test_a_round_with_a_failed_launch_does_not_count() -> None:
     """The other launch of that round is left out too, so that pairs stay pairs; the reason is kept."""
     rounds = alternate(
-        FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, slo_ms=None, report=lambda *_: None
+        FailsOnce(), {"default": ONE, "best": TWO}, rounds=3, needs=NEEDS, report=lambda *_: None
     )
     assert rounds.counted == 2
     assert {len(found) for found in rounds.measurements.values()} == {2}
@@ -63,21 +66,31 @@ def test_a_round_with_a_failed_launch_does_not_count() -> None:
     }
 
 
-def test_a_launch_that_misses_the_limit_has_failed() -> None:
-    """As in the search: its outcome says by how much, and it gives no measurement."""
-    seen: list[FreshStart] = []
-    bench = ToyBench()
+def test_all_launches_together_decide_whether_a_limit_is_kept() -> None:
+    """Each is measured; the tally of a side whose launches miss the limit together says by how much."""
     rounds = alternate(
-        bench,
+        ToyBench(), {"default": ONE, "best": TWO}, rounds=2, needs=NEEDS, report=lambda *_: None
+    )
+    assert rounds.counted == 2
+    best = limits.parse("mean_ms <= 1").of.together(rounds.measurements["best"])
+    tight = limits.checked([f"mean_ms <= {0.99 * best}"])
+    missed = tallied(rounds.starts, tight)["best"]
+    assert (missed.launched, missed.failed) == (2, 2)
+    assert "is above the limit of" in missed.reason
+    assert tallied(rounds.starts, limits.checked([f"mean_ms <= {1.01 * best}"]))["best"].failed == 0
+
+
+def test_a_launch_that_cannot_tell_what_is_needed_has_failed() -> None:
+    """No energy is counted here."""
+    rounds = alternate(
+        ToyBench(),
         {"default": ONE, "best": TWO},
         rounds=2,
-        slo_ms=0.001,
-        report=lambda starts, _: seen.append(starts[-1]),
+        needs=Needs(objective="mean", limits=limits.checked(["energy_j <= 1"])),
+        report=lambda *_: None,
     )
     assert rounds.counted == 0
-    assert {start.outcome.cause for start in seen} == {"constraint"}
-    assert all(start.measurement is None for start in seen)
-    assert "above the limit of 0.001 ms" in tallied(rounds.starts)["best"].reason
+    assert "its energy_j is not known" in tallied(rounds.starts)["best"].reason
 
 
 @pytest.mark.parametrize("interrupted_at", range(8))
@@ -91,11 +104,11 @@ def test_an_interrupted_verification_goes_on_behind_its_last_pair(interrupted_at
 
     first = ToyBench(interrupt_at=interrupted_at)
     with pytest.raises(KeyboardInterrupt):
-        alternate(first, sides, rounds=4, slo_ms=None, report=keep)
+        alternate(first, sides, rounds=4, needs=NEEDS, report=keep)
     assert len(kept) == interrupted_at
     done = tuple(kept)
     second = ToyBench(seed=1)
-    rounds = alternate(second, sides, rounds=4, slo_ms=None, report=keep, done=done)
+    rounds = alternate(second, sides, rounds=4, needs=NEEDS, report=keep, done=done)
     whole = interrupted_at // 2 * 2
     assert first.launched[:whole] + second.launched == [ONE, TWO, TWO, ONE] * 2
     assert tuple(kept[:whole]) == done[:whole]
@@ -111,7 +124,7 @@ def test_a_fresh_start_survives_its_file() -> None:
         FailsOnce(),
         {"one": ONE},
         rounds=3,
-        slo_ms=None,
+        needs=NEEDS,
         report=lambda starts, _: seen.append(starts[-1]),
     )
     assert [start.measurement is None for start in seen] == [False, False, True]
@@ -131,7 +144,7 @@ def test_a_third_that_fails_costs_the_others_no_pair() -> None:
             return dataclasses.replace(launch, outcome=died, measurement=None)
 
     roles = {"default": ONE, "best": TWO, "guess": THREE}
-    rounds = alternate(Dies(), roles, rounds=4, slo_ms=None, report=lambda *_: None)
+    rounds = alternate(Dies(), roles, rounds=4, needs=NEEDS, report=lambda *_: None)
     assert rounds.counted == 0
     assert among(rounds.starts, "default", "best").counted == 4
     assert among(rounds.starts, "guess", "best").counted == 0
@@ -143,7 +156,7 @@ def test_it_ends_with_the_round_that_is_enough() -> None:
         bench,
         {"default": ONE, "best": TWO},
         rounds=10,
-        slo_ms=None,
+        needs=NEEDS,
         report=lambda *_: None,
         is_enough=lambda found: found.counted >= 3,
     )

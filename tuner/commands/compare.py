@@ -114,7 +114,12 @@ def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         raise WrongUse(f"--samplers {arguments.samplers}: expected at least two, as random,gp")
     if repeats < 1:
         raise WrongUse(f"--repeats {repeats}: expected a whole number from 1")
-    order = Order(settings=options.settings_of(arguments), samplers=samplers, repeats=repeats)
+    settings = options.settings_of(arguments)
+    if settings.measurement.second is not None:
+        raise WrongUse(
+            f"--objective {settings.measurement.objective}: a comparison has one objective"
+        )
+    order = Order(settings=settings, samplers=samplers, repeats=repeats)
     record, folder = compare.compare(order, terminal=terminal)
     page = report_files.write_comparison(record, folder.path / "compare.html")
     sentences = [difference.text for difference in record.differences]

@@ -16,6 +16,7 @@ import rich.text
 from serving import zoo
 from serving.errors import ServingError
 from serving.values import Signature
+from tuner import tails
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
@@ -258,6 +259,10 @@ def _table(measurement: Measurement) -> rich.table.Table:
         made.add_row(
             name, f"{wording.number(value)} ms", f"95 % interval {wording.interval(interval)}"
         )
+    tail = tails.of_one(measurement)
+    worth = f"{tail.effective:,.0f} effective requests"
+    told = f"95 % interval {wording.interval(tail.interval)}, {worth}" if tail.is_told else worth
+    made.add_row("p99", f"{wording.number(tail.value_ms)} ms" if tail.is_told else "–", told)
     spread = wording.interval(measurement.spread_interval)
     made.add_row(
         "p95 - p5", f"{wording.number(measurement.spread_ms)} ms", f"95 % interval {spread}"
@@ -276,7 +281,6 @@ def _latencies(measurement: Measurement) -> tuple[tuple[str, float, Interval], .
         ("mean", measurement.mean_ms, measurement.mean_interval),
         ("p50", measurement.p50_ms, measurement.p50_interval),
         ("p95", measurement.p95_ms, measurement.p95_interval),
-        ("p99", measurement.p99_ms, measurement.p99_interval),
     )
 
 
@@ -289,4 +293,5 @@ def _data(measurement: Measurement, plan: LoadPlan, notes: list[str]) -> dict[st
         "items_per_s": measurement.items_per_s,
         "time_per_item_ms": measurement.time_per_item_ms if measurement.items_per_s else None,
     }
-    return {**load, **measurement.as_json(), **items, "notes": notes}
+    told = {"p99_ms": measurement.p99_ms if measurement.has_p99 else None}
+    return {**load, **measurement.as_json(), **told, **items, "notes": notes}

@@ -89,6 +89,7 @@ def add_group(
             told += "" if is_needed else option.more
         group.add_argument(
             option.flag,
+            action="append" if option.is_repeated else "store",
             dest=field.name,
             metavar=option.metavar,
             type=parsing(option.parse),
@@ -107,7 +108,8 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
         WrongUse: a value is out of its range.
     """
     names = [field.name for field, _ in options(kind)]
-    return kind(**{name: getattr(arguments, name) for name in names if hasattr(arguments, name)})
+    given = {name: getattr(arguments, name) for name in names if hasattr(arguments, name)}
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:

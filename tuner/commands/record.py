@@ -128,11 +128,16 @@ def _order(arguments: argparse.Namespace) -> Order:
             f"--out {out} is no surface; name a new folder, or one that was recorded into"
         )
     target = options.group_of(arguments, TargetSettings)
+    measurement = options.group_of(arguments, MeasurementSettings)
+    if measurement.second is not None:
+        raise WrongUse(
+            f"--objective {measurement.objective}: a surface is recorded for one objective"
+        )
     return Order(
         settings=StudySettings(
             target=dataclasses.replace(target, space=arguments.grid),
             search=SearchSettings(sampler="random", seed=arguments.seed),
-            measurement=options.group_of(arguments, MeasurementSettings),
+            measurement=measurement,
             store=StoreSettings(),
         ),
         thoroughness=Thoroughness(passes=arguments.passes, most=arguments.most),

@@ -8,7 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
-from tuner import replaying
+from tuner import prices, replaying
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import WrongUse
@@ -19,6 +19,10 @@ from tuner.replay.drawn import Wrappers
 from tuner.replay.scoring import ReplayedVerdict, Run
 from tuner.report import lines, wording
 from tuner.sampling import registry
+from tuner.settings import MeasurementSettings
+
+GIVEN = ("slo_ms", "constraints", "prices")
+"""Settings of a measurement that can be asked for of a recorded one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,6 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective", default=None, choices=OBJECTIVES, help="default: the surface's"
     )
+    options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
     parser.add_argument(
         "--guess",
         default="profile",
@@ -106,9 +111,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Search the surface again and again, and say when what was recommended was good."""
     order = _order(arguments)
-    ground = replaying.ground_of(surface_files.read(arguments.surface), arguments.objective)
+    ground = _ground(arguments.surface, arguments)
     if arguments.after is not None:
-        before = replaying.ground_of(surface_files.read(arguments.after), arguments.objective)
+        before = _ground(arguments.after, arguments)
         order = dataclasses.replace(order, after=before)
     done = 0
 
@@ -140,6 +145,17 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     each_ms = 1e3 * sum(one.sampler_s for one in replayed.runs) / (len(order.seeds) * order.trials)
     said.append(f"the sampler took {each_ms:.0f} ms a trial")
     return Said(text="\n".join(said), data=data)
+
+
+def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replaying.Ground:
+    """A surface with the objective, the limits, the deadline and the prices that are asked for."""
+    surface = surface_files.read(path)
+    objective = arguments.objective or surface.head.objective
+    given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
+    given["constraints"] = tuple(given.get("constraints", ()))
+    asked = MeasurementSettings(objective=objective, **given)
+    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return replaying.ground_of(surface, objective, asked.limits)
 
 
 def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:

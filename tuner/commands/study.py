@@ -149,6 +149,8 @@ def as_json(
         "client_batch": record.client_batch,
         "sampler": record.sampler,
         "objective": record.objective,
+        "second_objective": record.second,
+        "front": [point.as_json() for point in record.front],
         "trials": len(record.trials),
         "failed_trials": len(reading.failed(record.trials)),
         "stopped": stopped,

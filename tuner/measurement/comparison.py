@@ -25,7 +25,16 @@ from tuner.measurement import sequential
 from tuner.measurement.power import gain_from_differences
 from tuner.measurement.sequential import Plan, looks
 from tuner.objective import Objective
-from tuner.values import Against, Configuration, Interval, Measurement, Verdict, VerdictOutcome
+from tuner.values import (
+    UNKNOWN,
+    Against,
+    Beside,
+    Configuration,
+    Interval,
+    Measurement,
+    Verdict,
+    VerdictOutcome,
+)
 
 LEAST_PAIRS = 2
 WITHIN = math.log(1.03)
@@ -123,7 +132,7 @@ def compare(
     ratio = math.exp(found.value)
     interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
     throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
-    p99_ratio, p99_interval = _ratio(default, best, objectives.named("p99"))
+    p99_ratio, p99_interval = _p99_ratio(default, best)
     outcome: VerdictOutcome = "no difference shown"
     if found.is_shown:
         outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
@@ -141,6 +150,24 @@ def compare(
         text=sentence.text(
             outcome, ratio, interval, is_small=found.low >= -WITHIN and found.high <= WITHIN
         ),
+    )
+
+
+def beside(
+    default: Sequence[Measurement],
+    best: Sequence[Measurement],
+    *,
+    objective: str,
+    rule: Rule | None = None,
+) -> Beside:
+    """The verdict on a second objective; arguments and errors as for `compare`."""
+    found = compare(default, best, objective=objective, rule=rule)
+    return Beside(
+        objective=objective,
+        outcome=found.outcome,
+        ratio=found.ratio,
+        interval=found.interval,
+        text=found.text,
     )
 
 
@@ -192,6 +219,16 @@ def _ratio(
     default: Sequence[Measurement], best: Sequence[Measurement], objective: Objective
 ) -> tuple[float, Interval]:
     return ratio_interval(list(map(objective.value, best)), list(map(objective.value, default)))
+
+
+def _p99_ratio(
+    default: Sequence[Measurement], best: Sequence[Measurement]
+) -> tuple[float | None, Interval]:
+    """Over the pairs of which both have a p99; None where these are too few."""
+    told = [pair for pair in zip(default, best, strict=True) if all(one.has_p99 for one in pair)]
+    if len(told) < LEAST_PAIRS:
+        return None, UNKNOWN
+    return _ratio([one for one, _ in told], [one for _, one in told], objectives.named("p99"))
 
 
 def _standard_error(differences: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float:

@@ -5,7 +5,8 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner.values import LATE_S, LEAST_FOR_P99, MOST_LITTLE_ERROR, HostNoise, Measurement
+from tuner import tails
+from tuner.values import LATE_S, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
 """Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
@@ -29,11 +30,8 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
             "the client or the connections could not keep it up"
         )
-    if measurement.requests < LEAST_FOR_P99:
-        found.append(
-            f"p99 comes from {measurement.requests} requests; under {LEAST_FOR_P99} its upper end "
-            "is not known"
-        )
+    if not measurement.has_p99:
+        found.append(f"no p99: {tails.too_few(measurement)}")
     late = measurement.late_share
     if late is not None and late > MOST_LATE_SHARE:
         found.append(

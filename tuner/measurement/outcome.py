@@ -6,17 +6,27 @@ for the sampler and not an exception; this is where errors under load become one
 
 from __future__ import annotations
 
+import dataclasses
+import math
+
 import numpy as np
 
+from tuner import tails
+from tuner.limits import Limit, missed
 from tuner.measurement import summary
+from tuner.objective import named
 from tuner.settings import rate_in_words
-from tuner.values import OK, HostNoise, Measurement, Outcome, RequestRecords
+from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
 """A configuration that fails more than one request in a hundred does not serve this load. Errors
 are often quicker than answers, so that a phase with many of them would look fast."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses by which a server that is asked for too much answers: not at all, or with a refusal."""
+
+
+SAFE = 2
+"""Times the least number of requests at which others' launches are likely to have enough as well."""
 
 
 def measure_outcome(
@@ -30,6 +40,7 @@ def measure_outcome(
     most_error_share: float = MOST_ERROR_SHARE,
     why_failed: str = "",
     client_batch: int = 1,
+    deadline_ms: float | None = None,
     rate_per_s: float | None = None,
     fell_behind: float = 0.0,
 ) -> tuple[Outcome, Measurement | None]:
@@ -77,6 +88,7 @@ def measure_outcome(
         block_s=block_s,
         noise=noise,
         client_batch=client_batch,
+        deadline_ms=deadline_ms,
         rate_per_s=rate_per_s,
     )
     return OK, measurement
@@ -97,9 +109,63 @@ def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
     return Outcome(status="infeasible", cause="constraint", reason=reason)
 
 
-def limit_outcome(measurement: Measurement, slo_ms: float | None) -> Outcome:
-    """ok, or infeasible with cause `constraint` and by how much the limit on p99 is missed."""
-    if slo_ms is None or measurement.p99_ms <= slo_ms:
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """What a launch must tell, and keep to."""
+
+    objective: str
+    """Name of what is made best."""
+    limits: tuple[Limit, ...] = ()
+    second: str | None = None
+    """Name of a second objective."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the objectives."""
+        return (self.objective,) if self.second is None else (self.objective, self.second)
+
+    @property
+    def needs_p99(self) -> bool:
+        """Whether a launch without a p99 tells too little."""
+        return "p99" in self.names or any(one.metric == "p99_ms" for one in self.limits)
+
+    def remark(self, measurement: Measurement) -> str | None:
+        """What a launch that tells enough lets fear of others; None for nothing."""
+        if not self.needs_p99 or measurement.effective >= SAFE * LEAST_FOR_P99:
+            return None
+        seconds = tails.seconds_for(
+            SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
+        )
+        return (
+            f"the default's p99 rests on {measurement.effective:,.0f} effective requests: configurations "
+            f"that answer less often may fall under {LEAST_FOR_P99}, and then have none; "
+            f"--seconds {seconds:g} would leave room"
+        )
+
+    def tells_objectives(self, measurement: Measurement) -> bool:
+        """Whether the launch tells what is made best, whatever else it does not tell."""
+        values = [named(name).value(measurement) for name in self.names]
+        return all(math.isfinite(value) and value > 0 for value in values)
+
+    def told(self, measurement: Measurement) -> Outcome:
+        """ok, or why the launch does not tell what is needed, whatever its figures are."""
+        if self.needs_p99 and not measurement.has_p99:
+            return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
+        if "goodput" in self.names and not measurement.goodput:
+            reason = "no answer came within the deadline (--slo-ms)"
+            return Outcome(status="infeasible", cause="constraint", reason=reason)
+        wanted = {name: named(name).value(measurement) for name in self.names}
+        wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}
+        for name, value in wanted.items():
+            if not math.isfinite(value):
+                reason = f"its {name} is not known: this server or machine does not tell it"
+                return Outcome(status="failed", cause="errors", reason=reason)
         return OK
-    reason = f"p99 of {measurement.p99_ms:.4g} ms is above the limit of {slo_ms:g} ms (--slo-ms)"
-    return Outcome(status="infeasible", cause="constraint", reason=reason)
+
+    def outcome(self, measurement: Measurement) -> Outcome:
+        """The same, or infeasible with cause `constraint` and by how much a limit is missed."""
+        outcome = self.told(measurement)
+        why = missed(self.limits, [measurement])
+        if outcome.status != "ok" or why is None:
+            return outcome
+        return Outcome(status="infeasible", cause="constraint", reason=why)

@@ -21,13 +21,20 @@ connection busy.
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from typing import Self
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.errors import LoadFailed
-from tuner.measurement import blocks, percentiles
+from tuner.histogram import Histogram
+from tuner.measurement import blocks, effective, percentiles
 from tuner.measurement.little import little_error
-from tuner.values import LATE_S, HostNoise, Interval, Measurement, RequestRecords
+from tuner.values import LATE_S, UNKNOWN, HostNoise, Interval, Measurement, RequestRecords
 
+SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
 """The last request of a counted phase finishes exactly at its end."""
 
@@ -54,6 +61,7 @@ def summarise(
     block_s: float = 0.5,
     noise: HostNoise,
     client_batch: int = 1,
+    deadline_ms: float | None = None,
     rate_per_s: float | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
@@ -66,6 +74,7 @@ def summarise(
         block_s: wished length of a block; longer ones are taken where round trips are long.
         noise: what else happened on the machine.
         client_batch: items in each request.
+        deadline_ms: an answer that took longer is no good one; None: there is no deadline.
         rate_per_s: mean rate of an open loop.
 
     Raises:
@@ -82,6 +91,7 @@ def summarise(
     mean_s = float(ordered.mean())
     at_s = records.intended_s if is_open else records.finished_s
     in_turn = np.argsort(at_s[answered], kind="stable")
+    alike = effective.part_of(at_s[answered], start_s=warmup_s, seconds=seconds, mean_s=mean_s)
     parts = blocks.cut(
         at_s[answered][in_turn],
         took_s[answered][in_turn],
@@ -90,20 +100,26 @@ def summarise(
         block_s=blocks.block_seconds(block_s, mean_s),
     )
     spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
-    per_share = {share: _in_ms(ordered, share) for share in (0.5, 0.95, 0.99)}
+    found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}
     finished = int(np.count_nonzero(measured))
+    block_s = parts[0].seconds if parts else seconds
+    good = _good(records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s)
     return Measurement(
         requests=count,
         errors=finished - count,
         seconds=seconds,
         mean_ms=1e3 * mean_s,
         mean_interval=blocks.mean_interval(parts, 1e3 * mean_s),
-        p50_ms=per_share[0.5][0],
-        p50_interval=per_share[0.5][1],
-        p95_ms=per_share[0.95][0],
-        p95_interval=per_share[0.95][1],
-        p99_ms=per_share[0.99][0],
-        p99_interval=per_share[0.99][1],
+        p50_ms=found[0.5].value_ms,
+        p50_interval=found[0.5].interval,
+        p95_ms=found[0.95].value_ms,
+        p95_interval=found[0.95].interval,
+        p99_ms=found[0.99].value_ms,
+        p99_interval=found[0.99].interval,
+        p99_effective=found[0.99].effective,
+        histogram=Histogram.of(1e3 * ordered),
+        goodput=None if good is None else good[0],
+        goodput_interval=UNKNOWN if good is None else good[1],
         throughput_per_s=_answered_within(records, warmup_s, seconds) / seconds,
         little_error=None
         if concurrency is None
@@ -128,6 +144,27 @@ def _answered_within(records: RequestRecords, warmup_s: float, seconds: float) -
     """Answers with 2xx that came in the measured part, whenever they were due."""
     finished = is_measured(records, warmup_s=warmup_s, seconds=seconds)
     return int(np.count_nonzero(finished & is_ok(records)))
+
+
+def _good(
+    records: RequestRecords,
+    warmup_s: float,
+    seconds: float,
+    *,
+    deadline_ms: float | None,
+    block_s: float,
+) -> tuple[float, Interval] | None:
+    """Answers per second that came in the measured part and within the deadline; None without one."""
+    if deadline_ms is None:
+        return None
+    took_ms = 1e3 * (records.finished_s - records.intended_s)
+    chosen = is_measured(records, warmup_s=warmup_s, seconds=seconds) & is_ok(records)
+    at_s = records.finished_s[chosen & (took_ms <= deadline_ms)]
+    rate = len(at_s) / seconds
+    count = math.floor(seconds / block_s + 1e-6)
+    counts, _ = np.histogram(at_s, bins=warmup_s + block_s * np.arange(count + 1))
+    ends = blocks.ratio_interval(np.full(count, block_s), counts.astype(float), rate)
+    return rate, ends
 
 
 def nothing_measured(
@@ -158,8 +195,24 @@ def statuses(records: RequestRecords, chosen: np.ndarray[tuple[int], np.dtype[np
     )
 
 
-def _in_ms(
-    ordered_s: np.ndarray[tuple[int], np.dtype[np.float64]], share: float
-) -> tuple[float, Interval]:
-    ordered = 1e3 * ordered_s
-    return percentiles.percentile(ordered, share), percentiles.interval(ordered, share)
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Percentile:
+    """One percentile of the measured part."""
+
+    value_ms: float
+    interval: Interval
+    effective: float
+    """Independent requests that it rests on."""
+
+    @classmethod
+    def of(
+        cls,
+        took_s: NDArray[np.float64],
+        ordered_s: NDArray[np.float64],
+        parts: NDArray[np.intp],
+        share: float,
+    ) -> Self:
+        value_s = percentiles.percentile(ordered_s, share)
+        worth = len(took_s) / effective.design_effect(took_s > value_s, parts)
+        ends = percentiles.interval(1e3 * ordered_s, share, effective=worth)
+        return cls(1e3 * value_s, ends, worth)

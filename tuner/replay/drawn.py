@@ -8,6 +8,8 @@ A cell's launches are drawn without putting them back; when all were, they are d
     null       every cell draws, putting back, from the launches of one cell: no configuration is better
     resampled  a cell's launches have its truth for their mean, and differ from it as some launches of
                the surface differ from theirs: what is true is then known, and the noise is as it was
+    raced      a launch ends with the block in which it is decided to be no rival of the best so far
+    blocks     only the first so many blocks of every launch were measured
     walls      cells beyond a plane through two knobs run out of memory
 """
 
@@ -22,10 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.bench import Launch
+from tuner.histogram import Histogram
 from tuner.objective import Objective
-from tuner.replay.histogram import Histogram
 from tuner.replay.surface import RecordedLaunch, Surface
 from tuner.sampling.candidates import Candidates
+from tuner.traffic.plan import Race
 from tuner.values import Configuration, Outcome
 
 WALLED_SHARE = 0.3
@@ -43,6 +46,10 @@ class Wrappers:
     is_null: bool = False
     is_resampled: bool = False
     has_walls: bool = False
+    is_raced: bool = False
+    """Whether trials end early as a study's do."""
+    most_blocks: int | None = None
+    """Of every launch, as if it had been measured for a shorter time; None: all."""
 
 
 class DrawnLaunches:
@@ -56,6 +63,7 @@ class DrawnLaunches:
         walled: cells that run out of memory.
         resampled: means and residuals that launches are given; None: they are drawn as they were.
         puts_back: whether a launch may be drawn again before all were.
+        most_blocks: of a launch; None: all that were recorded.
     """
 
     def __init__(
@@ -68,6 +76,7 @@ class DrawnLaunches:
         walled: frozenset[Configuration] = frozenset(),
         resampled: Resampled | None = None,
         puts_back: bool = False,
+        most_blocks: int | None = None,
     ) -> None:
         self._surface = surface
         self._drawn = drawn
@@ -76,12 +85,13 @@ class DrawnLaunches:
         self._walled = walled
         self._resampled = resampled
         self._puts_back = puts_back
+        self._most_blocks = most_blocks
         self._waiting: dict[Configuration, list[RecordedLaunch]] = {}
         self.seconds = 0.0
         """What the launches so far took when they were recorded."""
 
-    def launch(self, configuration: Configuration) -> Launch:
-        """The next launch of a cell."""
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        """The next launch of a cell, up to the block with which it loses the race."""
         recorded = self._next(configuration)
         factor = math.exp(self._rng.normal(0.0, self._noise_sd)) if self._noise_sd else 1.0
         if self._resampled is not None:
@@ -98,11 +108,20 @@ class DrawnLaunches:
             )
         if factor != 1.0:
             recorded = slowed(recorded, factor)
+        whole = recorded
+        if self._most_blocks is not None:
+            recorded = shortened(recorded, self._most_blocks)
+        if race is not None:
+            recorded = raced(recorded, race)
         self.seconds += recorded.startup_s + recorded.loaded_s
+        measurement = self._surface.measured(recorded)
+        if measurement is not None and race is not None:
+            is_short = len(recorded.blocks) < min(len(whole.blocks), self._most_blocks or math.inf)
+            measurement = dataclasses.replace(measurement, ended_early=is_short)
         return Launch(
             configuration=configuration,
             outcome=recorded.outcome,
-            measurement=self._surface.measured(recorded),
+            measurement=measurement,
             records=None,
             launch_s=recorded.startup_s,
             loaded_s=recorded.loaded_s,
@@ -142,9 +161,10 @@ class Resampled:
         found = []
         for launches in surface.by_cell.values():
             measured = [one for launch in launches if (one := surface.measured(launch)) is not None]
-            if len(measured) < 2:
+            told = [value for one in measured if math.isfinite(value := objective.to_minimise(one))]
+            if len(told) < 2:
                 continue
-            logs = np.log([objective.to_minimise(one) for one in measured])
+            logs = np.log(told)
             found.append((logs - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1)))
         residuals = np.concatenate(found)
         # The mean of a factor is 1 on the log scale, as that of the cells' means is.
@@ -156,8 +176,35 @@ class Resampled:
         if measured is None or launch.cell not in self.means:
             return 1.0
         residual = float(self.residuals[int(rng.integers(len(self.residuals)))])
-        wanted = self.means[launch.cell] + residual
-        return math.exp(wanted - math.log(self.objective.to_minimise(measured)))
+        value = self.objective.to_minimise(measured)
+        if not math.isfinite(value):
+            return 1.0
+        return math.exp(self.means[launch.cell] + residual - math.log(value))
+
+
+def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
+    """The launch as if it had been measured for its first blocks only.
+
+    Its histogram stays that of the whole launch: only means are those of the blocks.
+    """
+    kept = launch.blocks[:blocks]
+    if len(kept) == len(launch.blocks):
+        return launch
+    left_s = sum(block.seconds for block in launch.blocks[blocks:])
+    return dataclasses.replace(launch, blocks=kept, loaded_s=launch.loaded_s - left_s, errors=0)
+
+
+def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
+    """The launch as if it had ended at the first look whose mean was above its limit."""
+    requests, sums = 0, 0.0
+    for number, block in enumerate(launch.blocks):
+        if number >= min(len(race.limits_ms), len(launch.blocks) - 1):
+            break
+        requests += block.requests
+        sums += block.requests * block.mean_ms
+        if sums / requests > race.limits_ms[number]:
+            return shortened(launch, number + 1)
+    return launch
 
 
 def slowed(launch: RecordedLaunch, factor: float) -> RecordedLaunch:

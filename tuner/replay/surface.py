@@ -12,10 +12,13 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from tuner import prices, tails
+from tuner.histogram import Histogram
 from tuner.measurement import blocks as block_means
-from tuner.measurement import doubts, percentiles
+from tuner.measurement import doubts
 from tuner.measurement.little import little_error
-from tuner.replay.histogram import Histogram
+from tuner.objective import named
+from tuner.prices import DEFAULT, Prices
 from tuner.values import (
     OK,
     Block,
@@ -59,8 +62,26 @@ class RecordedLaunch:
         """Whether the host took so much of the machine meanwhile that the launch tells of the host."""
         return doubts.is_disturbed(self.noise, loaded_s=self.loaded_s, cores=cores)
 
-    def measurement(self, *, concurrency: int, client_batch: int) -> Measurement | None:
-        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok."""
+    def measurement(
+        self,
+        *,
+        concurrency: int,
+        client_batch: int,
+        deadline_ms: float | None = None,
+        cores: int | None = None,
+        paid: Prices = DEFAULT,
+    ) -> Measurement | None:
+        """The launch as a study would have measured it, to the width of a bucket; None unless it was ok.
+
+        The order of its requests was not recorded, so that each counts as independent.
+
+        Args:
+            concurrency: requests in flight.
+            client_batch: items in each.
+            deadline_ms: an answer that took longer is no good one.
+            cores: of the machine; None: what the launch held is not asked for.
+            paid: prices of what it held.
+        """
         if self.histogram is None or not self.blocks:
             return None
         requests = sum(block.requests for block in self.blocks)
@@ -69,7 +90,7 @@ class RecordedLaunch:
         spread_ms = self.histogram.quantile_ms(0.95) - self.histogram.quantile_ms(0.05)
         spread_ms = max(block_means.FINEST_MS, spread_ms)
         rate = (requests + self.errors) / seconds
-        return Measurement(
+        measured = Measurement(
             requests=requests,
             errors=self.errors,
             seconds=seconds,
@@ -89,11 +110,27 @@ class RecordedLaunch:
             client_batch=client_batch,
             spread_ms=spread_ms,
             spread_interval=block_means.spread_interval(self.blocks, spread_ms),
+            histogram=self.histogram,
         )
+        if deadline_ms is not None:
+            share = self.histogram.share_within(deadline_ms)
+            ends = named("throughput").interval(measured)
+            measured = dataclasses.replace(
+                measured,
+                goodput=share * measured.throughput_per_s,
+                goodput_interval=Interval(
+                    low=ends.low and share * ends.low, high=ends.high and share * ends.high
+                ),
+            )
+        if cores is not None:
+            held = prices.held(self.cell, cores=cores)
+            cost = prices.cost_of(measured, held, loaded_s=self.loaded_s, prices=paid)
+            measured = dataclasses.replace(measured, cost=cost)
+        return measured
 
 
 def _interval(histogram: Histogram, share: float) -> Interval:
-    low, high = percentiles.interval_ranks(len(histogram), share)
+    low, high = tails.interval_ranks(len(histogram), share)
     return Interval(
         low=None if low is None else histogram.at_rank_ms(low),
         high=None if high is None else histogram.at_rank_ms(high),
@@ -132,6 +169,10 @@ class Surface:
 
     head: SurfaceHead
     launches: tuple[RecordedLaunch, ...]
+    deadline_ms: float | None = None
+    """Of each request, where good answers are counted."""
+    paid: Prices = DEFAULT
+    """What is paid for what a launch held."""
 
     @functools.cached_property
     def by_cell(self) -> Mapping[Configuration, Sequence[RecordedLaunch]]:
@@ -155,7 +196,11 @@ class Surface:
     def measured(self, launch: RecordedLaunch) -> Measurement | None:
         """A launch under the surface's load."""
         return launch.measurement(
-            concurrency=self.head.concurrency, client_batch=self.head.client_batch
+            concurrency=self.head.concurrency,
+            client_batch=self.head.client_batch,
+            deadline_ms=self.deadline_ms,
+            cores=self.cores,
+            paid=self.paid,
         )
 
 

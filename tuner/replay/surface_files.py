@@ -26,7 +26,7 @@ import yaml
 
 from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidSurface, WrongUse
-from tuner.replay.histogram import Histogram
+from tuner.histogram import Histogram
 from tuner.replay.surface import RecordedLaunch, Surface, SurfaceHead, outcome_of, status_of
 from tuner.store.run_folder import storage_errors
 from tuner.values import Block, Configuration, HostNoise, Value

@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.histogram import Histogram
 from tuner.objective import Objective
 from tuner.replay.estimates import estimates
 from tuner.replay.surface import RecordedLaunch, Surface
@@ -130,19 +131,25 @@ def truth(
     lost: set[Configuration] = set()
     slower = drift(surface, objective)
     for cell, launches in surface.by_cell.items():
-        failed = sum(launch.histogram is None for launch in launches)
+        failed = sum(_value(surface, launch, objective) is None for launch in launches)
         if 2 * failed >= len(launches):
             lost.add(cell)
             continue
         values[cell] = [
-            objective.to_minimise(one) * math.exp(-slower[launch.number])
+            value * math.exp(-slower[launch.number])
             for launch in held_out[cell]
-            if (one := surface.measured(launch)) is not None
+            if (value := _value(surface, launch, objective)) is not None
         ]
     known = estimates(values)
     cells = tuple(known)
+    if not cells:
+        nothing = np.empty(0)
+        return Truth(cells=(), log_mean=nothing, se=nothing, lost=frozenset(surface.by_cell))
     vectors = np.array([candidates.vector_of(cell) for cell in cells], dtype=float)
     means = np.array([known[cell].log_mean for cell in cells])
+    if objective.name == "p99":  # of all requests together: never a mean of p99s
+        together = (_pooled(held_out[cell], slower) for cell in cells)
+        means = np.log([one.quantile_ms(0.99) for one in together if one is not None])
     errors = np.array([known[cell].se for cell in cells])
     common = float(np.sqrt(np.mean(errors**2)))
     process = gaussian_process.fit(
@@ -155,17 +162,36 @@ def truth(
     return Truth(cells=cells, log_mean=smooth, se=sd, lost=frozenset(lost))
 
 
+def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
+    """What a launch tells of the objective, minimised; None where it tells nothing."""
+    measured = surface.measured(launch)
+    value = math.nan if measured is None else objective.to_minimise(measured)
+    return value if math.isfinite(value) else None
+
+
+def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> Histogram | None:
+    """The round trips of launches together, each without the drift of its time; None without any."""
+    counted = [
+        one.histogram.scaled(math.exp(-slower[one.number]))
+        for one in launches
+        if one.histogram is not None and one.number in slower
+    ]
+    return Histogram.merged(counted) if counted else None
+
+
 def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
     """How much slower than at other times each launch that worked was, with those around it in time.
 
     Returns:
         By number of the launch: the logarithm of a factor; the median over all launches is 0.
     """
-    launches = [one for one in surface.launches if one.histogram is not None]
-    if not launches:
+    every = ((one, _value(surface, one, objective)) for one in surface.launches)
+    told = [(launch, value) for launch, value in every if value is not None]
+    if not told:
         return {}
+    launches = [launch for launch, _ in told]
     at_s = np.array([launch.started_at for launch in launches])
-    logs = np.log([objective.to_minimise(one) for one in map(surface.measured, launches) if one])
+    logs = np.log([value for _, value in told])
     numbers = {cell: number for number, cell in enumerate({one.cell: None for one in launches})}
     cells = np.array([numbers[one.cell] for one in launches])
     counts = np.bincount(cells)

@@ -36,7 +36,12 @@ def answer(study: StudyRecord) -> Markup:
     if study.home == "docker":
         engine = "replicas in containers, "
     load = reading.load(study)
-    line = f"Study {study.name}: {engine}objective {objective.label}, sampler {study.sampler}, {tried}{took}."
+    label = objective.label
+    if study.second is not None:
+        label += f" and {objectives.named(study.second).label}"
+    line = f"Study {study.name}: {engine}objective {label}, sampler {study.sampler}, {tried}{took}."
+    if (limits := reading.limits(study)) is not None:
+        line += f" A solution keeps to {limits}."
     return joined(
         (
             element("h1", f"{study.model} at {load}"),
@@ -84,6 +89,10 @@ def _verdict(study: StudyRecord) -> Markup:
             f"{wording.plural(len(study.verdict.best), 'pair')} of alternating launches on fresh "
             "starts."
         )
+    if study.verdict is not None and study.verdict.second is not None:
+        second = study.verdict.second
+        label = objectives.named(second.objective).label.capitalize()
+        numbers = f"{numbers} {label}: {wording.ratio(second.ratio, second.interval)}."
     sentence = element("span", reading.headline(study))
     small = element("span", numbers, class_="soft") if numbers else None
     return element("p", sentence, element("br") if small else None, small, class_=class_)

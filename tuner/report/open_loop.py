@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tuner import tails
 from tuner.report import wording
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values import LEAST_FOR_P99, Measurement, OpenLoop, StudyRecord
+from tuner.values import Measurement, OpenLoop, StudyRecord
 
 ROLES = ("default", "best")
 MOST_MORE = 1.15
@@ -99,13 +100,16 @@ def _did(found: OpenLoop, role: str) -> str:
 
 
 def _p99(measured: Measurement) -> str:
-    if measured.requests < LEAST_FOR_P99:
-        return f"p99 not known from {wording.plural(measured.requests, 'request')}"
-    return f"p99 {wording.number(measured.p99_ms)} ms"
+    tail = tails.of_one(measured)
+    if not tail.is_told:
+        return f"p99 not known from {tail.effective:,.0f} effective requests"
+    return f"p99 {wording.tail(tail)} ms"
 
 
 def _cell(measured: Measurement | None, field: str) -> Markup:
-    value = None if measured is None else getattr(measured, field)
-    is_refused = field == "p99_ms" and measured is not None and measured.requests < LEAST_FOR_P99
-    shown = "too few" if is_refused else wording.number(value)
+    if field == "p99_ms" and measured is not None:
+        tail = tails.of_one(measured)
+        shown = wording.tail(tail) if tail.is_told else "too few"
+    else:
+        shown = wording.number(None if measured is None else getattr(measured, field))
     return element("td", shown, class_="number")

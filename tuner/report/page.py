@@ -11,6 +11,7 @@ import numpy as np
 from tuner import objective as objectives
 from tuner.report import (
     document,
+    front_figures,
     head,
     importance,
     knob_figures,
@@ -28,6 +29,7 @@ from tuner.values import LEAST_FOR_P99, StudyRecord
 def render(study: StudyRecord) -> str:
     """The whole page."""
     sections = (
+        *_front(study),
         ("search", "The search", _search(study)),
         ("round-trips", "Round trips of best and default", _round_trips(study)),
         ("knobs", "The knobs", _knobs(study)),
@@ -37,6 +39,38 @@ def render(study: StudyRecord) -> str:
     load = reading.load(study)
     title = f"{study.model} at {load}: {study.name}"
     return document.render(title=title, head=head.answer(study), sections=sections)
+
+
+def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
+    """The section of two objectives; nothing in a study of one."""
+    if study.second is None:
+        return ()
+    if not study.front:
+        text = "There is no front: the study is not finished, or no configuration was a solution."
+        return (("front", "The front", element("p", text)),)
+    caption = (
+        "Further left and further down is better"
+        if all(side.is_minimised for side in front_figures.sides(study))
+        else "Better is less of a latency or a cost, and more of a throughput"
+    )
+    drawn = document.figure(
+        front_figures.figure(study),
+        name="front",
+        title="What none beats in both objectives",
+        caption=(
+            f"{caption}. Small marks are single launches; the dots are the configurations that none beats "
+            "in both, by what all launches together say, with 95 % intervals: a launch that lies beyond "
+            "them was lucky. The star is the one that was verified and is exported (--point)."
+        ),
+    )
+    any_other = "Any other is exported by its trial: tune export STUDY --trial N."
+    return (
+        (
+            "front",
+            "The front",
+            joined((drawn, front_figures.points(study), element("p", any_other, class_="soft"))),
+        ),
+    )
 
 
 def _search(study: StudyRecord) -> Markup:

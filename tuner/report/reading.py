@@ -15,12 +15,14 @@ from typing import Literal
 from serving.settings import KNOBS
 from tuner import advice as advices
 from tuner import objective as objectives
+from tuner import tails
 from tuner.advice import advised, export_of_best
 from tuner.report import open_loop, wording
-from tuner.settings import load_in_words
+from tuner.settings import MeasurementSettings, load_in_words
+from tuner.tails import Tail
 from tuner.values import (
-    LEAST_FOR_P99,
     MOST_LITTLE_ERROR,
+    UNKNOWN,
     Configuration,
     Interval,
     KnobInfo,
@@ -32,6 +34,9 @@ from tuner.values import (
 )
 
 Role = Literal["default", "best"]
+SHOWN = frozenset({"better", "worse", "no difference shown"})
+"""How a best can stand that was compared with the default."""
+P99 = objectives.named("p99").field
 ROLES: tuple[Role, Role] = ("default", "best")
 PLAIN = (
     "answers checked",
@@ -82,8 +87,21 @@ class Launches:
     is_verified: bool
     """True: alternating fresh starts after the search. False: launches of the search itself."""
 
+    @property
+    def tail(self) -> Tail:
+        """p99 of the requests of all of them together."""
+        return tails.pooled(self.measurements)
+
     def figure(self, field: str) -> Figure:
-        """Summary of one field of the measurements, such as `mean_ms`."""
+        """Summary of one field of the measurements, such as `mean_ms`; a p99 is that of all together."""
+        if field == P99:
+            tail = self.tail
+            ends = tail.interval
+            return Figure(
+                middle=tail.value_ms,
+                low=tail.value_ms if ends.low is None else ends.low,
+                high=tail.value_ms if ends.high is None else ends.high,
+            )
         return Figure.over(getattr(item, field) for item in self.measurements)
 
     @property
@@ -187,12 +205,13 @@ def headline(study: StudyRecord) -> str:
         causes = {trial.outcome.cause for trial in study.trials}
         way = ""
         if causes == {"constraint"}:
-            way = " Give a limit that can be kept."
+            way = f" Give a limit that can be kept.{_nearest(study)}"
         elif causes == {"overload"}:
             way = " Give a rate that can be served; --find-rate finds it."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
-    if study.verdict is not None and found == study.verdict.outcome:
-        return study.verdict.text
+    if study.verdict is not None and found in {*SHOWN, "traded"}:
+        second = study.verdict.second
+        return study.verdict.text if second is None else f"{study.verdict.text} {second.text}"
     default, best = advices.tallies(study)
     trouble = advices.trouble_of_default(study)
     again = "was not re-measured"
@@ -213,19 +232,40 @@ def headline(study: StudyRecord) -> str:
     }[found]
 
 
+def _nearest(study: StudyRecord) -> str:
+    """The launch that came nearest to the limits, where one is on a figure of launches that were measured."""
+    told = [trial for trial in study.trials if trial.missed is not None]
+    if not told:
+        return ""
+    limits_ = MeasurementSettings(
+        constraints=tuple(study.settings.get("measurement", {}).get("constraints", ())),
+        slo_ms=study.settings.get("measurement", {}).get("slo_ms"),
+    ).limits
+    beyond = {
+        trial.number: max(limit.slack(limit.of.value(trial.missed)) for limit in limits_)
+        for trial in told
+        if trial.missed is not None and limits_
+    }
+    if not beyond:
+        return ""
+    number = min(beyond, key=lambda one: beyond[one])
+    return f" Trial {number} came nearest, {wording.percent(math.expm1(beyond[number]))} beyond."
+
+
 def tone(study: StudyRecord) -> Literal["better", "worse"] | None:
     """Whether the best was shown to be better or worse than the default, by its figures or by failures."""
     if not study.is_finished:
         return None
     found = advices.standing(study)
-    if found in {"better", "default fails"}:
+    if found in {"better", "traded", "default fails"}:
         return "better"
     return "worse" if found in {"worse", "best fails"} else None
 
 
 def figures_of_merit(study: StudyRecord) -> tuple[str, ...]:
     """Objectives that are shown beside the verdict: the study's own, and what it may cost."""
-    return tuple(dict.fromkeys((study.objective, "mean", "p99", "throughput")))
+    second = () if study.second is None else (study.second,)
+    return tuple(dict.fromkeys((study.objective, *second, "mean", "p99", "throughput")))
 
 
 def compared(study: StudyRecord, name: str) -> Compared | None:
@@ -233,18 +273,31 @@ def compared(study: StudyRecord, name: str) -> Compared | None:
     verdict = study.verdict
     if verdict is None:
         return None
-    known: dict[str, tuple[float, Interval]] = {
+    known: dict[str, tuple[float | None, Interval]] = {
         "p99": (verdict.p99_ratio, verdict.p99_interval),
         "throughput": (verdict.throughput_ratio, verdict.throughput_interval),
         study.objective: (verdict.ratio, verdict.interval),
     }
-    if name not in known:
+    if verdict.second is not None:
+        known[verdict.second.objective] = (verdict.second.ratio, verdict.second.interval)
+    ratio, interval = known.get(name, (None, UNKNOWN))
+    if ratio is None:
         return None
-    ratio, interval = known[name]
     outcome = objectives.named(name).judged(interval)
     if name == study.objective:
         outcome = verdict.outcome
+    if verdict.second is not None and name == verdict.second.objective:
+        outcome = verdict.second.outcome
     return Compared(ratio=ratio, interval=interval, outcome=outcome)
+
+
+def limits(study: StudyRecord) -> str | None:
+    """What a solution had to keep to, in words; None where there was nothing."""
+    kept = study.settings.get("measurement", {})
+    found = [f"p99 <= {kept['slo_ms']:g} ms"] if kept.get("slo_ms") else []
+    if study.objective == "goodput":
+        found = [f"a deadline of {kept['slo_ms']:g} ms for each request"]
+    return " and ".join((*found, *kept.get("constraints", ()))) or None
 
 
 def has_energy(study: StudyRecord) -> bool:
@@ -285,9 +338,31 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
     return (
         *filter(is_plain, study.notes),
         *(() if meant is None else (meant,)),
+        *_front(study),
         *_ties(study),
         *_against_guess(study),
         *open_loop.sentences(study),
+    )
+
+
+def _front(study: StudyRecord) -> Iterator[str]:
+    """The points of a front."""
+    if study.second is None or not study.front:
+        return
+    sides = objectives.named(study.objective), objectives.named(study.second)
+    shown = "; ".join(
+        ", ".join(
+            wording.quantity(value, side.unit)
+            for value, side in zip(point.values, sides, strict=True)
+        )
+        + f" ({in_short(study, point.configuration)}"
+        + (", chosen" if point.is_chosen else f", trial {point.trial}")
+        + ")"
+        for point in study.front
+    )
+    yield (
+        f"The front of {sides[0].label} and {sides[1].label} has "
+        f"{wording.plural(len(study.front), 'point')}: {shown}."
     )
 
 
@@ -384,13 +459,10 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
         found.append(f"{wording.plural(errors, 'request')} failed in trials that count as ok.")
-    fewest = [launches(study, role).fewest_requests for role in ROLES]
-    short = [count for count in fewest if 0 < count < LEAST_FOR_P99]
-    if short:
-        found.append(
-            f"p99 rests on as few as {wording.plural(min(short), 'request')} a launch; below "
-            f"{LEAST_FOR_P99} it has no upper end."
-        )
+    for role in ROLES if has_two_sides(study) else ROLES[:1]:
+        side = launches(study, role)
+        if side.measurements and not side.tail.is_told:
+            found.append(f"No p99 of the {role}: {side.tail.why_not}.")
     return tuple(found)
 
 
@@ -398,11 +470,10 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
     """What was shown to be worse though the objective was not."""
     if study.verdict is None or study.verdict.outcome == "worse":
         return
-    for name, field in (("p99", "p99_ms"), ("throughput", "throughput_per_s")):
+    for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        is_meant = (
-            study.objective == "rate" and name == "p99"
-        )  # it rises with the rate, up to the limit
+        # p99 rises with the rate, up to the limit.
+        is_meant = study.objective == "rate" and name == "p99"
         if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
             continue
         objective = objectives.named(name)

@@ -7,16 +7,19 @@ value.
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tuner import objective as objectives
+from tuner import tails
+from tuner.objective import Objective
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
 from tuner.values import Measurement, StudyRecord, Trial
 
-IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", "p99_ms", "throughput_per_s", "energy_j")
+IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
 """Figures of every trial, energy where it was counted; a study's objective that is none of them has a column."""
 
 
@@ -48,12 +51,16 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("mean (ms)", "mean_ms"),
         ("p50 (ms)", "p50_ms"),
         ("p95 (ms)", "p95_ms"),
-        ("p99 (ms)", "p99_ms"),
         ("p95 - p5 (ms)", "spread_ms"),
         ("requests/s", "throughput_per_s"),
     ]
     if reading.has_energy(study):
         shown.append(("energy (J/request)", "energy_j"))
+    if any(math.isfinite(one.cpu_s) for side in sides for one in side.measurements):
+        shown += [
+            ("CPU (core-s/1,000 requests)", "cpu_s"),
+            ("memory (MiB-s/1,000 requests)", "memory_mib_s"),
+        ]
     if study.client_batch > 1:
         shown += [("items/s", "items_per_s"), ("time per item (ms)", "time_per_item_ms")]
     rows = [
@@ -64,6 +71,8 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         )
         for label, field in shown
     ]
+    p99 = [element("td", wording.tail(side.tail), class_="number") for side in sides]
+    rows.append(element("tr", element("td", "p99 (ms) of all requests"), *p99))
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
     rows.append(
         element(
@@ -82,8 +91,7 @@ def trials(study: StudyRecord) -> Markup:
     """Every trial with its figures, its configuration, and the reason where it has no figure."""
     names = [knob.name for knob in study.knobs]
     extra = sorted({n for trial in study.trials for n in trial.configuration} - set(names))
-    objective = objectives.named(study.objective)
-    own = [] if objective.field in IN_EVERY_TABLE else [objective.axis]
+    own = [objective.axis for objective in _own(study)]
     columns = [
         "trial",
         "origin",
@@ -94,6 +102,8 @@ def trials(study: StudyRecord) -> Markup:
         "p50 (ms)",
         "p95 (ms)",
         "p99 (ms)",
+        "p99: 95 % interval",
+        "effective requests",
         "requests/s",
         "requests",
         "errors",
@@ -137,10 +147,15 @@ def cell(value: float | None, *, text: str | None = None) -> Markup:
 def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup:
     outcome = trial.outcome.status + (f": {trial.outcome.cause}" if trial.outcome.cause else "")
     started = dt.datetime.fromtimestamp(trial.started_at, tz=dt.UTC)
-    reason = element("div", trial.outcome.reason, class_="reason") if trial.outcome.reason else None
+    why = trial.outcome.reason
+    if trial.measurement is not None and trial.measurement.ended_early:
+        why = f"ended after {trial.measurement.seconds:.1f} s: no rival of the best"
+    reason = element("div", why, class_="reason") if why else None
     class_ = "broken" if trial.measurement is None else None
-    objective = objectives.named(study.objective)
-    own = [] if objective.field in IN_EVERY_TABLE else [cell(objective.of(trial))]
+    measured = trial.measured
+    own = [
+        cell(None if measured is None else objective.value(measured)) for objective in _own(study)
+    ]
     if trial.configuration == study.best:
         class_ = "is-best-row"
     elif trial.configuration == study.default:
@@ -151,8 +166,8 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", trial.origin, data_value=trial.origin),
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *own,
-        *_figures(trial.measurement),
-        *(_energy(trial.measurement) if reading.has_energy(study) else ()),
+        *_figures(measured),
+        *(_energy(measured) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
             for name in names
@@ -168,17 +183,32 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
     )
 
 
+def _own(study: StudyRecord) -> list[Objective]:
+    """The study's objectives that have no column in every table."""
+    found = [objectives.named(name) for name in (study.objective, study.second) if name]
+    return [objective for objective in found if objective.field not in IN_EVERY_TABLE]
+
+
 def _figures(measured: Measurement | None) -> list[Markup]:
     if measured is None:
-        return [cell(None)] * 8
+        return [cell(None)] * 10
     ends = wording.interval(measured.mean_interval)
-    tail = " or more" if measured.p99_interval.high is None else ""
+    tail = tails.of_one(measured)
+    between = wording.interval(tail.interval) if tail.is_told else "–"
     return [
         cell(measured.mean_ms),
         element("td", ends, class_="number", data_value=measured.mean_interval.low),
         cell(measured.p50_ms),
         cell(measured.p95_ms),
-        cell(measured.p99_ms, text=f"{wording.number(measured.p99_ms)}{tail}"),
+        element(
+            "td",
+            wording.number(tail.value_ms),
+            class_="number",
+            title=tail.why_not or None,
+            data_value=tail.value_ms if tail.is_told else None,
+        ),
+        element("td", between, class_="number", data_value=tail.interval.low),
+        cell(tail.effective, text=f"{tail.effective:,.0f}"),
         cell(measured.throughput_per_s),
         cell(measured.requests, text=f"{measured.requests:,}"),
         cell(measured.errors),

@@ -15,6 +15,7 @@ import rich.table
 import rich.text
 
 from tuner import objective as objectives
+from tuner.objective import Objective
 from tuner.report import reading, wording
 from tuner.report.lines import Copied, show
 from tuner.settings import serve_command
@@ -89,17 +90,21 @@ def _add_figures(made: rich.table.Table, study: StudyRecord, has_best: bool) -> 
     default, best = (reading.launches(study, role) for role in reading.ROLES)
     for name in reading.figures_of_merit(study):
         objective = objectives.named(name)
-        cells = [
-            f"{name} ({objective.unit})",
-            wording.number(default.figure(objective.field).middle),
-        ]
+        cells = [f"{name} ({objective.unit})", _figure(default, objective)]
         if has_best:
-            cells += [wording.number(best.figure(objective.field).middle), _ratio(study, name)]
+            cells += [_figure(best, objective), _ratio(study, name)]
         made.add_row(*map(rich.text.Text, cells))
     if study.client_batch > 1:
         sides = (default, best) if has_best else (default,)
         rates = [wording.number(side.figure("items_per_s").middle) for side in sides]
         made.add_row(*map(rich.text.Text, ("items/s", *rates)))
+
+
+def _figure(side: reading.Launches, objective: Objective) -> str:
+    """A p99 with what it rests on, any other figure alone."""
+    if objective.name == "p99":
+        return wording.tail(side.tail)
+    return wording.number(side.figure(objective.field).middle)
 
 
 def _ratio(study: StudyRecord, name: str) -> str:

@@ -29,6 +29,7 @@ MARKS = {
     "initial": Mark("initial design", "#56A5D8", "circle-open", 9),
     "guided": Mark("guided", "#0072B2", "circle", 9),
     "replicate": Mark("repeated launch", "#E69F00", "square-open", 9),
+    "check": Mark("checked again", "#999999", "square-open", 9),
     "best": Mark("best", "#009E73", "star", 15),
     "infeasible": Mark("infeasible", "#CC79A7", "x-thin", 9),
     "failed": Mark("failed", "#CC79A7", "triangle-down-open", 9),

@@ -140,7 +140,7 @@ def trial_hover(study: StudyRecord, trial: Trial, knob: str | None = None) -> st
         lines.append(f"{objective.label} {centre} ({ends})")
         if knob is None:
             lines.append(
-                f"p99 {wording.number(measured.p99_ms)} ms, "
+                f"p99 {wording.number(measured.told_p99_ms)} ms, "
                 f"{wording.number(measured.throughput_per_s)} requests/s, "
                 f"{wording.plural(measured.requests, 'request')}"
             )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+from tuner.tails import Tail
 from tuner.values import Interval, Value
 
 
@@ -39,6 +40,13 @@ def interval(ends: Interval) -> str:
     if ends.high is None:
         return f"from {number(ends.low)}, no upper end"
     return f"{number(ends.low)} to {number(ends.high)}"
+
+
+def tail(found: Tail) -> str:
+    """A p99 with its interval and the effective number of requests; "–" where it is refused."""
+    if not found.is_told:
+        return "–"
+    return f"{number(found.value_ms)} ({interval(found.interval)}; n {found.effective:,.0f})"
 
 
 def ratio(value: float, ends: Interval) -> str:

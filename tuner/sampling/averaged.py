@@ -52,6 +52,15 @@ class Averaged:
     _observed_guess: Array | None
     _context: Array  # (c,)
 
+    def drift(self) -> tuple[Array, Array]:
+        """What the moments of the study's launches added to them (n,), and how well that is known (n,)."""
+        process = self.plain
+        if self.structured is not None and self.weight >= 0.5:
+            process = self.structured
+        mean, sd = process.drift()
+        own = len(self._observed)
+        return mean[:own], sd[:own]
+
     @property
     def noise_sd(self) -> float:
         """Standard deviation of one launch, in units of the targets."""
@@ -140,11 +149,13 @@ def fitted(
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)
     rows, targets, errors = observed, history.targets, history.errors
+    at_s = history.at_s
     if earlier is not None:
         rows = np.vstack([rows, np.hstack([earlier.vectors, earlier.context])])
         targets = np.concatenate([targets, earlier.targets])
         errors = np.concatenate([errors, earlier.errors])
-    seen = Seen(vectors=rows, targets=targets, errors=errors, scale=history.scale)
+        at_s = np.concatenate([at_s, np.full(len(earlier.errors), np.nan)])
+    seen = Seen(vectors=rows, targets=targets, errors=errors, at_s=at_s, scale=history.scale)
     plain = surrogate.fitted(seen, start=history.hyperparameters)
     own_guess = _of_observed(history, candidates, known.guess)
     structured, weight, guess = None, 0.0, None

@@ -24,7 +24,7 @@ import dataclasses
 import threading
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +114,11 @@ class Situation:
 
 class CellSampler(BaseSampler, abc.ABC):
     """An Optuna sampler that decides on a whole configuration at once."""
+
+    models_limits: ClassVar[bool] = False
+    """Whether launches beyond a limit are observations to it, and no walls."""
+    searches_fronts: ClassVar[bool] = False
+    """Whether it has a use for a second objective."""
 
     def __init__(
         self,
@@ -220,7 +225,13 @@ class CellSampler(BaseSampler, abc.ABC):
         maximise = study.direction is StudyDirection.MAXIMIZE
         candidates = self._candidates or self._finite(dict(distributions))
         place = candidates or Cube.of(distributions)
-        history = gather(trials, place, number=trial.number, maximise=maximise)
+        history = gather(
+            trials,
+            place,
+            number=trial.number,
+            maximise=maximise,
+            with_missed=self.models_limits,
+        )
         if candidates is None:
             best = history.vectors[np.argsort(history.targets, kind="stable")[:_CENTRES]]
             candidates = Candidates.drawn(Cube.of(distributions), rng, around=best)

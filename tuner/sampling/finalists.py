@@ -60,9 +60,11 @@ def finalists(
     with blas.single_threaded():
         model = averaged.fitted(history, candidates, known)
         first = recommendation.recommend(study, candidates=candidates, known=known)
+        may_be = recommendation.likely_kept(history, candidates, known)
         launched = {
             candidates.index_of(configuration): configuration
-            for configuration in dict.fromkeys(history.configurations)
+            for configuration, is_kept in zip(history.configurations, may_be, strict=True)
+            if is_kept
             if configuration not in history.lost_configurations or configuration == first
         }
         launched.pop(None, None)  # what is no cell is not launched again as one

@@ -5,11 +5,12 @@ optionally a guess of the target at every point. Out: a `Process` that predicts 
 and covariances of the latent function, in units of the targets. Pure NumPy; knows nothing of trials,
 cells or acquisition.
 
-    target = shift + b0 + b1 x guess + f(x) + noise,    f ~ GP(0, variance x Matern-5/2)
+    target = shift + b0 + b1 x guess + f(x) + drift + noise,    f ~ GP(0, variance x Matern-5/2)
 
 b0 and b1 are integrated out under normal priors (Rasmussen and Williams, Gaussian Processes for Machine
 Learning, section 2.7, equation 2.40 with finite B); the prior of b1 has mean 1, so that a guess is
-believed until the data say otherwise, and without a guess the term is absent. Length scales, variance
+believed until the data say otherwise, and without a guess the term is absent. The drift is what the
+moment of a launch adds to it, with a covariance that the caller gives; it is not predicted. Length scales, variance
 and noise are the most probable ones (L-BFGS on the log posterior, with its gradient: equation 5.9).
 
 Priors, each log-normal (median, spread of the logarithm):
@@ -93,6 +94,7 @@ class Process:
     _pull: Array  # (n,) K^-1 residuals
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
+    _drift: Array | None  # (n, n) standardised covariance of what moments have in common
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
         """Mean (m,) and standard deviation (m,) of the latent function, without noise.
@@ -148,7 +150,20 @@ class Process:
             both = np.concatenate([self.guess, standard])
         residuals = np.concatenate([self._residuals, cross @ self._pull])
         shares = np.concatenate([self._shares, np.ones(len(pending))])
-        return _conditioned(self, vectors, both, residuals, shares)
+        drift = None if self._drift is None else np.pad(self._drift, (0, len(pending)))
+        return _conditioned(self, vectors, both, residuals, shares, drift)
+
+    def drift(self) -> tuple[Array, Array]:
+        """How much higher than at other times each target was because of its moment (n,), and its error (n,).
+
+        In units of the targets; zeros without a drift.
+        """
+        if self._drift is None:
+            return np.zeros(len(self._pull)), np.zeros(len(self._pull))
+        mean = self._drift @ self._pull
+        reduced = solve_triangular(self._chol, self._drift, lower=True, check_finite=False)
+        variance = np.diag(self._drift) - (reduced**2).sum(axis=0)
+        return self._factor * mean, self._factor * np.sqrt(np.maximum(variance, 0.0))
 
     @property
     def noise_sd(self) -> float:
@@ -168,6 +183,18 @@ class Process:
             - 0.5 * math.log(2 * math.pi)
             - math.log(self._factor)
         )
+
+    def tempered(self, degrees: float) -> Process:
+        """The same with launches that lie far from what all others say counting less.
+
+        One step of the reweighting by which a Student's t of so many degrees of freedom is fitted (Lange,
+        Little and Taylor, "Robust Statistical Modeling Using the t Distribution", JASA 84:881, 1989), with
+        leave-one-out residuals: a launch that has no neighbours lies far from nothing.
+        """
+        inverse = cho_solve((self._chol, True), np.eye(len(self._pull)), check_finite=False)
+        squared = self._pull**2 / np.diag(inverse)
+        shares = self._shares * np.maximum(1.0, (degrees + squared) / (degrees + 1))
+        return _conditioned(self, self.vectors, self.guess, self._residuals, shares, self._drift)
 
     def _standard(self, guess: Array | None) -> Array | None:
         if self.guess is None:
@@ -195,6 +222,7 @@ def fit(
     guess: Array | None = None,
     start: Hyperparameters | None = None,
     variance: float = 1.0,
+    drift: Array | None = None,
 ) -> Process:
     """The process with the most probable hyper-parameters, from two starts at most.
 
@@ -206,6 +234,8 @@ def fit(
         guess: (n,) of the targets, in their unit.
         start: hyper-parameters of an earlier fit, tried beside the prior's medians.
         variance: prior median of that of f, as a share of the targets'.
+        drift: (n, n) covariance, in squared units of the targets, of what the moments of the launches
+            add to them; None: nothing.
     """
     width = vectors.shape[1]
     shift = float(np.mean(targets))
@@ -221,7 +251,8 @@ def fit(
         (math.log(LENGTH_SCALE * math.sqrt(width)),) * width,
         math.log(noise.sd / factor),
     )
-    target = _Posterior(vectors, residuals, standard_guess, shares, middle, noise.spread)
+    moments = None if drift is None else drift / factor**2
+    target = _Posterior(vectors, residuals, standard_guess, shares, moments, middle, noise.spread)
     starts = [middle] if start is None or len(start.lengths) != width else [start, middle]
     best, height = middle, math.inf
     for first in starts:
@@ -240,18 +271,26 @@ def fit(
         _pull=np.empty(0),
         _residuals=residuals,
         _shares=shares,
+        _drift=moments,
     )
-    return _conditioned(blank, vectors, standard_guess, residuals, shares)
+    return _conditioned(blank, vectors, standard_guess, residuals, shares, moments)
 
 
 def _conditioned(
-    process: Process, vectors: Array, guess: Array | None, residuals: Array, shares: Array
+    process: Process,
+    vectors: Array,
+    guess: Array | None,
+    residuals: Array,
+    shares: Array,
+    drift: Array | None,
 ) -> Process:
     """A process with the same hyper-parameters, given these points."""
     at = process.hyperparameters
     covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2
     if guess is not None:
         covariance += SLOPE_SD**2 * np.outer(guess, guess)
+    if drift is not None:
+        covariance += drift
     covariance[np.diag_indices_from(covariance)] += math.exp(2 * at.noise) * shares + _JITTER
     chol = np.asarray(cholesky(covariance, lower=True, check_finite=False))
     return dataclasses.replace(
@@ -262,6 +301,7 @@ def _conditioned(
         _pull=cho_solve((chol, True), residuals, check_finite=False),
         _residuals=residuals,
         _shares=shares,
+        _drift=drift,
     )
 
 
@@ -274,6 +314,7 @@ class _Posterior:
         residuals: Array,
         guess: Array | None,
         shares: Array,
+        drift: Array | None,
         medians: Hyperparameters,
         noise_spread: float,
     ) -> None:
@@ -287,6 +328,8 @@ class _Posterior:
         self._basis = np.full((len(residuals),) * 2, LEVEL_SD**2)
         if guess is not None:
             self._basis += SLOPE_SD**2 * np.outer(guess, guess)
+        if drift is not None:
+            self._basis += drift
 
     def climbed(self, start: Hyperparameters) -> tuple[Hyperparameters, float]:
         """Where a climb from `start` ends, and the negative log posterior there."""

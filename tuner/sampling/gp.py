@@ -10,12 +10,15 @@ trial:
    (`averaged`);
 2. weigh every likely feasible cell, those that were run included: how much better is the best
    posterior mean expected to be after one more launch there (`knowledge_gradient`), times the
-   probability that the launch works (`feasibility`);
+   probability that the launch works (`feasibility`, and `headroom` of memory);
 3. propose the best. A cell that was run is proposed again, marked as a replicate, where a second
    launch is worth more than a new cell; one that failed is not.
 
 Of four proposals one is the plain process's own, so that a wrong prediction cannot keep a search away from
-anything. While nothing has been feasible, P(feasible) alone decides. Frazier, Powell and Dayanik, "The
+anything. Where limits are set, the probability of keeping to them (`within_limits`) multiplies as well, and
+what is improved on is the best of the configurations that probably do. Of two objectives each proposal
+weighs both by a weight of its own (`front`). While nothing has been feasible,
+P(feasible) alone decides. Frazier, Powell and Dayanik, "The
 Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009; Gardner et al., "Bayesian
 Optimization with Inequality Constraints", ICML 2014, for the product. All state is derived from the
 study; the attributes below only tell of the latest proposal.
@@ -31,11 +34,19 @@ from numpy.typing import NDArray
 from optuna.study import Study
 
 from tuner.errors import WrongUse
-from tuner.sampling import averaged, feasibility, recommendation
+from tuner.sampling import (
+    averaged,
+    feasibility,
+    front,
+    headroom,
+    recommendation,
+    within_limits,
+)
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
-from tuner.sampling.knowledge import Earlier, Knowledge
+from tuner.sampling.knowledge import NOTHING, Earlier, Knowledge
+from tuner.sampling.within_limits import Kept
 from tuner.values import Configuration
 
 Array = NDArray[np.float64]
@@ -50,6 +61,9 @@ PLAIN_EVERY = 4
 
 class GpSampler(CellSampler):
     """Matern-5/2, knowledge gradient times the probability of feasibility, over all cells."""
+
+    models_limits = True
+    searches_fronts = True
 
     def __init__(
         self,
@@ -82,6 +96,7 @@ class GpSampler(CellSampler):
         ):
             raise WrongUse("earlier: expected launches in the axes of the candidates")
         self._earlier = earlier
+        self._latency: Array | None = None
         self.largest_expected_improvement: float | None = None
         """Largest expected improvement of any cell that may be proposed, times its probability of
         being feasible, as a share of the incumbent: 0.01 is one per cent less latency. Of the latest
@@ -89,7 +104,7 @@ class GpSampler(CellSampler):
 
     def recommend(self, study: Study) -> Configuration | None:
         """The configuration with the best posterior mean; None while no trial was ok."""
-        known = Knowledge(guess=self._guess, earlier=self._earlier)
+        known = Knowledge(guess=self._guess, earlier=self._earlier, latency=self._latency)
         return recommendation.recommend(study, candidates=self._candidates, known=known)
 
     def propose(self, situation: Situation) -> Proposal:
@@ -105,11 +120,19 @@ class GpSampler(CellSampler):
         log_feasible = (
             np.zeros(len(among)) if classifier is None else classifier.log_probability(vectors)
         )
+        room = headroom.fit(history.vectors, history.headroom, history.killed_vectors)
+        if room is not None:  # no product: where memory is the wall, both tell of the same launches
+            log_feasible = np.minimum(log_feasible, room.log_probability(vectors))
         likely = np.flatnonzero(is_likely(log_feasible))
         among, log_feasible = among[likely], log_feasible[likely]
-        if len(history.targets):
-            best, facts = self._most_promising(situation, among, log_feasible)
+        kept = within_limits.fitted(history, situation.candidates, self._known(situation))
+        log_kept = kept.log_probability(among)
+        worth = np.flatnonzero(log_kept >= np.log(within_limits.WORTH_TRYING))
+        if len(history.targets) and len(worth) and kept.is_any_worth:
+            among, log_feasible = among[worth], (log_feasible + log_kept)[worth]
+            best, facts = self._most_promising(situation, among, log_feasible, kept)
         else:
+            log_feasible = log_feasible + log_kept
             fresh = np.isin(among, situation.unseen)
             best, facts = int(np.argmax(np.where(fresh, log_feasible, -np.inf))), {}
         is_new = bool(np.isin(among[best], situation.unseen))
@@ -128,17 +151,20 @@ class GpSampler(CellSampler):
         return None if place is None else candidates.cells[place]
 
     def _most_promising(
-        self, situation: Situation, among: NDArray[np.intp], log_feasible: Array
+        self,
+        situation: Situation,
+        among: NDArray[np.intp],
+        log_feasible: Array,
+        kept: Kept,
     ) -> tuple[int, dict[str, Any]]:
         """Position in `among`, and what is expected there, in the study's unit."""
         history, candidates = situation.history, situation.candidates
-        model = averaged.fitted(
-            history,
-            candidates,
-            Knowledge(guess=self._guess_of(candidates), earlier=self._earlier),
-            is_plain=self._is_plain(situation),
-        )
-        incumbent = float(np.min(model.predict_observed()[0]))
+        known, told = self._known(situation), {}
+        if history.second is not None:
+            weight = float(situation.rng.random())
+            history, known, told = front.scalarised(history, weight), NOTHING, {"weight": weight}
+        model = averaged.fitted(history, candidates, known, is_plain=self._is_plain(situation))
+        incumbent = float(np.min(model.predict_observed()[0][kept.worth_trying]))
         expecting = model.expecting(history.pending_vectors)
         mean, sd = expecting.predict(among)
         tried, gains = expecting.knowledge_gradient(among)
@@ -152,6 +178,7 @@ class GpSampler(CellSampler):
         is_new = np.isin(among, situation.unseen)
         self.largest_expected_improvement = float(np.max(improvements * is_new, initial=0.0))
         facts: dict[str, Any] = {
+            **told,
             "expected_improvement": float(improvements[best]),
             "largest_expected_improvement": self.largest_expected_improvement,
             "knowledge_gradient": float(worth.max()),
@@ -174,15 +201,23 @@ class GpSampler(CellSampler):
         guided = situation.history.earlier - situation.initial
         return guided % PLAIN_EVERY == PLAIN_EVERY - 1
 
-    def _guess_of(self, candidates: Candidates) -> Array | None:
-        """The guess (m,) for candidates that may be fewer than those that were given."""
-        if self._guess is None or self._candidates is None:
+    def _known(self, situation: Situation) -> Knowledge:
+        """What was known before the study, of the situation's candidates."""
+        return Knowledge(
+            guess=self._of(self._guess, situation.candidates),
+            earlier=self._earlier,
+            latency=self._of(self._latency, situation.candidates),
+        )
+
+    def _of(self, values: Array | None, candidates: Candidates) -> Array | None:
+        """Values (m,) for candidates that may be fewer than those that were given."""
+        if values is None or self._candidates is None:
             return None
         if candidates is self._candidates:
-            return self._guess
+            return values
         places = [self._candidates.index_of(cell) for cell in candidates.cells]
         known = [place for place in places if place is not None]
-        return self._guess[known] if len(known) == len(places) else None
+        return values[known] if len(known) == len(places) else None
 
 
 class StructuredSampler(GpSampler):
@@ -197,6 +232,7 @@ class StructuredSampler(GpSampler):
         limit: int = LIMIT,
         first: Sequence[Configuration] = (),
         earlier: Earlier | None = None,
+        latency: Array | None = None,
         guess: Array | None = None,
     ) -> None:
         """Keep what is given; see `GpSampler`.
@@ -208,6 +244,7 @@ class StructuredSampler(GpSampler):
             limit: largest grid of distributions that is listed whole.
             first: cells to begin with after the default: previous winners, the best prediction.
             earlier: launches of earlier studies, in the candidates' axes.
+            latency: (m,) of the candidates, the predicted mean round trip, for limits that go with it.
             guess: (m,) of the candidates, the predicted objective, minimised and positive.
 
         Raises:
@@ -221,6 +258,7 @@ class StructuredSampler(GpSampler):
             first=first,
             earlier=earlier,
         )
+        self._latency = None if latency is None else np.log(latency)
         if guess is None:
             return
         if candidates is None or len(guess) != len(candidates.cells):

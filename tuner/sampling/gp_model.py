@@ -21,7 +21,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-import threading
 import warnings
 from typing import Any
 
@@ -43,8 +42,6 @@ _VARIANCE_SPREAD = 1.0
 _ITERATIONS = 60
 _LEAST_SD = 0.02
 """Targets that differ by less are standardised by this, so that noise is not blown up to look like a function."""
-
-_import_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,14 +78,6 @@ class Surrogate:
     def noise_sd(self) -> float:
         """Standard deviation of one observation, in units of the targets."""
         return self._factor * math.exp(0.5 * self.hyperparameters[-1])
-
-
-def warm_up() -> None:
-    """Import GPy (1.5 s, once), if need be in a background thread: the first fit waits for it.
-
-    Other threads should not change warning filters meanwhile: Python keeps one set per process.
-    """
-    _gpy()
 
 
 def fit(
@@ -159,7 +148,7 @@ def _gpy() -> Any:
     While it is imported GPy silences every DeprecationWarning of the process, and warns that
     matplotlib is missing; the filters are put back as they were.
     """
-    with _import_lock, warnings.catch_warnings():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import GPy  # noqa: PLC0415 - see the docstring
     return GPy

@@ -9,6 +9,7 @@ reason.
 How a trial is read:
 
     COMPLETE, finite value                       observed
+    PRUNED with a value, beyond a limit          observed by who models limits (`within_limits`), else lost
     PRUNED or FAIL with an outcome               lost: infeasible or failed (a wall, not a bad score)
     PRUNED without outcome, with reports         stopped early by a pruner: seen, teaches nothing
     PRUNED without outcome or reports            lost: an objective that refuses its parameters
@@ -25,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -58,6 +59,14 @@ class Place(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """What the observed launches tell beside the objective: of one limit, or of a second objective."""
+
+    values: Array  # (n,) on the log scale; NaN where not known
+    errors: Array  # (n,) standard error of each within its launch; NaN where not known
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Columns over the trials that can be placed: n observed, k lost, p pending."""
 
@@ -65,6 +74,8 @@ class History:
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
+    headroom: Array  # (n,) logarithm of peak memory over limit; NaN where not known
+    at_s: Array  # (n,) Unix time of each launch; NaN where not known
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
@@ -73,6 +84,7 @@ class History:
     """1 when the study minimises, -1 when it maximises."""
     lost_configurations: tuple[Configuration, ...]  # (k,)
     lost_vectors: Array  # (k, d)
+    killed_vectors: Array  # those of the lost ones that ran out of memory
     pending_vectors: Array  # (p, d)
     seen: frozenset[Configuration]
     """Every configuration that was proposed, measured or is waiting, except interrupted ones."""
@@ -80,6 +92,10 @@ class History:
     """Trials before this one, except waiting and interrupted ones."""
     hyperparameters: tuple[float, ...]
     """Those of the last model of this study, as its proposal kept them; empty where there is none."""
+    slacks: Mapping[str, Column] = dataclasses.field(default_factory=dict)
+    """By limit: how far each observed launch lies beyond it."""
+    second: Column | None = None
+    """Logarithms of a second objective, minimised; None in a study of one."""
 
     @property
     def is_blank(self) -> bool:
@@ -132,7 +148,12 @@ def shared_distributions(trials: Iterable[FrozenTrial]) -> dict[str, BaseDistrib
 
 
 def gather(
-    trials: Iterable[FrozenTrial], place: Place, *, number: int | None, maximise: bool
+    trials: Iterable[FrozenTrial],
+    place: Place,
+    *,
+    number: int | None,
+    maximise: bool,
+    with_missed: bool = False,
 ) -> History:
     """Read a study's trials.
 
@@ -141,9 +162,15 @@ def gather(
         place: gives a configuration its vector; trials that have no place are only counted.
         number: the trial to propose for, None to read all of them.
         maximise: direction of the study.
+        with_missed: whether launches beyond a limit count as observed, to be told apart by their slacks.
     """
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
+    at_s: list[float] = []
+    headroom: list[float] = []
+    killed: list[Array] = []
+    slacks: list[Mapping[str, Sequence[float | None]]] = []
+    seconds: list[Mapping[str, Sequence[float | None]]] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -164,11 +191,21 @@ def gather(
             continue
         configuration = Configuration({name: values[name] for name in place.names})
         seen.add(configuration)
-        if reading == "observed" and trial.value is not None:
-            observed.append((configuration, vector, trial.value))
+        value = trial.value if reading == "observed" else None
+        if with_missed and value is None:
+            value = _missed(trial)
+        if value is not None:
+            observed.append((configuration, vector, value))
             errors.append(float(trial.user_attrs.get("error", math.nan)))
+            headroom.append(float(trial.user_attrs.get("headroom", math.nan)))
+            at_s.append(float(trial.user_attrs.get("facts", {}).get("started_at", math.nan)))
+            slacks.append(trial.user_attrs.get("slacks", {}))
+            second = trial.user_attrs.get("second")
+            seconds.append({} if second is None else {"second": second})
         elif reading == "lost":
             lost.append((configuration, vector))
+            if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
+                killed.append(vector)
         elif reading == "pending":
             pending.append(vector)
     sign = -1.0 if maximise else 1.0
@@ -180,16 +217,41 @@ def gather(
         ),
         targets=targets,
         errors=np.array(errors, dtype=float),
+        headroom=np.array(headroom, dtype=float),
+        at_s=np.array(at_s, dtype=float),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,
         lost_configurations=tuple(configuration for configuration, _ in lost),
         lost_vectors=np.array([vector for _, vector in lost], dtype=float).reshape(-1, place.width),
+        killed_vectors=np.array(killed, dtype=float).reshape(-1, place.width),
         pending_vectors=np.array(pending, dtype=float).reshape(-1, place.width),
         seen=frozenset(seen),
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
+        slacks=_columns(slacks),
+        second=_columns(seconds).get("second"),
     )
+
+
+def _missed(trial: FrozenTrial) -> float | None:
+    """The objective of a launch that was measured and lies beyond a limit; None of any other."""
+    value = trial.user_attrs.get("value")
+    is_told = trial.state is TrialState.PRUNED and value is not None and math.isfinite(value)
+    return float(value) if is_told and value is not None else None
+
+
+def _columns(rows: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Column]:
+    """Slacks of launches by limit."""
+    found = {}
+    for text in dict.fromkeys(text for row in rows for text in row):
+        pairs = [row.get(text, (None, None)) for row in rows]
+        values, errors = (
+            np.array([math.nan if pair[k] is None else float(pair[k] or 0.0) for pair in pairs])
+            for k in (0, 1)
+        )
+        found[text] = Column(values=values, errors=errors)
+    return found
 
 
 def to_targets(values: Array, sign: float) -> tuple[Array, str]:

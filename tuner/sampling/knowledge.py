@@ -41,6 +41,8 @@ class Knowledge:
     guess: Array | None = None
     """(m,) of the candidates: logarithms of the predicted objective."""
     earlier: Earlier | None = None
+    latency: Array | None = None
+    """(m,) of the candidates: logarithms of the predicted mean round trip, for limits that go with it."""
 
 
 NOTHING = Knowledge()

@@ -14,6 +14,8 @@ from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 class RandomSampler(CellSampler):
     """Uniform over the feasible cells that were not run."""
 
+    searches_fronts = True
+
     def propose(self, situation: Situation) -> Proposal:
         """A cell that no trial has had."""
         return situation.at_random()

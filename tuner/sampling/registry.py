@@ -21,6 +21,7 @@ from tuner.sampling.candidates import Candidates
 from tuner.sampling.cell_sampler import CellSampler
 from tuner.sampling.epsilon_greedy import EpsilonGreedySampler
 from tuner.sampling.gp import GpSampler, StructuredSampler
+from tuner.sampling.gpy_ei import GpySampler
 from tuner.sampling.guess import GuessSampler
 from tuner.sampling.hill_climb import HillClimbSampler
 from tuner.sampling.optuna_gp import OptunaGpSampler
@@ -36,6 +37,7 @@ SAMPLERS: Mapping[str, type[CellSampler]] = {
     "random": RandomSampler,
     "epsilon-greedy": EpsilonGreedySampler,
     "skopt": SkoptSampler,
+    "gpy": GpySampler,
     "tpe": TpeSampler,
     "guess": GuessSampler,
     "ridge": RidgeSampler,
@@ -60,6 +62,7 @@ class Needed:
 
 NEEDED: Mapping[str, Needed] = {
     "skopt": Needed("scikit-optimize", "skopt", ("skopt",)),
+    "gpy": Needed("GPy", "gpy", ("GPy",)),
     "optuna-gp": Needed("PyTorch", "benchmarks", ("torch",)),
     "smac": Needed("SMAC", "benchmarks", ("smac", "ConfigSpace")),
     "botorch": Needed("BoTorch", "benchmarks", ("botorch", "gpytorch", "torch")),
@@ -111,6 +114,11 @@ def is_installed(name: str) -> bool:
 def takes(name: str, option: str) -> bool:
     """Whether a sampler has an option; an unknown one has none."""
     return name in SAMPLERS and option in _options(SAMPLERS[name])
+
+
+def searches_fronts(name: str) -> bool:
+    """Whether a sampler has a use for a second objective."""
+    return name in SAMPLERS and SAMPLERS[name].searches_fronts
 
 
 def _options(sampler: type[CellSampler]) -> list[str]:

@@ -33,8 +33,15 @@ LEFT_VARIANCE = 0.03
 """Of the targets' variance, what a prediction leaves to be explained: a sixth of their spread."""
 ERROR_DEGREES = 3.0
 """Of a launch's own standard error: four blocks."""
-KEPT = 4
-"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches."""
+DRIFT_SD = 0.03
+"""A small machine is a few per cent faster at one time than at another."""
+DRIFT_S = 120.0
+"""Within two minutes."""
+TAIL_DEGREES = 4.0
+"""Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
+KEPT = 16
+"""Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
+and each limit has fits of its own."""
 PRIOR_DEGREES = 9.0
 """Weight of what all launches say of it."""
 
@@ -48,6 +55,7 @@ class Seen:
     vectors: Array  # (n, d)
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error of each within its launch; NaN where not known
+    at_s: Array  # (n,) when each was launched; NaN where not known
     scale: Literal["log", "raw"]
 
     @classmethod
@@ -57,6 +65,7 @@ class Seen:
             vectors=history.vectors,
             targets=history.targets,
             errors=history.errors,
+            at_s=history.at_s,
             scale=history.scale,
         )
 
@@ -85,7 +94,7 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
     fits = len(start) == seen.vectors.shape[1] + 2
-    return gaussian_process.fit(
+    found = gaussian_process.fit(
         seen.vectors,
         seen.targets,
         noise=prior,
@@ -93,7 +102,23 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
         guess=guess,
         start=Hyperparameters.of(tuple(start)) if fits else None,
         variance=1.0 if guess is None else LEFT_VARIANCE,
+        drift=drift(seen.at_s) if seen.scale == "log" else None,
     )
+    return found.tempered(TAIL_DEGREES) if TAIL_DEGREES else found
+
+
+def drift(at_s: Array) -> Array:
+    """Prior covariance (n, n) of what the moments of launches add to them, on the log scale.
+
+    A Matern-5/2 in time: launches of one minute share what the machine was like. One whose moment is
+    not known shares nothing.
+
+    Args:
+        at_s: (n,) seconds; NaN where not known.
+    """
+    away = math.sqrt(5.0) * np.abs(at_s[:, None] - at_s[None, :]) / DRIFT_S
+    found = DRIFT_SD**2 * (1 + away + away**2 / 3) * np.exp(-away)
+    return np.where(np.isfinite(found), found, 0.0)
 
 
 def noise_prior(errors: Array) -> NoisePrior:
@@ -115,7 +140,8 @@ def noise_prior(errors: Array) -> NoisePrior:
 def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
     """What a fit depends on."""
     made = hashlib.blake2b(digest_size=16)
-    parts = (seen.vectors, seen.targets, seen.errors, np.array(start, dtype=float), guess)
+    first = np.array(start, dtype=float)
+    parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, first, guess)
     for part in parts:
         made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
     made.update(seen.scale.encode())

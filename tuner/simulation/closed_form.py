@@ -49,13 +49,15 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     timeout_s = 1e-6 * float(cell.get("batching.timeout_us", 0))
     costs = profile.of(threads)
     items = load.concurrency * load.client_batch
-    batch, fill_s = _batch(items, replicas, most, timeout_s)
+    batch, groups = _batch(items, replicas, most, timeout_s, interpolated(costs, most)[0])
     service_s, cpu_s = interpolated(costs, batch)
-    taken_s = max(service_s, cpu_s / min(quota, load.cores))
+    own = quota * replicas / groups  # those that stand idle meanwhile save their quota
+    taken_s = max(service_s, cpu_s / min(own, load.cores))
     request_s = per_request(costs, batch)
     per_batch = batch / load.client_batch
+    fill_s = _fill_s(items, groups, batch, most, timeout_s, sum(request_s) / load.client_batch)
     requests_per_s = (
-        replicas * per_batch / (taken_s + fill_s),
+        groups * per_batch / (taken_s + fill_s),
         load.cores / (cpu_s / per_batch + request_s[0] + request_s[1]),
         1 / request_s[0],
         load.concurrency / (taken_s + fill_s + sum(request_s)),
@@ -71,18 +73,46 @@ def all_ms(
     return np.array([mean_ms(profile, load, cell) for cell in cells])
 
 
-def _batch(items: int, replicas: int, most: int, timeout_s: float) -> tuple[float, float]:
-    """Items of a typical batch, and how long it waits to fill.
+def _batch(
+    items: int, replicas: int, most: int, timeout_s: float, full_s: float
+) -> tuple[float, int]:
+    """Items of a typical batch, and how many replicas have one.
 
     Without a timeout a batch gathers while the one before it runs: half of a replica's share of what is
-    in flight. With one it waits until it is full, or for the whole timeout where it never can be.
+    in flight. With one it waits until it is full. What is in flight fills so many batches at once; where
+    there are more replicas than that, the others stand idle, and a batch is filled by those who return
+    from another, if the timeout lasts as long.
     """
     share = items / replicas
     if timeout_s <= 0 or most == 1:
-        return min(float(most), max(1.0, share / 2)), 0.0
-    if share >= most:
-        return float(most), 0.0
-    return max(1.0, share), timeout_s
+        return min(float(most), max(1.0, share / 2)), replicas
+    groups = items // most
+    if groups >= replicas:
+        return float(most), replicas
+    if groups and timeout_s >= full_s / groups:
+        return float(most), groups
+    return max(1.0, min(share, most)), replicas
+
+
+def _fill_s(
+    items: int, groups: int, batch: float, most: int, timeout_s: float, item_s: float
+) -> float:
+    """How long a replica waits for its next batch: for the timeout, or for those who return from another.
+
+    Args:
+        items: in flight.
+        groups: replicas that have a batch.
+        batch: items of a typical one.
+        most: items of a full one.
+        timeout_s: of a batch.
+        item_s: what an item costs in gateway and client on its way back and forth.
+    """
+    if timeout_s <= 0 or most == 1:
+        return 0.0
+    if batch < most:
+        return timeout_s
+    missing = max(0.0, most - (items - groups * most))
+    return min(timeout_s, missing * item_s / groups)
 
 
 def interpolated(costs: Sequence[BatchCost], size: float) -> tuple[float, float]:

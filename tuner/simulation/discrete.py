@@ -58,8 +58,11 @@ class _Part:
         self.what: object = None
         self.waiting: collections.deque[tuple[object, float, float]] = collections.deque()
         self.quota = quota
-        self.budget_s = quota * PERIOD_S
-        self.refill_s = phase_s if quota < math.inf else math.inf
+        self.budget_s = quota
+        self.refill_s = math.inf
+        if quota < math.inf:  # as if it had run since the period began
+            self.refill_s = phase_s
+            self.budget_s = max(0.0, quota * PERIOD_S - (PERIOD_S - phase_s))
 
     def give(self, what: object, cpu_s: float, speed: float = 1.0) -> None:
         """More work, after what is there."""

@@ -182,6 +182,7 @@ class StudyStore:
             launch_s=result.launch_s,
             overhead_s=result.overhead_s,
             started_at=result.started_at,
+            missed=result.missed,
         )
 
     def give_up_running(self, reason: str) -> tuple[int, ...]:

@@ -5,8 +5,10 @@
               FAIL without an outcome: interrupted
               RUNNING: being measured now
     params    the knobs as they were proposed
-    user      origin, configuration (as launched), outcome, measurement, error,
-              facts {launch_s, overhead_s, started_at}
+    user      origin, configuration (as launched), outcome, measurement, error, headroom,
+              facts {launch_s, overhead_s, started_at}; under limits slacks, with two
+              objectives second, and of a launch that
+              misses one missed (its measurement) and value (its objective)
 
 Few attributes with JSON inside, because every attribute is a transaction of the storage. Pure.
 """
@@ -14,7 +16,7 @@ Few attributes with JSON inside, because every attribute is a transaction of the
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState
@@ -34,6 +36,19 @@ class TrialResult:
     started_at: float
     error: float | None = None
     """Standard error of the objective within its launch, as a share; None where it is not known."""
+    headroom: float | None = None
+    """Logarithm of the replicas' peak memory over their limit; None where one of them is not known."""
+    missed: Measurement | None = None
+    """What was measured of a launch that misses a limit, or does not tell whether it does."""
+    value: float | None = None
+    """Its objective."""
+    second: tuple[float, float | None] | None = None
+    """Logarithm of a second objective, minimised, with its standard error; None in a study of one."""
+    slacks: Mapping[str, tuple[float | None, float | None]] = dataclasses.field(
+        default_factory=dict
+    )
+    """By limit: by how much the launch lies beyond it (`limits.Limit.slack`), None where it does not tell, with
+    a standard error."""
 
 
 def attributes(result: TrialResult) -> dict[str, Any]:
@@ -48,8 +63,17 @@ def attributes(result: TrialResult) -> dict[str, Any]:
     }
     if result.error is not None:
         values["error"] = result.error
+    if result.headroom is not None:
+        values["headroom"] = result.headroom
     if result.measurement is not None:
         values["measurement"] = result.measurement.as_json()
+    if result.missed is not None:
+        values["missed"] = result.missed.as_json()
+        values["value"] = result.value
+    if result.second is not None:
+        values["second"] = list(result.second)
+    if result.slacks:
+        values["slacks"] = {text: list(slack) for text, slack in result.slacks.items()}
     return values
 
 
@@ -63,7 +87,7 @@ def is_ended(frozen: FrozenTrial) -> bool:
 def as_trial(frozen: FrozenTrial) -> Trial:
     """A trial that ended, as the rest of the tuner sees it."""
     attrs = frozen.user_attrs
-    measurement = attrs.get("measurement")
+    measurement, missed = attrs.get("measurement"), attrs.get("missed")
     outcome = Outcome(**attrs["outcome"])
     return Trial(
         number=frozen.number,
@@ -72,6 +96,7 @@ def as_trial(frozen: FrozenTrial) -> Trial:
         measurement=None if measurement is None else Measurement.from_json(measurement),
         origin=str(attrs["origin"]),
         objective=frozen.value if frozen.state is TrialState.COMPLETE else None,
+        missed=None if missed is None else Measurement.from_json(missed),
         **attrs["facts"],
     )
 

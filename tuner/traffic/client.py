@@ -18,6 +18,7 @@ This file is imported by the client's process only. It knows nothing of models, 
 
 from __future__ import annotations
 
+import bisect
 import math
 import select
 import time
@@ -271,10 +272,20 @@ class Client:
             self.phase.advance(
                 now, sent=self._sent, finished=self._finished, least_round_trips=least
             )
+            if now >= self.phase.next_look_s:
+                self.phase.look(self._mean_ms(), sent=self._sent)
         after = (self.phase.warmup_end_s, self.phase.measured_end_s)
         cpu = time.process_time()
         self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
+
+    def _mean_ms(self) -> float:
+        """Mean round trip of what has finished since the warm-up; 0 where nothing has."""
+        assert self.phase.warmup_end_s is not None
+        intended_s, finished_s = self.columns.intended_s, self.columns.finished_s
+        first = bisect.bisect_right(finished_s, self.phase.warmup_end_s)
+        count = len(finished_s) - first
+        return 1e3 * (sum(finished_s[first:]) - sum(intended_s[first:])) / count if count else 0.0
 
     def _handle(self, connection: Connection, event: int) -> None:
         """Any event, on a connection in any state."""

@@ -3,8 +3,8 @@
 In: a plan, and again and again the time and the counts. Out: `warmup_end_s`, `measured_end_s` and
 `limit`. Seconds count from the first send. It knows no socket and no clock.
 
-    warming --(warm-up rule)--> measuring --(seconds over | enough sent)--> draining --(limit
-    finished)--> over
+    warming --(warm-up rule)--> measuring --(seconds over | enough sent | race lost)--> draining
+    --(limit finished)--> over
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Phase:
         finished."""
         self.limit: float = math.inf
         """Requests that may be sent in all."""
+        self._looks = 0
         self.fell_behind = 0.0
         """Share of what was due by which the server fell behind in the measured part of an open loop, from
         its end on."""
@@ -76,7 +77,26 @@ class Phase:
             return self.plan.warmup.seconds
         if self.plan.seconds is None or self.measured_end_s is not None:
             return math.inf
-        return self.warmup_end_s + self.plan.seconds
+        return min(self.warmup_end_s + self.plan.seconds, self.next_look_s)
+
+    @property
+    def next_look_s(self) -> float:
+        """When the mean so far is to be looked at; infinite where it is not."""
+        race = self.plan.race
+        if race is None or self.warmup_end_s is None or self.measured_end_s is not None:
+            return math.inf
+        if self._looks >= len(race.limits_ms):
+            return math.inf
+        return self.warmup_end_s + race.look_s * (self._looks + 1)
+
+    def look(self, mean_ms: float, *, sent: int) -> None:
+        """Take note of the mean round trip up to the look that is due, and end where the race is lost."""
+        assert self.plan.race is not None
+        at_s, limit_ms = self.next_look_s, self.plan.race.limits_ms[self._looks]
+        self._looks += 1
+        if mean_ms > limit_ms:
+            self.measured_end_s = at_s
+            self.limit = self.arrivals.belonging(sent, at_s)
 
     def advance(self, now_s: float, *, sent: int, finished: int, least_round_trips: int) -> None:
         """Take note of the time and the counts."""

@@ -37,6 +37,20 @@ class Warmup:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Race:
+    """When a measured part ends before its time: at the first look whose mean is above its limit."""
+
+    look_s: float
+    """Between two looks, from the end of the warm-up on."""
+    limits_ms: tuple[float, ...]
+    """Of the mean round trip up to each look; there are no looks behind the last one."""
+
+    def __post_init__(self) -> None:
+        if self.look_s <= 0 or any(limit <= 0 for limit in self.limits_ms):
+            raise ValueError(f"{self}: expected numbers above 0")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OpenLoad:
     """Requests that are due by a schedule, whatever becomes of them."""
 
@@ -73,6 +87,8 @@ class LoadPlan:
     """Requests sent after the warm-up, those in flight at its end included; without a warm-up all
     of the phase."""
     warmup: Warmup = dataclasses.field(default_factory=Warmup)
+    race: Race | None = None
+    """Ends a measured part of `seconds` early; None: it lasts its time."""
     timeout_s: float = 10.0
     """A request without an answer after this long is lost, and its connection is replaced. In an open
     loop a request that no connection was free for in this time after it was due is lost unsent."""
@@ -118,5 +134,12 @@ class LoadPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LoadPlan:
         """Inverse of `as_json`."""
-        offsets_s = tuple(data.get("offsets_s", ()))
-        return cls(**{**data, "warmup": Warmup(**data["warmup"]), "offsets_s": offsets_s})
+        race = data.get("race")
+        if race is not None:
+            race = Race(look_s=race["look_s"], limits_ms=tuple(race["limits_ms"]))
+        plain = {
+            "warmup": Warmup(**data["warmup"]),
+            "offsets_s": tuple(data.get("offsets_s", ())),
+            "race": race,
+        }
+        return cls(**{**data, **plain})

@@ -39,7 +39,7 @@ def finished(runs: pathlib.Path, model: str = "resnet") -> None:
         bench=ToyBench(),
         budget=Budget(trials=4, initial=4, max_time_s=600, load_s=2.5, pairs=4),
         objective="mean",
-        slo_ms=None,
+        limits=(),
         stop_ei=0.0,
         keep_in=folder,
     )

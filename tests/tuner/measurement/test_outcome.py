@@ -8,7 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from tuner.measurement.outcome import MOST_ERROR_SHARE, limit_outcome, measure_outcome
+from tuner.limits import of_slo
+from tuner.measurement.outcome import MOST_ERROR_SHARE, Needs, measure_outcome
 from tuner.values import OK, HostNoise, Measurement, RequestRecords
 
 
@@ -82,8 +83,41 @@ def test_a_server_that_fell_behind_has_no_latency_of_its_own(
 
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
-    assert limit_outcome(measured(10.0), None) == OK
-    assert limit_outcome(measured(10.0), 20.0) == OK
-    outcome = limit_outcome(measured(10.0), 19.9)
+    assert Needs(objective="mean").outcome(measured(10.0)) == OK
+    assert Needs(objective="mean", limits=(of_slo(20.0),)).outcome(measured(10.0)) == OK
+    outcome = Needs(objective="mean", limits=(of_slo(19.9),)).outcome(measured(10.0))
     assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
     assert outcome.reason == "p99 of 20 ms is above the limit of 19.9 ms (--slo-ms)"
+
+
+@pytest.mark.parametrize(
+    ("needs", "status"),
+    [
+        (Needs(objective="mean"), "ok"),
+        (Needs(objective="p95"), "ok"),
+        (Needs(objective="p99"), "failed"),
+        (Needs(objective="mean", limits=(of_slo(1e6),)), "failed"),
+    ],
+)
+def test_a_launch_too_short_for_a_p99_fails_where_one_is_needed(
+    measured: Callable[..., Measurement], needs: Needs, status: str
+) -> None:
+    """1,000 requests that are worth 200: whoever asks for a p99 hears how long a launch must be."""
+    outcome = needs.outcome(measured(10.0, p99_effective=200.0))
+    assert outcome.status == status
+    if status == "failed":
+        assert outcome.cause == "short"
+        assert outcome.reason == (
+            "p99 rests on 200 effective requests (of 1,000), under 459: measure each launch for "
+            "longer (--seconds 7)"
+        )
+
+
+def test_a_default_that_is_just_long_enough_is_remarked(
+    measured: Callable[..., Measurement],
+) -> None:
+    """Slower configurations have fewer requests."""
+    needs = Needs(objective="p99")
+    assert "--seconds 5" in (needs.remark(measured(10.0, p99_effective=600.0)) or "")
+    assert needs.remark(measured(10.0, p99_effective=1_000.0)) is None
+    assert Needs(objective="mean").remark(measured(10.0, p99_effective=10.0)) is None

@@ -229,3 +229,33 @@ def test_one_error_in_a_hundred_is_borne(errors, status):
     else:
         assert measurement is None
         assert outcome.reason == "11 of 1000 requests (1.1 %) failed: 11 x status 500"
+
+
+def test_good_answers_are_those_within_the_deadline():
+    """Clients of 10 ms and of 30 ms: by 20 ms, 100 answers a second in each of four blocks."""
+    rows = [(0.01 * turn, 0.01 * (turn + 1), 200) for turn in range(400)]
+    rows += [(0.03 * turn, 0.03 * (turn + 1), 200) for turn in range(133)]
+    found = measure(records_of(rows), concurrency=2, deadline_ms=20.0)
+    assert found.goodput_per_s == pytest.approx(100)
+    assert found.goodput_interval.low == pytest.approx(100, rel=0.05)
+    assert found.goodput_interval.high == pytest.approx(100, rel=0.05)
+    assert measure(records_of(rows), concurrency=2, deadline_ms=1e6).goodput_per_s == (
+        pytest.approx(found.throughput_per_s)
+    )
+    assert measure(records_of(rows), concurrency=2, deadline_ms=1.0).goodput_per_s == 0
+    assert measure(records_of(rows), concurrency=2).goodput is None
+    assert Measurement.from_json(found.as_json()) == found
+
+
+def test_an_answer_that_comes_late_is_no_good_one_in_an_open_loop():
+    """Late against when it was due."""
+    due_s = 0.01 * np.arange(400)
+    records = RequestRecords(
+        intended_s=due_s,
+        started_s=due_s + 0.05,
+        finished_s=due_s + 0.055,
+        status=np.full(400, 200, np.int16),
+        connection=np.zeros(400, np.int32),
+    )
+    assert measure(records, concurrency=None, deadline_ms=20.0).goodput == 0
+    assert measure(records, concurrency=None, deadline_ms=60.0).goodput == pytest.approx(100, abs=1)

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import studies
 from tuner.measurement.outcome import overloaded
 from tuner.report import open_loop, page, reading, terminal
-from tuner.values import OK, FreshStart, OpenLoop, StudyRecord
+from tuner.values import OK, FreshStart, Interval, OpenLoop, StudyRecord
 
 STUDY = studies.study(trials=14)
 
@@ -22,7 +22,11 @@ def shown(default_ms: float | None, best_ms: float | None, *, requests: int = 10
         measurement = None
         if mean_ms is not None:
             measurement = dataclasses.replace(
-                STUDY.verdict.best[0], mean_ms=mean_ms, p99_ms=3 * mean_ms, requests=requests
+                STUDY.verdict.best[0],
+                mean_ms=mean_ms,
+                p99_ms=3 * mean_ms,
+                p99_interval=Interval(low=2.5 * mean_ms, high=4 * mean_ms),
+                p99_effective=float(requests),
             )
         outcome = OK if measurement else overloaded(312.0, "it fell behind by 40 % of them")
         starts.append(FreshStart(role=role, outcome=outcome, measurement=measurement))
@@ -43,7 +47,8 @@ def test_both_sides_are_said_with_the_rate_and_how_often() -> None:
     (sentence,) = open_loop.sentences(shown(20.0, 10.0))
     assert sentence == (
         "In an open loop at 80 % of the best's rate (312 requests/s, Poisson arrivals), one fresh start "
-        "each: the best mean 10.0 ms, p99 30.0 ms; the default mean 20.0 ms, p99 60.0 ms."
+        "each: the best mean 10.0 ms, p99 30.0 (25.0 to 40.0; n 1,000) ms; the default mean 20.0 ms, p99 60.0 "
+        "(50.0 to 80.0; n 1,000) ms."
     )
     assert list(open_loop.cautions(shown(20.0, 10.0))) == []
 
@@ -52,7 +57,7 @@ def test_a_p99_of_few_requests_is_refused() -> None:
     """Under 459 it is not known, in the sentence and in the table."""
     study = shown(20.0, 10.0, requests=458)
     (sentence,) = open_loop.sentences(study)
-    assert "p99 not known from 458 requests" in sentence
+    assert "p99 not known from 458 effective requests" in sentence
     assert "too few" in "".join(map(str, open_loop.section(study)))
 
 

@@ -37,14 +37,16 @@ def test_middle_figures_agree_with_the_ratio():
 def test_cautions_name_what_went_wrong():
     """Failures by cause, loads that were off, errors and short launches are said."""
     study = studies.study()
-    off = dataclasses.replace(study.trials[0].measurement, little_error=0.2, errors=3, requests=100)
+    off = dataclasses.replace(
+        study.trials[0].measurement, little_error=0.2, errors=3, p99_effective=100.0
+    )
     first = dataclasses.replace(study.trials[0], measurement=off)
     doubtful = dataclasses.replace(study, verdict=None, trials=(first, *study.trials[1:]))
     text = " ".join(reading.cautions(doubtful))
     assert "oom 9" in text
     assert "more than 5.0 % off" in text
     assert "3 requests failed" in text
-    assert "as few as 100 requests" in text
+    assert "No p99 of the default: p99 rests on 100 effective requests" in text
 
 
 def test_every_awkward_study_has_a_headline(edge_study):

@@ -63,9 +63,10 @@ def test_the_gradient_is_that_of_the_posterior(seed: int) -> None:
     x, y = data(seed, n=12)
     guess = y + 0.3 * rng.normal(size=len(y)) if seed % 2 else None
     residuals = (y - y.mean()) / y.std()
+    drift = np.exp(-np.abs(np.subtract.outer(np.arange(len(y)), np.arange(len(y)))) / 3)
     middle = Hyperparameters(0.0, (-0.2, 0.1, 0.3), -2.0)
     posterior = gaussian_process._Posterior(
-        x, residuals, guess, rng.uniform(0.5, 2, len(y)), middle, 1.0
+        x, residuals, guess, rng.uniform(0.5, 2, len(y)), 0.1 * drift, middle, 1.0
     )
     at = np.array(middle.as_tuple()) + 0.5 * rng.normal(size=5)
     height = posterior._height
@@ -153,3 +154,24 @@ def test_hyperparameters_of_an_earlier_fit_give_the_same_end_sooner() -> None:
     again = fit(x, y, noise=PRIOR, start=first.hyperparameters)
     assert again.log_posterior >= first.log_posterior - 1e-3
     assert Hyperparameters.of(first.hyperparameters.as_tuple()) == first.hyperparameters
+
+
+def test_a_drift_is_taken_out_of_what_is_predicted() -> None:
+    """Launches of the second half are 10 % slower: predictions do not see it, and the drift is told."""
+    rng = np.random.default_rng(0)
+    vectors = rng.random((40, 2))
+    late = np.arange(40) >= 20
+    true = np.sin(3 * vectors[:, 0])
+    targets = true + 0.1 * late + 0.01 * rng.normal(size=40)
+    at = np.where(late, 1.0, 0.0)
+    drift = 0.1**2 * (at[:, None] == at[None, :])
+    noise = NoisePrior(sd=0.02)
+    told = gaussian_process.fit(vectors, targets, noise=noise, drift=drift)
+    mean, error = told.drift()
+    assert np.mean(mean[late]) - np.mean(mean[~late]) == pytest.approx(0.1, abs=0.03)
+    assert (error > 0).all()
+    off = told.predict(vectors)[0] - true
+    assert np.abs(off[late].mean() - off[~late].mean()) < 0.02
+    blind = gaussian_process.fit(vectors, targets, noise=noise)
+    assert not blind.drift()[0].any()
+    assert blind.noise_sd > 2 * told.noise_sd

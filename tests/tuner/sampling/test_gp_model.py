@@ -101,7 +101,6 @@ def test_the_vendor_keeps_quiet_and_leaves_the_filters_alone(
     """Nothing is printed or logged as a warning, and warnings are still what they were."""
     caplog.set_level(logging.WARNING)
     filters = list(warnings.filters)
-    gp_model.warm_up()
     points, targets = data(10, 0.05)
     gp_model.fit(points, targets, noise_sd=0.05).predict(points)
     assert warnings.filters == filters

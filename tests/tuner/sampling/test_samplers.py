@@ -46,7 +46,7 @@ SAMPLERS = {
     "tpe-multivariate": maker("tpe", multivariate=True),
 }
 NEVER_TWICE = [
-    name for name in ("random", "skopt", "ridge", "optuna-gp", "smac") if name in SAMPLERS
+    name for name in ("random", "skopt", "gpy", "ridge", "optuna-gp", "smac") if name in SAMPLERS
 ]
 WITHOUT_CHANCE = ("hill-climb",)
 """Samplers that have no random numbers where there are candidates: every seed goes their way."""

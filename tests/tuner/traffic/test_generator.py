@@ -20,7 +20,7 @@ import pytest
 from tuner.errors import LoadFailed
 from tuner.traffic import payloads
 from tuner.traffic.generator import MOST_TOLD, Generator, message
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.plan import LoadPlan, Race, Warmup
 
 ROOT = pathlib.Path(__file__).parents[3]
 COLD = Warmup(seconds=0.0, round_trips=0)
@@ -112,6 +112,24 @@ def test_a_timed_phase_warms_up_first_and_waits_for_what_is_in_flight(generator,
     assert records.status.tolist() == [200] * len(records)
     assert result.client_cpu_s < result.measured_s
     assert result.wall_s >= records.finished_s[-1]
+
+
+def test_a_lost_race_ends_the_phase_early(generator, serve):
+    """A server that needs 20 ms is given up after the first look at 10 ms, and kept at 60 ms."""
+
+    def habit(peer):
+        while peer.request() is not None:
+            time.sleep(0.02)
+            peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+
+    where = serve(habit)
+    lost = Race(look_s=0.1, limits_ms=(10.0, 10.0))
+    result = load(generator, where, seconds=0.4, warmup=BRIEF, race=lost)
+    assert result.measured_s == pytest.approx(0.1)
+    assert result.records.status.tolist() == [200] * len(result.records)
+    kept = Race(look_s=0.1, limits_ms=(500.0, 500.0))
+    result = load(generator, where, seconds=0.4, warmup=BRIEF, race=kept)
+    assert result.measured_s == pytest.approx(0.4)
 
 
 def test_the_concurrency_is_what_was_asked_for(generator, serve):

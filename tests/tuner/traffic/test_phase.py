@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.traffic.phase import Phase, fell_behind, is_warm
-from tuner.traffic.plan import LoadPlan, Warmup
+from tuner.traffic.plan import LoadPlan, Race, Warmup
 
 RULE = Warmup(seconds=0.5, round_trips=3, cap_s=10.0)
 
@@ -117,3 +117,31 @@ def test_a_phase_only_moves_forward(steps, by_time):
         if phase.measured_end_s is not None:
             assert phase.measured_end_s == phase.warmup_end_s + 2.0
         before = after
+
+
+def raced(*limits_ms: float) -> Phase:
+    """A phase of two seconds that is warm after half a second."""
+    race = Race(look_s=0.5, limits_ms=limits_ms)
+    phase = Phase(LoadPlan(host="h", port=1, concurrency=2, seconds=2.0, race=race))
+    assert phase.next_look_s == math.inf
+    phase.advance(0.5, sent=20, finished=18, least_round_trips=9)
+    return phase
+
+
+def test_a_lost_race_ends_the_measured_part_at_its_look():
+    """The first look that is above its limit ends it there; nothing is sent any more."""
+    phase = raced(30.0, 20.0, 15.0)
+    assert phase.next_s == phase.next_look_s == 1.0
+    phase.look(29.0, sent=40)
+    assert (phase.measured_end_s, phase.next_look_s) == (None, 1.5)
+    phase.look(20.1, sent=60)
+    assert (phase.measured_end_s, phase.limit, phase.next_look_s) == (1.5, 60, math.inf)
+
+
+def test_a_race_that_is_kept_up_with_lasts_its_time():
+    """Behind the last look time decides, as without a race."""
+    phase = raced(30.0)
+    phase.look(30.0, sent=40)
+    assert (phase.next_look_s, phase.next_s) == (math.inf, 2.5)
+    phase.advance(2.6, sent=100, finished=98, least_round_trips=40)
+    assert phase.measured_end_s == 2.5

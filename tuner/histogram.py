@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Self
 
 import numpy as np
@@ -22,19 +22,19 @@ LEAST_MS = 1e-6
 """Resolution of the clock: what is shorter is counted as this."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True)
 class Histogram:
-    """Counts (k,) of consecutive buckets from number `first` on."""
+    """Counts of consecutive buckets from number `first` on."""
 
     first: int
-    counts: NDArray[np.int64]
+    counts: tuple[int, ...]
 
     @classmethod
     def of(cls, took_ms: NDArray[np.float64]) -> Self:
         """Count round trips (n,), n at least 1."""
         buckets = np.floor(np.log(np.maximum(took_ms, LEAST_MS)) / _LOG_WIDTH).astype(np.int64)
         first = int(buckets.min())
-        return cls(first, np.bincount(buckets - first).astype(np.int64))
+        return cls(first, tuple(np.bincount(buckets - first).tolist()))
 
     @classmethod
     def merged(cls, histograms: Iterable[Histogram]) -> Self:
@@ -44,20 +44,11 @@ class Histogram:
         counts = np.zeros(max(one.first + len(one.counts) for one in every) - first, dtype=np.int64)
         for one in every:
             counts[one.first - first : one.first - first + len(one.counts)] += one.counts
-        return cls(first, counts)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Histogram)
-            and self.first == other.first
-            and np.array_equal(self.counts, other.counts)
-        )
-
-    __hash__ = None  # type: ignore[assignment]
+        return cls(first, tuple(counts.tolist()))
 
     def __len__(self) -> int:
         """Round trips in it."""
-        return int(self.counts.sum())
+        return sum(self.counts)
 
     def scaled(self, factor: float) -> Histogram:
         """What it were if every round trip took `factor` times as long, to a bucket."""
@@ -71,12 +62,19 @@ class Histogram:
         """The round trip of that rank, 1 the shortest."""
         upto = np.cumsum(self.counts)
         place = int(np.searchsorted(upto, rank))
-        inside = (rank - (upto[place] - self.counts[place]) - 0.5) / self.counts[place]
+        inside = (rank - (int(upto[place]) - self.counts[place]) - 0.5) / self.counts[place]
         return float(math.exp(_LOG_WIDTH * (self.first + place + inside)))
+
+    def share_within(self, took_ms: float) -> float:
+        """Share of the round trips that took at most so long, to a bucket."""
+        place = math.log(max(took_ms, LEAST_MS)) / _LOG_WIDTH - self.first
+        whole = min(max(0, math.floor(place)), len(self.counts))
+        inside = self.counts[whole] * (place - whole) if 0 <= place < len(self.counts) else 0.0
+        return (sum(self.counts[:whole]) + inside) / len(self)
 
     def text(self) -> tuple[str, str]:
         """First bucket and counts as they stand in a file."""
-        return str(self.first), " ".join(map(str, self.counts.tolist()))
+        return str(self.first), " ".join(map(str, self.counts))
 
     @classmethod
     def parse(cls, first: str, counts: str) -> Self:
@@ -85,7 +83,7 @@ class Histogram:
         Raises:
             ValueError: something else.
         """
-        found: Sequence[int] = [int(part) for part in counts.split()]
+        found = tuple(int(part) for part in counts.split())
         if not found or min(found) < 0 or not sum(found):
             raise ValueError(f"{counts[:40]!r} are no counts")
-        return cls(int(first), np.array(found, dtype=np.int64))
+        return cls(int(first), found)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tuner.histogram import WIDTH, Histogram
 from tuner.measurement import percentiles
-from tuner.replay.histogram import WIDTH, Histogram
 
 TOOK = arrays.arrays(float, st.integers(1, 200), elements=st.floats(0.001, 1e5, allow_nan=False))
 
@@ -59,3 +59,13 @@ def test_scaled_takes_longer_by_the_factor() -> None:
 def test_other_texts_are_refused(counts: str) -> None:
     with pytest.raises(ValueError, match=r"counts|invalid literal"):
         Histogram.parse("3", counts)
+
+
+@given(TOOK, st.floats(0.001, 1e5))
+def test_the_share_within_a_time_is_right_to_a_bucket(
+    took: np.ndarray[tuple[int], np.dtype[np.float64]], limit_ms: float
+) -> None:
+    """Between the shares a bucket below and a bucket above."""
+    share = Histogram.of(took).share_within(limit_ms)
+    below, above = (float(np.mean(took <= limit_ms * end)) for end in (1 / 1.0101, 1.0101))
+    assert below - 1e-9 <= share <= above + 1e-9

@@ -1,0 +1,206 @@
+"""Limits that a configuration must keep to: `p99_ms <= 50`.
+
+In: texts, and measurements. Out: `Limit`s; how far a launch, or several together, lie within or beyond
+one. Pure. A limit is on a figure of the table of trials, by the name of its column in `tune sample`.
+
+The distance from a limit is a logarithm (`slack`), because figures differ by factors and noise grows with
+them: 0.1 is 10 % beyond it, -0.1 is 10 % within.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Iterable, Sequence
+
+from serving.errors import nearest
+from tuner import tails
+from tuner.errors import WrongUse, listed
+from tuner.values import Measurement
+
+LEAST = 1e-9
+"""A figure below it is taken for this, so that it has a logarithm."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure that can be limited."""
+
+    label: str
+    unit: str
+    field: str
+    """Of a `Measurement`; NaN or None there: not known."""
+    objective: str | None = None
+    """Objective of the same figure, which knows its interval."""
+    grows: int = 0
+    """1 where it goes with the mean round trip, -1 where it goes against it, 0 where it does neither."""
+
+    def value(self, measurement: Measurement) -> float:
+        """Of one launch; NaN where it is not known."""
+        found: float | None = (
+            measurement.noise.peak_memory_mb
+            if self.field == "peak_memory_mb"
+            else getattr(measurement, self.field)
+        )
+        return math.nan if found is None else float(found)
+
+    def together(self, measurements: Sequence[Measurement]) -> float:
+        """Of several launches: a p99 of all their requests, of any other figure the geometric mean."""
+        if self.field == "told_p99_ms":
+            return tails.pooled(measurements).value_ms
+        values = [
+            max(LEAST, value) for one in measurements if not math.isnan(value := self.value(one))
+        ]
+        if not values:
+            return math.nan
+        return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+METRICS = {
+    "mean_ms": Metric(label="mean", unit="ms", field="mean_ms", objective="mean", grows=1),
+    "p50_ms": Metric(label="p50", unit="ms", field="p50_ms", objective="p50", grows=1),
+    "p95_ms": Metric(label="p95", unit="ms", field="p95_ms", objective="p95", grows=1),
+    "p99_ms": Metric(label="p99", unit="ms", field="told_p99_ms", objective="p99", grows=1),
+    "consistency_ms": Metric(
+        label="p95 - p5", unit="ms", field="spread_ms", objective="consistency", grows=1
+    ),
+    "throughput_per_s": Metric(
+        label="throughput",
+        unit="requests/s",
+        field="throughput_per_s",
+        objective="throughput",
+        grows=-1,
+    ),
+    "items_per_s": Metric(
+        label="throughput", unit="items/s", field="items_per_s", objective="throughput", grows=-1
+    ),
+    "time_per_item_ms": Metric(
+        label="time per item",
+        unit="ms",
+        field="time_per_item_ms",
+        objective="time-per-item",
+        grows=1,
+    ),
+    "goodput_per_s": Metric(
+        label="goodput", unit="requests/s", field="goodput_per_s", objective="goodput", grows=-1
+    ),
+    "cpu_s_per_1000": Metric(
+        label="CPU of 1,000 requests", unit="core-s", field="cpu_s", objective="cpu"
+    ),
+    "mib_s_per_1000": Metric(
+        label="memory of 1,000 requests", unit="MiB-s", field="memory_mib_s", objective="memory"
+    ),
+    "cost_per_1000": Metric(
+        label="cost of 1,000 requests", unit="", field="price", objective="cost"
+    ),
+    "energy_j": Metric(label="energy", unit="J/request", field="energy_j", objective="energy"),
+    "peak_memory_mb": Metric(
+        label="largest memory of a replica", unit="MiB", field="peak_memory_mb"
+    ),
+}
+"""By the name of its column."""
+_FORM = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(<=|>=|<|>)\s*([^\s<>=]+)\s*")
+EXAMPLE = "'p99_ms <= 50'"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One limit."""
+
+    metric: str
+    """A key of `METRICS`."""
+    is_upper: bool
+    bound: float
+    """In the metric's unit, positive."""
+    option: str = "--constraint"
+    """That gave it."""
+
+    @property
+    def text(self) -> str:
+        """As `parse` reads it."""
+        return f"{self.metric} {'<=' if self.is_upper else '>='} {self.bound:.12g}"
+
+    @property
+    def of(self) -> Metric:
+        """The figure."""
+        return METRICS[self.metric]
+
+    def slack(self, value: float) -> float:
+        """By how much a figure lies beyond the limit, on the log scale; negative within it; NaN: not known."""
+        beyond = math.log(max(LEAST, value) / self.bound) if not math.isnan(value) else math.nan
+        return beyond if self.is_upper else -beyond
+
+    def missed(self, value: float) -> str | None:
+        """How it is missed, as a sentence; None where it is kept, or the figure is not known."""
+        if not self.slack(value) > 0:
+            return None
+        unit = f" {self.of.unit}" if self.of.unit else ""
+        beyond = "above" if self.is_upper else "below"
+        return (
+            f"{self.of.label} of {value:.4g}{unit} is {beyond} the limit of {self.bound:g}{unit} "
+            f"({self.option})"
+        )
+
+
+def parse(text: str) -> Limit:
+    """The limit of a text.
+
+    Raises:
+        ValueError: another form, an unknown metric (with the nearest), or no positive number.
+    """
+    found = _FORM.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no constraint; expected METRIC <= NUMBER, as {EXAMPLE}")
+    metric, comparison, number = found.groups()
+    if metric not in METRICS:
+        raise ValueError(
+            f"{text!r}: metric {metric!r} is not known{nearest(metric, METRICS)} "
+            f"(metrics: {listed(metric, METRICS)})"
+        )
+    try:
+        bound = float(number)
+    except ValueError:
+        raise ValueError(f"{text!r}: {number!r} is not a number, as in {EXAMPLE}") from None
+    if not 0 < bound < math.inf:
+        raise ValueError(f"{text!r}: expected a number above 0, as in {EXAMPLE}")
+    return Limit(metric=metric, is_upper=comparison.startswith("<"), bound=bound)
+
+
+def canonical(text: str) -> str:
+    """The text of a limit as it is kept; errors as for `parse`."""
+    return parse(text).text
+
+
+def checked(texts: Iterable[str]) -> tuple[Limit, ...]:
+    """The limits of texts, each once.
+
+    Raises:
+        WrongUse: one is none, or two leave nothing.
+    """
+    found: dict[str, Limit] = {}
+    for text in texts:
+        try:
+            limit = parse(text)
+        except ValueError as error:
+            raise WrongUse(f"--constraint {error}") from None
+        found[limit.text] = limit
+    for low in found.values():
+        for high in found.values():
+            is_pair = low.metric == high.metric and not low.is_upper and high.is_upper
+            if is_pair and low.bound > high.bound:
+                raise WrongUse(
+                    f"--constraint {low.text!r} and {high.text!r}: nothing keeps to both"
+                )
+    return tuple(found.values())
+
+
+def of_slo(slo_ms: float) -> Limit:
+    """`--slo-ms` as a limit."""
+    return Limit(metric="p99_ms", is_upper=True, bound=slo_ms, option="--slo-ms")
+
+
+def missed(limits: Iterable[Limit], measurements: Sequence[Measurement]) -> str | None:
+    """The first limit that launches together miss, as a sentence; None where they keep to all."""
+    sentences = (limit.missed(limit.of.together(measurements)) for limit in limits)
+    return next(filter(None, sentences), None) if measurements else None

@@ -1,0 +1,43 @@
+"""GPy's regression with expected improvement over all cells: the search of the study that this tuner follows.
+
+It sees logarithms of the objective (where all are positive) and the knobs alone, without what follows
+from them; a lost trial is told as the worst value that was seen, as it knows no feasibility. The fit
+(`gp_model`) has priors, since maximum likelihood on a handful of launches is no model. GPy is an extra.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tuner.sampling import gp_model
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.expected_improvement import log_expected_improvement
+
+
+class GpySampler(CellSampler):
+    """GPy's GP, Matern-5/2, and expected improvement on the cells that were not run."""
+
+    def propose(self, situation: Situation) -> Proposal:
+        """A random cell at first, then the new cell with the largest expected improvement."""
+        history, candidates = situation.history, situation.candidates
+        is_initial = history.earlier < situation.initial
+        if is_initial or not len(history.targets) or not len(situation.unseen):
+            return situation.at_random()
+        knobs = slice(candidates.design_width)
+        vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
+        worst = np.full(len(history.lost_vectors), np.max(history.targets))
+        targets = np.concatenate([history.targets, worst])
+        noise_sd = gp_model.NOISE_SD
+        if history.scale == "raw":
+            noise_sd *= max(float(np.std(targets)), 1e-9)
+        process = gp_model.fit(
+            vectors, targets, noise_sd=noise_sd, start=history.hyperparameters
+        ).expecting(history.pending_vectors[:, knobs])
+        mean, sd = process.predict(candidates.vectors[situation.unseen, knobs])
+        incumbent = float(np.min(process.predict(history.vectors[:, knobs])[0]))
+        best = int(np.argmax(log_expected_improvement(mean, sd, incumbent)))
+        return Proposal(
+            configuration=candidates.cells[int(situation.unseen[best])],
+            origin="guided",
+            facts={"hyperparameters": list(process.hyperparameters)},
+        )
