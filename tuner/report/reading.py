@@ -45,6 +45,8 @@ PLAIN = (
     "accelerator.clock_mhz left out",
     "accelerator.share left out",
     "energy counts",
+    "cost counts",
+    "cost is the price",
     "accuracy of the model's variants",
     "not shown in an open loop",
 )
