@@ -68,7 +68,7 @@ class Objective:
                     UNKNOWN  # in an open loop the schedule says how many requests come in a second
                 )
             return Interval(low=low and share * low, high=high and share * high)
-        if self.name == "p99" and not measurement.has_p99:
+        if self.name == "rate" or (self.name == "p99" and not measurement.has_p99):
             return UNKNOWN
         field = self.field.removeprefix("told_").removesuffix("_per_s").removesuffix("_ms")
         field = field.removesuffix("_j")
@@ -127,6 +127,13 @@ OBJECTIVES = {
         is_minimised=True,
         field="spread_ms",
     ),
+    "rate": Objective(
+        name="rate",
+        label="highest rate within the limit",
+        unit="requests/s",
+        is_minimised=False,
+        field="highest_per_s",
+    ),
     "goodput": Objective(
         name="goodput",
         label="answers within the deadline",
@@ -136,22 +143,22 @@ OBJECTIVES = {
     ),
     "cost": Objective(
         name="cost",
-        label="cost of 1,000 requests",
-        unit="/1,000 requests",
+        label="cost",
+        unit="per 1,000 requests",
         is_minimised=True,
         field="price",
     ),
     "cpu": Objective(
         name="cpu",
-        label="CPU of 1,000 requests",
-        unit="core-s/1,000 requests",
+        label="CPU held",
+        unit="core-s per 1,000 requests",
         is_minimised=True,
         field="cpu_s",
     ),
     "memory": Objective(
         name="memory",
-        label="memory of 1,000 requests",
-        unit="MiB-s/1,000 requests",
+        label="memory held",
+        unit="MiB-s per 1,000 requests",
         is_minimised=True,
         field="memory_mib_s",
     ),

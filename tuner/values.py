@@ -251,6 +251,11 @@ class Measurement:
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
+    def highest_per_s(self) -> float:
+        """Rate of the open loop, which a search for the highest has found; NaN in a closed loop."""
+        return math.nan if self.rate_per_s is None else self.rate_per_s
+
+    @property
     def goodput_per_s(self) -> float:
         """Answers per second within the deadline; NaN without one."""
         return math.nan if self.goodput is None else self.goodput
@@ -725,6 +730,11 @@ class StudyRecord:
     """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
 
     @property
+    def is_open(self) -> bool:
+        """Whether requests were due by a schedule (open loop)."""
+        return self.rate_per_s is not None or self.objective == "rate"
+
+    @property
     def arrivals(self) -> str | None:
         """How an open loop spread its requests, as it was asked for."""
         asked = self.settings.get("target", {}).get("arrivals")
@@ -766,11 +776,14 @@ class SamplerRun:
     remeasured: tuple[Measurement, ...] = ()
     """The winner on fresh starts after all runs, alternating with the others; one per launch."""
     seconds: tuple[float, ...] = ()
-    """Time up to the end of each trial, without that of the other searches; empty in older files."""
+    """Time up to the end of each trial, the profile's included and without that of the other searches; empty in
+    older files."""
+    profiling: int = 0
+    """Trials of the budget whose time went into the model's profile, before the first."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
-        plain = ("sampler", "repeat", "seed", "study", "wall_s")
+        plain = ("sampler", "repeat", "seed", "study", "wall_s", "profiling")
         return {
             **{name: getattr(self, name) for name in plain},
             "objectives": list(self.objectives),

@@ -153,7 +153,8 @@ def _measured(study: StudyRecord) -> tuple[Markup, ...]:
         title = "Measured side by side"
         caption = (
             "Default and best launched anew, alternating, after the search. Geometric mean over "
-            "the launches; in brackets the smallest and the largest launch."
+            "the launches; in brackets the smallest and the largest launch. The p99 is that of all requests "
+            "together, with its 95 % interval and the effective number of requests (n)."
         )
     else:
         title = "Measured in the search, not re-measured"

@@ -58,8 +58,8 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         shown.append(("energy (J/request)", "energy_j"))
     if any(math.isfinite(one.cpu_s) for side in sides for one in side.measurements):
         shown += [
-            ("CPU (core-s/1,000 requests)", "cpu_s"),
-            ("memory (MiB-s/1,000 requests)", "memory_mib_s"),
+            ("CPU (core-s per 1,000 requests)", "cpu_s"),
+            ("memory (MiB-s per 1,000 requests)", "memory_mib_s"),
         ]
     if study.client_batch > 1:
         shown += [("items/s", "items_per_s"), ("time per item (ms)", "time_per_item_ms")]
