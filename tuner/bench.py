@@ -379,7 +379,8 @@ class Bench:
                 warmup_s=found.load.warmup_end_s,
                 seconds=found.load.measured_s,
             )
-            search.tell(is_kept=is_kept)
+            # A server that fell behind did so over the whole load; one that missed the limit may have stumbled.
+            search.tell(is_kept=is_kept, is_clear=found.outcome.cause == "overload")
             best = found if is_kept else best
         if best is not None:
             self._rate_per_s = search.kept_per_s
