@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from tuner import outcomes, prices
+from tuner import outcomes, prices, tails
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
 from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
@@ -27,15 +27,24 @@ from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, host, meters
 from tuner.measurement.meters import Meter
-from tuner.measurement.outcome import measure_outcome
+from tuner.measurement.outcome import Needs, measure_outcome
 from tuner.prices import DEFAULT, Prices
 from tuner.settings import MOST_IN_FLIGHT, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
-from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
+from tuner.values import (
+    LEAST_FOR_P99,
+    OK,
+    Configuration,
+    Measurement,
+    Outcome,
+    RequestRecords,
+)
 
 WARMUP_ROUND_TRIPS = 3
+MOST_TIMES = 6.0
+"""Times the set seconds that a launch is measured for at most, where its p99 needs more requests."""
 LEAST_OPEN, OPEN_TIMES = 64, 8
 """Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
 STREAMS = 1_000_003
@@ -102,6 +111,8 @@ class Bench:
         none is luckier than another."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.lengthens = True
+        """Whether a launch whose p99 is needed and rests on too few requests is measured again for longer."""
         self.prices = prices
         self._has_gpu = False
         self._cores = machine.read().cores
@@ -332,10 +343,23 @@ class Bench:
             return self._driven(engine, self._opened(plan, self.open_load))
         found = self._driven(engine, dataclasses.replace(plan, race=race))
         if found.measurement is None or race is None:
-            return found
+            return self._lengthened(engine, plan, found)
         left_s = self.settings.seconds - found.load.measured_s
         measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
         return dataclasses.replace(found, measurement=measured)
+
+    def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
+        """The same, measured again for longer where a p99 is needed and rests on too few requests."""
+        measured = found.measurement
+        needs = Needs.of(self.settings).needs_p99 and self.lengthens and plan.seconds is not None
+        if measured is None or measured.has_p99 or not needs:
+            return found
+        wanted_s = tails.seconds_for(
+            LEAST_FOR_P99, effective=measured.effective, seconds=measured.seconds
+        )
+        seconds = min(wanted_s, MOST_TIMES * self.settings.seconds)
+        again = self._driven(engine, dataclasses.replace(plan, seconds=seconds))
+        return dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
 
     def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
         """Drive a load, and judge it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tuner import tails
 from tuner.limits import Limit, missed
 from tuner.measurement import summary
 from tuner.objective import named
-from tuner.settings import rate_in_words
+from tuner.settings import MeasurementSettings, rate_in_words
 from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -109,6 +110,11 @@ class Needs:
     limits: tuple[Limit, ...] = ()
     second: str | None = None
     """Name of a second objective."""
+
+    @classmethod
+    def of(cls, settings: MeasurementSettings) -> Self:
+        """What each launch of a study must tell."""
+        return cls(objective=settings.first, second=settings.second, limits=settings.limits)
 
     @property
     def names(self) -> tuple[str, ...]:
