@@ -128,14 +128,15 @@ class Needs:
 
     def remark(self, measurement: Measurement) -> str | None:
         """What a launch that tells enough lets fear of others; None for nothing."""
-        if not self.needs_p99 or measurement.effective >= SAFE * LEAST_FOR_P99:
+        is_safe = measurement.effective >= SAFE * LEAST_FOR_P99
+        if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
         seconds = tails.seconds_for(
             SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
         )
         return (
             f"the default's p99 rests on {measurement.effective:,.0f} effective requests: configurations "
-            f"that answer less often may fall under {LEAST_FOR_P99}, and then have none; "
+            f"that answer less often may fall under {LEAST_FOR_P99}, and are measured for longer then; "
             f"--seconds {seconds:g} would leave room"
         )
 
