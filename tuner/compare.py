@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner import objective as objectives
-from tuner import other_engines, outcomes, verification
+from tuner import other_engines, outcomes, prediction, prices, verification
 from tuner.advice import failed
 from tuner.bench import Bench, Launch
 from tuner.creation import environment_facts, folder_of, keep_engine, named
@@ -33,6 +33,8 @@ from tuner.measurement.winners import best_so_far, differences
 from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Progress, Terminal
 from tuner.racing import Racing
+from tuner.report import lines
+from tuner.sampling import registry
 from tuner.search import Search, sampler_of
 from tuner.settings import StudySettings
 from tuner.store.run_folder import RunFolder
@@ -57,6 +59,18 @@ class Order:
     repeats: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Predicted:
+    """What the prediction has cost that some samplers are given; nothing by default."""
+
+    trials: int = 0
+    """As many as its time would have been, rounded up."""
+    seconds: float = 0.0
+
+
+UNPREDICTED = Predicted()
+
+
 @dataclasses.dataclass(slots=True)
 class _Run:
     """One search under way."""
@@ -65,6 +79,7 @@ class _Run:
     sampler: str
     repeat: int
     seed: int
+    predicted: Predicted
 
 
 def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunFolder]:
@@ -85,7 +100,8 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
     with resumable(None), bench_of(settings, card, engine, terminal) as bench:
         arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         for sampler in order.samplers:
-            sampler_of(_searching(settings, sampler, 0).search, arena)
+            sampler_of(_searching(settings, sampler, 0, UNPREDICTED).search, arena)
+        arena, predicted = _predicted(order, settings, arena, bench, terminal)
         environment = environment_facts(served)
         asked = _asked(order, settings)
         folder.create(asked, environment, settings_file=SETTINGS_FILE)
@@ -93,7 +109,7 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
         with folder.locked():
             terminal.log.write_to(folder.log)
             try:
-                runs, failures = _runs(order, settings, folder, arena, bench, terminal)
+                runs, failures = _runs(order, settings, folder, arena, bench, terminal, predicted)
             except KeyboardInterrupt:
                 kept = f"the trials so far are in {folder.database}; a comparison starts anew"
                 raise Interrupted(kept) from None
@@ -108,7 +124,11 @@ def compare(order: Order, *, terminal: Terminal) -> tuple[ComparisonRecord, RunF
             trials=settings.search.trials,
             runs=runs,
             differences=differences(runs, objectives.named(settings.measurement.first)),
-            notes=(*notes_of(arena, payloads, served, bench.counted), *failures),
+            notes=(
+                *notes_of(arena, payloads, served, bench.counted),
+                *_unpredicted(order, settings),
+                *failures,
+            ),
             environment=environment,
             settings=asked,
         )
@@ -136,6 +156,7 @@ def _runs(
     arena: Arena,
     bench: Bench,
     terminal: Terminal,
+    predicted: Predicted = UNPREDICTED,
 ) -> tuple[tuple[SamplerRun, ...], tuple[str, ...]]:
     """All searches with their winners, and a line for each winner that failed on fresh starts."""
     ended: list[SamplerRun] = []
@@ -155,7 +176,10 @@ def _runs(
     progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
     for repeat in range(order.repeats):
         later_s = (order.repeats - 1 - repeat) * repeat_s
-        runs = [_begun(settings, folder, arena, bench, name, repeat) for name in order.samplers]
+        runs = [
+            _begun(settings, folder, arena, bench, name, repeat, predicted)
+            for name in order.samplers
+        ]
         _take_turns(runs, progress, terminal, later_s=verified_s + later_s)
         winners = {run.sampler: found for run in runs if (found := run.search.recommended())}
         measured = _remeasured(
@@ -185,8 +209,9 @@ def _begun(
     bench: Bench,
     sampler: str,
     repeat: int,
+    predicted: Predicted,
 ) -> _Run:
-    mine = _searching(settings, sampler, repeat)
+    mine = _searching(settings, sampler, repeat, predicted)
     budget = dataclasses.replace(budget_of(mine, bench), max_time_s=math.inf)
     store = StudyStore.create(
         f"{sampler}-{repeat}",
@@ -206,15 +231,56 @@ def _begun(
         racing=Racing.of(settings),
     )
     search.prepare(mine.search)
-    return _Run(search=search, sampler=sampler, repeat=repeat, seed=mine.search.seed)
+    return _Run(
+        search=search,
+        sampler=sampler,
+        repeat=repeat,
+        seed=mine.search.seed,
+        predicted=predicted if registry.takes(sampler, "guess") else UNPREDICTED,
+    )
 
 
-def _searching(settings: StudySettings, sampler: str, repeat: int) -> StudySettings:
-    """The settings of one search: its sampler, its own option only, the seed of its repeat."""
+def _predicted(
+    order: Order, settings: StudySettings, arena: Arena, bench: Bench, terminal: Terminal
+) -> tuple[Arena, Predicted]:
+    """The arena with a prediction where a sampler can use one, and what that has cost."""
+    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    if not any(map(prediction.is_wanted, searches)):
+        return arena, UNPREDICTED
+    lines.say(terminal.console, "profiling the model, to predict every configuration")
+    profile = prediction.profile_of(bench, arena)
+    if profile is None:
+        return arena, UNPREDICTED
+    measurement = settings.measurement
+    arena = prediction.with_guess(
+        arena,
+        profile,
+        measurement.first,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
+    )
+    trials = math.ceil(profile.seconds / budget_of(settings, bench).trial_s([]))
+    return arena, Predicted(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
+
+
+def _unpredicted(order: Order, settings: StudySettings) -> tuple[str, ...]:
+    """Why samplers that could use a prediction have none."""
+    searches = (_searching(settings, sampler, 0, UNPREDICTED) for sampler in order.samplers)
+    return tuple(filter(None, map(prediction.why_none, searches)))
+
+
+def _searching(
+    settings: StudySettings, sampler: str, repeat: int, predicted: Predicted
+) -> StudySettings:
+    """The settings of one search: its sampler, its own option only, the seed of its repeat, its budget."""
     search = settings.search
+    spent = predicted.trials if registry.takes(sampler, "guess") else 0
+    trials = search.trials - spent
     mine = dataclasses.replace(
         search,
         sampler=sampler,
+        trials=trials,
+        initial=None if search.initial is None else min(search.initial, trials),
         seed=search.seed + repeat,
         epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
     )
@@ -287,8 +353,9 @@ def _ended(
         study=f"{run.sampler}-{run.repeat}",
         objectives=values,
         best_so_far=best_so_far(values, objective),
-        wall_s=sum(run.search.walls_s),
-        seconds=tuple(itertools.accumulate(run.search.walls_s)),
+        wall_s=run.predicted.seconds + sum(run.search.walls_s),
+        seconds=tuple(itertools.accumulate(run.search.walls_s, initial=run.predicted.seconds))[1:],
+        profiling=run.predicted.trials,
         winner=winners.get(run.sampler),
         remeasured=measured.measurements.get(run.sampler, ()),
     )

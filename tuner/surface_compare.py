@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from tuner import objective as objectives
-from tuner import replaying
+from tuner import prices, replaying
 from tuner.contest import Contestant, ContestRecord, NonInferiority, SurfaceContest
 from tuner.errors import WrongUse
 from tuner.measurement import noninferiority
@@ -23,6 +24,7 @@ from tuner.replay import scoring, standings, surface_files
 from tuner.replay.standings import SHARES
 from tuner.replaying import Ground
 from tuner.sampling import registry
+from tuner.settings import MeasurementSettings
 
 BUDGETS = (15, 30, 50)
 """Trials after which regrets are compared."""
@@ -39,8 +41,8 @@ class Order:
     trials: int = 50
     seeds: tuple[int, ...] = tuple(range(20))
     initial: int | None = None
-    objective: str | None = None
-    """None: each surface's own."""
+    measurement: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What was asked for of `MeasurementSettings`: objective (else each surface's own), limits, deadline, prices."""
     jobs: int | None = None
     """Processes; None: as many as cores."""
 
@@ -61,15 +63,12 @@ def compare(
         check: is called after every search; may raise.
 
     Raises:
-        WrongUse: a sampler is not known or lacks a package, or no other one is left to compare with.
+        WrongUse: a sampler is not known or lacks a package, or launches do not tell what is asked for.
         InvalidSurface: a surface cannot be read.
     """
     for sampler in order.samplers:
         registry.create(sampler, seed=0, initial=1)
-    grounds = [
-        replaying.ground_of(surface_files.read(folder), order.objective)
-        for folder in order.surfaces
-    ]
+    grounds = [ground_of(folder, order.measurement) for folder in order.surfaces]
     surfaces = tuple(_surface(ground, order, say, check) for ground in grounds)
     return ContestRecord(
         name=name,
@@ -82,6 +81,16 @@ def compare(
         over_surfaces=over_surfaces(surfaces),
         notes=(),
     )
+
+
+def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
+    """A surface with the objective, the limits, the deadline and the prices that are asked for."""
+    surface = surface_files.read(folder)
+    asked = MeasurementSettings(**{"objective": surface.head.objective, **measurement})
+    if asked.objective != asked.first:
+        raise WrongUse(f"--objective {asked.objective}: expected one, as {asked.first}")
+    surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
+    return replaying.ground_of(surface, asked.first, asked.limits)
 
 
 def contestants_of(samplers: Sequence[str], reference: str) -> tuple[str, ...]:
@@ -162,7 +171,7 @@ def _contestant(
         trials=order.trials,
         seeds=order.seeds,
         initial=order.initial,
-        objective=order.objective,
+        objective=ground.objective,
     )
     found = replaying.replay(ground, replayed, workers=order.jobs, report=lambda _: check())
     return standings.contestant(

@@ -766,11 +766,14 @@ class SamplerRun:
     remeasured: tuple[Measurement, ...] = ()
     """The winner on fresh starts after all runs, alternating with the others; one per launch."""
     seconds: tuple[float, ...] = ()
-    """Time up to the end of each trial, without that of the other searches; empty in older files."""
+    """Time up to the end of each trial, the profile's included and without that of the other searches; empty in
+    older files."""
+    profiling: int = 0
+    """Trials of the budget whose time went into the model's profile, before the first."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for the store."""
-        plain = ("sampler", "repeat", "seed", "study", "wall_s")
+        plain = ("sampler", "repeat", "seed", "study", "wall_s", "profiling")
         return {
             **{name: getattr(self, name) for name in plain},
             "objectives": list(self.objectives),

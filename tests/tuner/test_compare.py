@@ -6,6 +6,7 @@ import dataclasses
 import io
 import pathlib
 
+import numpy as np
 import pytest
 import rich.console
 
@@ -108,3 +109,38 @@ def test_the_time_left_holds_for_the_whole_comparison(tmp_path: pathlib.Path) ->
     left = [line for line in lines if " s left" in line]
     assert not any("| 0 s left" in line for line in left)
     assert len(left) >= 11
+
+
+def test_the_profile_counts_as_trials_of_those_that_are_given_a_prediction(
+    tmp_path: pathlib.Path,
+) -> None:
+    """They have fewer trials, and their first one ends later; the others have all."""
+    folder = RunFolder(tmp_path, "c")
+    folder.create({}, {}, settings_file=compare.SETTINGS_FILE)
+    terminal = Terminal(
+        console=rich.console.Console(quiet=True), log=EventLog(), check=lambda: None
+    )
+    search = dataclasses.replace(SETTINGS.search, trials=6, initial=5)
+    settings = dataclasses.replace(SETTINGS, search=search)
+    order = Order(settings=settings, samplers=("random", "guess"), repeats=1)
+    predicted = compare.Predicted(trials=2, seconds=7.5)
+    arena = benches.arena()
+    guess = np.arange(1.0, 1 + len(arena.candidates.cells))
+    arena = dataclasses.replace(arena, guess=guess)
+    runs, _ = compare._runs(order, settings, folder, arena, Failing(), terminal, predicted)  # type: ignore[arg-type]
+    by_name = {run.sampler: run for run in runs}
+    assert [len(by_name[name].objectives) for name in order.samplers] == [6, 4]
+    assert [by_name[name].profiling for name in order.samplers] == [0, 2]
+    assert by_name["guess"].seconds[0] > 7.5 > by_name["random"].seconds[0]
+    assert len(by_name["guess"].seconds) == 4
+    assert by_name["guess"].wall_s == pytest.approx(by_name["guess"].seconds[-1])
+
+
+def test_what_needs_a_prediction_and_has_none_is_noted() -> None:
+    """Of another objective a profile does not tell."""
+    measurement = dataclasses.replace(SETTINGS.measurement, objective="energy")
+    settings = dataclasses.replace(SETTINGS, measurement=measurement)
+    order = Order(settings=settings, samplers=("random", "guess", "structured"), repeats=1)
+    notes = compare._unpredicted(order, settings)
+    assert len(notes) == 2
+    assert "the sampler guess has nothing to go by" in notes[0]

@@ -32,7 +32,9 @@ ALL = "all"
 SEEDS = 20
 SERVED = ("model", "concurrency")
 """What a comparison of searches that are served needs."""
-ON_A_SURFACE = frozenset({"trials", "initial", "seed", "objective", "study", "runs_dir"})
+OF_LAUNCHES = frozenset({"objective", "slo_ms", "constraints", "prices"})
+"""Settings of the measurement that are computed of what was recorded."""
+ON_A_SURFACE = OF_LAUNCHES | {"trials", "initial", "seed", "study", "runs_dir"}
 """Settings that a recorded surface leaves to be chosen."""
 
 
@@ -174,7 +176,11 @@ def _order(arguments: argparse.Namespace) -> surface_compare.Order:
         trials=search.trials,
         seeds=tuple(range(search.seed, search.seed + seeds)),
         initial=search.initial,
-        objective=getattr(arguments, "objective", None),
+        measurement={
+            name: tuple(value) if name == "constraints" else value
+            for name in sorted(OF_LAUNCHES)
+            if (value := getattr(arguments, name, None)) is not None
+        },
         jobs=arguments.jobs,
     )
 
@@ -202,8 +208,12 @@ def _asked(order: surface_compare.Order) -> dict[str, Any]:
         "trials": order.trials,
         "seeds": list(order.seeds),
         "initial": order.initial,
-        "objective": order.objective,
+        **{name: _plain(value) for name, value in order.measurement.items()},
     }
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
 
 
 def _sentences(record: ContestRecord) -> Iterator[str]:
@@ -226,7 +236,7 @@ def _line(one: Contestant, trials: int) -> str:
     budgets = surface_compare.budgets_of(trials)
     regrets = " / ".join(wording.percent(one.regret.mean[budget - 1]) for budget in budgets)
     within = "; ".join(
-        f"within {each.share:.0%} after {_trials(each.median)} (90th percentile {_trials(each.p90)})"
+        f"within {100 * each.share:g} % after {_trials(each.median)} (90th percentile {_trials(each.p90)})"
         for each in one.within
     )
     return (

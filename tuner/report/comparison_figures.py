@@ -37,15 +37,18 @@ def runs_of(record: ComparisonRecord, sampler: str) -> tuple[SamplerRun, ...]:
 
 
 def curves(record: ComparisonRecord, sampler: str) -> Array:
-    """Best so far, (runs, trials), NaN before the first; a run that ended early keeps its last."""
+    """Best so far, (runs, trials), NaN before the first; a run that ended early keeps its last.
+
+    Trials whose time a prediction took come before a run's first.
+    """
     runs = runs_of(record, sampler)
-    length = max((len(run.best_so_far) for run in record.runs), default=0)
+    length = max((run.profiling + len(run.best_so_far) for run in record.runs), default=0)
     table = np.full((len(runs), length), np.nan)
     for row, run in zip(table, runs, strict=True):
-        for index, value in enumerate(run.best_so_far):
+        for index, value in enumerate(run.best_so_far, start=run.profiling):
             row[index] = np.nan if value is None else value
         if run.best_so_far and run.best_so_far[-1] is not None:
-            row[len(run.best_so_far) :] = run.best_so_far[-1]
+            row[run.profiling + len(run.best_so_far) :] = run.best_so_far[-1]
     return table
 
 

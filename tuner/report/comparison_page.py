@@ -59,7 +59,7 @@ def cautions(record: ComparisonRecord) -> tuple[str, ...]:
     missing = [run for run in record.runs if run.winner is None]
     if missing:
         found.append(f"{wording.plural(len(missing), 'run')} found no configuration that worked.")
-    short = [run for run in record.runs if len(run.objectives) < record.trials]
+    short = [run for run in record.runs if len(run.objectives) + run.profiling < record.trials]
     if short:
         found.append(f"{wording.plural(len(short), 'run')} ended before the budget was used.")
     return tuple(found)
@@ -117,7 +117,10 @@ def _summary(record: ComparisonRecord) -> Markup:
         "sampler",
         f"best {objective.axis} seen: median (range)",
         f"winners re-measured ({objective.unit}): mean (range)",
-        *(f"trials until within {share:.0%} of the best of all runs" for share in theme.TOLERANCES),
+        *(
+            f"trials until within {100 * share:g} % of the best of all runs"
+            for share in theme.TOLERANCES
+        ),
         "seconds per run: median (range)",
     ]
     return table(heads, rows)
@@ -149,7 +152,7 @@ def _soon(record: ComparisonRecord) -> Markup | None:
         for sampler in record.samplers
         if runs_of(record, sampler)
     ]
-    labels = {share: f"within {share:.0%}" for share in theme.TOLERANCES}
+    labels = {share: f"within {100 * share:g} %" for share in theme.TOLERANCES}
     return document.figure(
         soon(rows, labels, trials=record.trials, longest_s=longest_s),
         name="soon",
@@ -245,7 +248,7 @@ def within(record: ComparisonRecord, sampler: str, share: float) -> Within:
             if objective.better(value, limit) == value:
                 first = float(count)
                 break
-        trials.append(first)
+        trials.append(run.profiling + first)
         is_timed = np.isfinite(first) and len(run.seconds) >= first
         seconds.append(run.seconds[int(first) - 1] if is_timed else np.inf)
     return Within.over(share, trials, seconds)

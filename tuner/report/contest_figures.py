@@ -58,8 +58,8 @@ def regret(surface: SurfaceContest, reference: str) -> go.Figure:
     top = max(math.log10(max(100 * highest, 2 * FLOOR)), 0.5) + 0.08
     drawn.update_layout(
         template=theme.LIGHT,
-        height=90 + 190 * rows,
-        margin={"l": 64, "r": 16, "t": 34, "b": 48},
+        height=110 + 190 * rows,
+        margin={"l": 64, "r": 16, "t": 54, "b": 48},
         showlegend=False,
         hovermode="closest",
     )
@@ -111,7 +111,9 @@ def forest(found: Sequence[NonInferiority], margin: float) -> go.Figure:
             )
         ends = [100 * (one.upper or one.difference) for one in found if one.budget == budget]
         starts = [100 * one.difference for one in found if one.budget == budget]
-        low, high = min(starts), max(*ends, 100 * margin)
+        low, high = min(*starts, 0.0), max(*ends, 100 * margin)
+        # A bound of few units may lie anywhere: its line then leaves the figure.
+        high = min(high, 2 * max(map(abs, starts)) + 1000 * margin)
         room = 0.08 * (high - low)
         drawn.update_xaxes(
             title={"text": "points"}, range=[low - room, high + room], row=1, col=column
@@ -209,7 +211,12 @@ def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...
         x=[centre],
         y=[y],
         mode="markers",
-        marker={"size": 10, "color": colour, "symbol": symbol, "line": {"width": 2}},
+        marker={
+            "size": 10,
+            "color": colour,
+            "symbol": symbol,
+            "line": {"width": 2 if symbol.endswith("-open") else 0, "color": colour},
+        },
         name=one.standing,
         legendgroup=one.standing,
         showlegend=has_name,

@@ -85,8 +85,10 @@ def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int
         parts.append(f"no worse than any of the {wording.plural(len(each), 'other')}")
     elif shown:
         parts.append(f"no worse than {_listed(shown)}")
-    if open_:
-        parts.append(f"not shown against {_listed(open_)}")
+    if len(open_) == len(each):
+        parts.append(f"undecided against all of the {wording.plural(len(each), 'other')}")
+    elif open_:
+        parts.append(f"undecided against {_listed(open_)}")
     if worse:
         parts.append(f"worse than {_listed(worse)}")
     trials = wording.plural(budget, "trial")
@@ -136,7 +138,7 @@ def _summary(record: ContestRecord) -> Markup:
     heads: list[Child] = [
         "sampler",
         *(f"mean regret after {budget}" for budget in budgets),
-        *(f"trials to within {share:.0%}" for share in (0.10, 0.05, 0.03)),
+        *(f"trials to within {100 * share:g} %" for share in (0.10, 0.05, 0.03)),
         "own ms per trial",
     ]
     return table(heads, rows, class_="figures")
@@ -174,15 +176,17 @@ def _name(record: ContestRecord, sampler: str) -> Markup:
 
 
 def _over_surfaces(record: ContestRecord) -> Markup:
-    drawn = contest_figures.forest(record.over_surfaces, record.margin)
+    found = sorted(record.over_surfaces, key=lambda one: _order(record).index(one.peer))
+    drawn = contest_figures.forest(found, record.margin)
     caption = (
         f"Mean over {wording.plural(len(record.surfaces), 'surface')} of the regret of {record.reference} less that of "
         "each other sampler, in points (left is good), and the way to its upper 95 % bound; the "
         f"dashed line is the margin of {_points(record)}. A surface is one unit, however many seeds it has."
     )
-    return document.figure(
+    shown = document.figure(
         drawn, name="forest", title="No worse than the others?", caption=caption, is_wide=True
     )
+    return joined((shown, _standings(found)))
 
 
 def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Markup:
@@ -210,6 +214,7 @@ def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
                 is_wide=True,
             ),
             _against(record, surface, place),
+            element("h3", "All samplers"),
             _table(record, surface),
         )
     )
@@ -239,10 +244,10 @@ def _within_caption(surface: SurfaceContest) -> str:
     ]
     return (
         "Trials, and seconds, after which what is recommended lies within a tolerance and stays "
-        "there: a bar to the median of the searches, a line to the 90th percentile; a pale bar where "
-        "fewer than half of them get there. Seconds are those of the recorded launches, of the "
-        "model's profile where one is used, and of the sampler. Tolerances, never finer than the "
-        f"truth is known: {'; '.join(parts)}."
+        "there: a bar to the median of the searches, a line to the 90th percentile, which goes to the "
+        "end where more than one in ten never gets there; a pale bar where fewer than half do. Seconds "
+        "are those of the recorded launches, of the model's profile where one is used, and of the "
+        f"sampler. Tolerances, never finer than the truth is known: {'; '.join(parts)}."
     )
 
 
@@ -254,18 +259,20 @@ def _against(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
         "sampler, in points (left is good), and the way to its upper 95 % bound; the dashed line is "
         f"the margin of {_points(record)}."
     )
-    return document.figure(
-        contest_figures.forest(surface.noninferiority, record.margin),
+    order = [one.sampler for one in ranked(surface, record.reference)]
+    found = sorted(surface.noninferiority, key=lambda one: order.index(one.peer))
+    shown = document.figure(
+        contest_figures.forest(found, record.margin),
         name=f"forest-{place}",
         title="No worse than the others?",
         caption=caption,
         is_wide=True,
     )
+    return joined((shown, _standings(found)))
 
 
 def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
     budgets = sorted({one.budget for one in surface.noninferiority}) or [record.trials]
-    by_pair = {(one.peer, one.budget): one for one in surface.noninferiority}
     rows = []
     for one in ranked(surface, record.reference):
         cells: list[Child] = [element("td", one.sampler, data_value=one.sampler)]
@@ -280,30 +287,49 @@ def _table(record: ContestRecord, surface: SurfaceContest) -> Markup:
             tables.cell(one.failures),
             tables.cell(one.sampler_ms),
         ]
-        for budget in budgets:
-            cells.append(_standing(by_pair.get((one.sampler, budget))))
         rows.append(element("tr", *cells))
     columns = [
         "sampler",
         *(f"mean regret after {budget} (%)" for budget in budgets),
         *(
-            f"{what} of trials to {share:.0%}"
+            f"{what} of trials to {100 * share:g} %"
             for share in (0.10, 0.05, 0.03)
             for what in ("median", "90th percentile")
         ),
         "median seconds to 5%",
         "failed trials of a search",
         "own ms per trial",
-        *(f"{record.reference} against it after {budget}" for budget in budgets),
     ]
     return table([tables.sorter(column) for column in columns], rows, class_="sortable")
 
 
-def _standing(one: NonInferiority | None) -> Markup:
-    if one is None or one.upper is None:
-        return element("td", "–")
-    text = f"{one.standing} ({100 * one.difference:+.2f}, bound {100 * one.upper:+.2f})"
-    return element("td", text, data_value=100 * one.difference)
+def _standings(found: Sequence[NonInferiority]) -> Markup:
+    """One row for each peer, and for each budget the difference, its bound and what they show."""
+    budgets = sorted({one.budget for one in found})
+    by_pair = {(one.peer, one.budget): one for one in found}
+    rows = []
+    for peer in dict.fromkeys(one.peer for one in found):
+        cells: list[Child] = [element("td", peer)]
+        for budget in budgets:
+            cells += _standing(by_pair.get((peer, budget)))
+        rows.append(element("tr", *cells))
+    heads: list[Child] = ["against"]
+    for budget in budgets:
+        heads += [f"after {budget}: difference", "upper bound", "p (Holm)", "standing"]
+    return table(heads, rows, class_="figures")
+
+
+def _standing(one: NonInferiority | None) -> list[Child]:
+    if one is None or one.upper is None or one.corrected_p is None:
+        return [element("td", "–", class_="number")] * 4
+    colour, _ = contest_figures.STANDINGS[one.standing]
+    mark = element("span", "● ", style=f"color:{colour}")
+    return [
+        element("td", f"{100 * one.difference:+.2f}", class_="number"),
+        element("td", f"{100 * one.upper:+.2f}", class_="number"),
+        element("td", f"{one.corrected_p:.3f}", class_="number"),
+        element("td", mark, one.standing),
+    ]
 
 
 def _method(record: ContestRecord) -> Markup:

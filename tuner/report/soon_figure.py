@@ -73,7 +73,7 @@ def _bars(
     medians = [one.median_s if is_time else one.median for _, one in each]
     highs = [one.p90_s if is_time else one.p90 for _, one in each]
     reach = [
-        0.0 if median is None else (end if high is None else high) - median
+        None if median is None else max(0.0, (end if high is None else high) - median)
         for median, high in zip(medians, highs, strict=True)
     ]
     return go.Bar(
@@ -90,8 +90,8 @@ def _bars(
         error_x={
             "type": "data",
             "symmetric": False,
-            "array": [max(0.0, length) for length in reach],
-            "arrayminus": [0.0] * len(reach),
+            "array": reach,
+            "arrayminus": [None if length is None else 0.0 for length in reach],
             "thickness": 1.5,
             "width": 3,
             "color": LINE,
@@ -99,7 +99,7 @@ def _bars(
         text=["not reached" if median is None else "" for median in medians],
         textposition="inside",
         insidetextanchor="middle",
-        textfont={"size": 10},
+        textfont={"size": 10, "color": LINE},
         hovertext=[_hover(one, label, is_time=is_time) for _, one in each],
         hovertemplate="%{y}: %{hovertext}<extra></extra>",
     )

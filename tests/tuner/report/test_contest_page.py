@@ -35,7 +35,7 @@ def test_the_head_says_against_whom_nothing_is_shown(read_page):
     text = read_page(contest_page.render(RECORD)).text
     assert "After 15 trials structured is" in text
     alone = read_page(contest_page.render(RECORDS["one seed"])).text
-    assert "not shown against random, tpe, botorch and hill-climb" in alone
+    assert "undecided against all of the 4 others" in alone
 
 
 def test_what_is_shown_is_no_more_than_the_record_says():
@@ -45,6 +45,17 @@ def test_what_is_shown_is_no_more_than_the_record_says():
     worse = [dataclasses.replace(each[0], standing="worse"), *better[1:]]
     said = contest_page._sentence(RECORD, worse, 50)
     assert said.endswith("no worse than tpe, botorch and hill-climb; worse than random.")
+    mixed = [dataclasses.replace(each[0], standing="not shown"), *better[1:]]
+    assert "undecided against random." in contest_page._sentence(RECORD, mixed, 50)
+
+
+def test_every_difference_stands_in_a_table_with_its_bound(read_page):
+    rows = read_page(contest_page.render(RECORD)).rows
+    one = RECORD.over_surfaces[0]
+    row = next(row for row in rows if row and row[0] == one.peer and len(row) == 13)
+    first = 1 + 4 * [15, 30, 50].index(one.budget)
+    assert row[first : first + 2] == [f"{100 * one.difference:+.2f}", f"{100 * one.upper:+.2f}"]
+    assert row[first + 3].endswith(one.standing)
 
 
 def test_each_panel_has_its_own_sampler_over_the_others():
