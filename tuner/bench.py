@@ -25,11 +25,11 @@ from tuner.launching import machine
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.measurement import energy, host, meters
+from tuner.measurement import energy, highest, host, meters, summary
 from tuner.measurement.meters import Meter
-from tuner.measurement.outcome import Needs, measure_outcome
+from tuner.measurement.outcome import Needs, measure_outcome, no_rate
 from tuner.prices import DEFAULT, Prices
-from tuner.settings import MOST_IN_FLIGHT, MeasurementSettings
+from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
@@ -45,6 +45,14 @@ from tuner.values import (
 WARMUP_ROUND_TRIPS = 3
 MOST_TIMES = 6.0
 """Times the set seconds that a launch is measured for at most, where its p99 needs more requests."""
+FIRST_RATE_PER_S = 100.0
+"""Where a search for the highest rate begins if nothing is known."""
+GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
+"""The closed loop from which it is guessed where to begin."""
+LEAST_PATIENCE_S, PATIENCE_TIMES = 1.0, 10.0
+"""How long a request is waited for where the rate is searched: this long, or times the limit."""
+OF_THE_RATE = frozenset({"overload", "errors", "timeout"})
+"""Causes that a lower rate may do away with."""
 LEAST_OPEN, OPEN_TIMES = 64, 8
 """Most requests in flight of an open loop beside a closed one: this many, or times as many as its own."""
 STREAMS = 1_000_003
@@ -109,6 +117,8 @@ class Bench:
         self.stream = 0
         """Which random arrivals an open loop has: launches of one stream are sent the same schedule, so that
         none is luckier than another."""
+        self._rate_per_s: float | None = None
+        """The highest rate that the last launch found, where rates are searched."""
         self.client_batch = 1
         """Items in each request of what is sent."""
         self.lengthens = True
@@ -338,9 +348,12 @@ class Bench:
 
     def _loaded(self, engine: Engine, race: Race | None = None) -> _Driven:
         """Drive the study's load, and judge it."""
-        plan = self._closed(engine)
-        if self.open_load is not None:
-            return self._driven(engine, self._opened(plan, self.open_load))
+        plan, load = self._closed(engine), self.open_load
+        if load is not None and self.settings.objective == RATE:
+            return self._highest(engine, plan, load)
+        if load is not None:
+            plan = self._opened(plan, load)
+            return self._lengthened(engine, plan, self._driven(engine, plan))
         found = self._driven(engine, dataclasses.replace(plan, race=race))
         if found.measurement is None or race is None:
             return self._lengthened(engine, plan, found)
@@ -362,6 +375,73 @@ class Bench:
             again = self._driven(engine, longer)
             found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
         return found
+
+    def _highest(self, engine: Engine, plan: LoadPlan, load: OpenLoad) -> _Driven:
+        """The load at the highest rate that keeps the limit, of several that are tried one after the other."""
+        slo_ms = self.settings.slo_ms
+        assert slo_ms is not None, "checked by the settings"
+        limit_s = 1e-3 * slo_ms
+        patience_s = max(LEAST_PATIENCE_S, PATIENCE_TIMES * limit_s)
+        plan = dataclasses.replace(plan, timeout_s=min(plan.timeout_s, patience_s))
+        search = highest.Highest(
+            self._rate_per_s or self._guessed_rate(plan, load),
+            least_per_s=highest.LEAST_REQUESTS / self.settings.seconds,
+        )
+        best: _Driven | None = None
+        last: _Driven | None = None
+        loaded_s = 0.0
+        while (rate := search.next_per_s) is not None:
+            at_rate = dataclasses.replace(load, rate_per_s=rate)
+            found = self._tried(engine, self._opened(plan, at_rate))
+            last = found or last
+            if found is None:
+                search.tell(is_kept=False)
+                continue
+            loaded_s += found.loaded_s
+            if found.outcome.cause not in {None, *OF_THE_RATE}:
+                return dataclasses.replace(found, loaded_s=loaded_s)
+            is_kept = found.measurement is not None and highest.is_kept(
+                found.load.records,
+                limit_s=limit_s,
+                warmup_s=found.load.warmup_end_s,
+                seconds=found.load.measured_s,
+            )
+            search.tell(is_kept=is_kept)
+            best = found if is_kept else best
+        if best is not None:
+            self._rate_per_s = search.kept_per_s
+            return dataclasses.replace(best, loaded_s=loaded_s)
+        if last is None or search.missed_per_s is None:
+            raise LoadFailed("no rate could be driven: the server does not answer")
+        outcome = no_rate(slo_ms, search.missed_per_s)
+        return dataclasses.replace(last, outcome=outcome, measurement=None, loaded_s=loaded_s)
+
+    def _tried(self, engine: Engine, plan: LoadPlan) -> _Driven | None:
+        """A load that may be too much for the server; None where it answered none of its connections."""
+        try:
+            return self._driven(engine, plan)
+        except ClientLost:
+            raise
+        except LoadFailed:
+            if not engine.is_running() or outcomes.of_deaths(engine.replica_facts()) is not None:
+                raise
+            return None
+
+    def _guessed_rate(self, plan: LoadPlan, load: OpenLoad) -> float:
+        """Where to begin: a share of what a short closed loop makes, or the load's rate where that is nothing."""
+        brief = dataclasses.replace(
+            plan,
+            concurrency=GUESSING_CLIENTS,
+            seconds=GUESSING_S,
+            requests=None,
+            warmup=Warmup(seconds=GUESSING_S / 2, round_trips=1),
+        )
+        found = self._generator.run(brief)
+        measured = summary.is_measured(
+            found.records, warmup_s=found.warmup_end_s, seconds=found.measured_s
+        )
+        answered = int((measured & summary.is_ok(found.records)).sum())
+        return GUESSED_SHARE * answered / found.measured_s if answered else load.rate_per_s
 
     def _driven(self, engine: Engine, plan: LoadPlan) -> _Driven:
         """Drive a load, and judge it."""

@@ -58,7 +58,7 @@ class Budget:
             trials=settings.search.trials,
             initial=settings.search.first_trials,
             max_time_s=settings.search.max_time_s,
-            load_s=measurement.warmup_s + measurement.seconds,
+            load_s=measurement.load_s,
             pairs=measurement.pairs,
             start_s=start_s,
             shows_open=not settings.is_open,

@@ -20,7 +20,7 @@ from tuner.inputs import Arena
 from tuner.interruption import resume_command
 from tuner.launching import machine
 from tuner.launching.engine import Served
-from tuner.settings import TRACE, StudySettings, is_trace
+from tuner.settings import RATE, TRACE, StudySettings, is_trace
 from tuner.simulation.profile import Profile
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
@@ -35,6 +35,8 @@ def named(
     load = f"c{target.in_flight}"
     if target.is_open:
         load = f"r{target.rate:g}" if target.rate is not None else "trace"
+    if settings.measurement.objective == RATE:
+        load = f"rate{settings.measurement.slo_ms:g}ms"
     load += f"-b{target.client_batch}" if target.client_batch > 1 else ""
     name = store.study or f"{prefix}{card.name}-{load}-{now:%Y%m%d-%H%M%S}"
     measurement = dataclasses.replace(

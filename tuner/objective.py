@@ -68,7 +68,7 @@ class Objective:
                     UNKNOWN  # in an open loop the schedule says how many requests come in a second
                 )
             return Interval(low=low and share * low, high=high and share * high)
-        if self.name == "p99" and not measurement.has_p99:
+        if self.name == "rate" or (self.name == "p99" and not measurement.has_p99):
             return UNKNOWN
         field = self.field.removeprefix("told_").removesuffix("_per_s").removesuffix("_ms")
         field = field.removesuffix("_j")
@@ -126,6 +126,13 @@ OBJECTIVES = {
         unit="ms",
         is_minimised=True,
         field="spread_ms",
+    ),
+    "rate": Objective(
+        name="rate",
+        label="highest rate within the limit",
+        unit="requests/s",
+        is_minimised=False,
+        field="highest_per_s",
     ),
     "goodput": Objective(
         name="goodput",

@@ -58,7 +58,7 @@ def is_wanted(settings: StudySettings) -> bool:
         registry.takes(settings.search.sampler, "guess")
         and settings.measurement.first in OBJECTIVES
         and not settings.target.is_of_other_engine
-        and not settings.target.is_open
+        and not settings.is_open
     )
 
 
@@ -68,7 +68,7 @@ def why_none(settings: StudySettings) -> str | None:
         return None
     if settings.target.is_of_other_engine:
         why = "how another engine batches is not known"
-    elif settings.target.is_open:
+    elif settings.is_open:
         why = "a profile tells of a closed loop, and not how requests queue up in an open one"
     else:
         why = f"a profile does not tell of the objective {settings.measurement.first}"

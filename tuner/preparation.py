@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from serving.accelerator import clocks
 from serving.values import ModelCard
 from tuner import inputs, other_engines, prices, probe
-from tuner.bench import Bench
+from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.budget import Budget
 from tuner.engines.description import OtherEngine
 from tuner.errors import LaunchFailed, WrongUse
@@ -26,7 +26,7 @@ from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling import registry
 from tuner.search import sampler_of
-from tuner.settings import StudySettings
+from tuner.settings import RATE, StudySettings
 from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
@@ -50,7 +50,11 @@ def bench_of(
         model=settings.target.model,
         concurrency=settings.target.in_flight,
         settings=settings.measurement,
-        open_load=open_load_of(settings.target, seed=settings.search.seed),
+        open_load=open_load_of(
+            settings.target,
+            seed=settings.search.seed,
+            rate_per_s=FIRST_RATE_PER_S if settings.measurement.objective == RATE else None,
+        ),
         launcher=other_engines.launcher_of(engine, settings.target, card, say=say),
         prices=prices.read(settings.measurement.prices),
     )

@@ -40,7 +40,7 @@ from tuner.replay.truth import Halves, Truth, halves, truth
 from tuner.sampling import registry
 from tuner.sampling.candidates import Candidates
 from tuner.search import Search
-from tuner.settings import SearchSettings
+from tuner.settings import RATE, SearchSettings
 from tuner.simulation.profile import Profile
 from tuner.space import distributions, files, vocabulary
 from tuner.space.environment import Environment, Machine
@@ -177,10 +177,13 @@ def ground_of(
         limits: that a solution must keep to.
 
     Raises:
-        InvalidSurface: it has too few launches, or its space cannot be read.
+        InvalidSurface: it has too few launches, its space cannot be read, or the objective is of open loops.
         WrongUse: its launches do not tell the objective or a limit, or no configuration keeps to these.
     """
     name = objective or surface.head.objective
+    if name == RATE:
+        text = f"its load was a closed loop, which has no objective {RATE}"
+        raise InvalidSurface(surface.head.name, "", text)
     if min((len(each) for each in surface.by_cell.values()), default=0) < 2:
         raise InvalidSurface(
             surface.head.name, "", "a cell has fewer than two launches; go on with `tune record`"

@@ -40,8 +40,11 @@ MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
 KINDS = {str: "a text", int: "a whole number", float: "a number"}
 """What a setting holds, in words."""
-NO_ARRIVALS = "belongs to an open loop: give --rate R, too"
-NO_LOAD = "how much load? give --concurrency N (closed loop) or --rate R (open loop)"
+NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
+NO_LOAD = (
+    "how much load? give --concurrency N (closed loop) or --rate R (open loop), or have the highest rate "
+    "found (tune --find-rate --slo-ms MS)"
+)
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine`, before the colon."""
 MOST_IN_FLIGHT = 500
@@ -51,6 +54,10 @@ TRACE = "trace:"
 """How `--arrivals` of a file begin."""
 SPREADS = ("poisson", "constant", "burst")
 """How an open loop can spread its requests over time, beside a trace; the first is the default."""
+RATE = "rate"
+"""The objective of which every launch looks for the highest rate itself."""
+RATE_LOADS = 8
+"""Rates that such a launch tries at most."""
 OF_THE_LOAD = ("throughput", "time-per-item")
 """Objectives that an open loop sets itself."""
 QUOTA_PERIOD_S = 0.1
@@ -132,7 +139,7 @@ class TargetSettings:
         "requests in flight at any time (closed loop)",
         parse=int,
         instead="rate",
-        more=f"; in an open loop (--rate) the most that may be, default {MOST_IN_FLIGHT}",
+        more=f"; in an open loop (--rate, --find-rate) the most that may be, default {MOST_IN_FLIGHT}",
     )
     rate: float | None = _option(
         None,
@@ -364,7 +371,8 @@ class MeasurementSettings:
         "what is made best: mean, p50, p95 or p99 of the round trip (ms), throughput (requests/s), "
         "goodput (requests/s within --slo-ms), time-per-item (ms), consistency (p95 - p5 of the round trip, "
         "ms), cost (of 1,000 requests, by --prices), cpu (core-s of 1,000 requests), memory (MiB-s of 1,000 "
-        "requests), or energy (J/request, where it can be counted); two with a comma between them, as mean,cost, "
+        "requests), energy (J/request, where it can be counted), or rate, the highest of an "
+        "open loop that keeps --slo-ms (requests/s); two with a comma between them, as mean,cost, "
         "for the front of both; default mean",
         parse=objectives.checked,
     )
@@ -469,6 +477,12 @@ class MeasurementSettings:
         _require(
             self.slo_ms is None or self.slo_ms > 0, "--slo-ms", self.slo_ms, "milliseconds above 0"
         )
+        if RATE in self.names and self.second is not None:
+            raise WrongUse(f"--objective {self.objective}: {RATE} is an objective of its own")
+        if self.objective == RATE and self.slo_ms is None:
+            raise WrongUse(
+                "--find-rate: the highest rate at which p99 is under what? give --slo-ms MS"
+            )
         if "goodput" in self.names and self.slo_ms is None:
             raise WrongUse(
                 f"--objective {self.objective}: counts answers within a deadline: give --slo-ms MS, too"
@@ -508,13 +522,20 @@ class MeasurementSettings:
     def limits(self) -> tuple[Limit, ...]:
         """What a solution must keep to.
 
-        `--slo-ms` is a limit on p99, unless answers within it are counted.
+        `--slo-ms` is a limit on p99, unless answers within it are counted, or each launch looks for the rate
+        that keeps it.
         """
         found = limits.checked(self.constraints)
         counts = "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
-        if self.slo_ms is None or counts:
+        if self.slo_ms is None or counts or self.objective == RATE:
             return found
         return (limits.of_slo(self.slo_ms), *found)
+
+    @property
+    def load_s(self) -> float:
+        """Warm-up and measured seconds of one launch, at most where it tries several rates."""
+        loads = RATE_LOADS if self.objective == RATE else 1
+        return loads * (self.warmup_s + self.seconds)
 
     @property
     def block_s(self) -> float:
@@ -569,11 +590,13 @@ class StudySettings:
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
-        if self.target.concurrency is None and not self.target.is_open:
+        if self.measurement.objective == RATE and self.target.rate is not None:
+            raise WrongUse(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
+        if self.target.concurrency is None and not self.is_open:
             raise WrongUse(NO_LOAD)
-        if self.target.arrivals is not None and not self.target.is_open:
+        if self.target.arrivals is not None and not self.is_open:
             raise WrongUse(f"--arrivals {self.target.arrivals}: {NO_ARRIVALS}")
-        if self.target.is_open and self.measurement.objective in OF_THE_LOAD:
+        if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
             raise WrongUse(
                 f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
             )
@@ -581,7 +604,7 @@ class StudySettings:
     @property
     def is_open(self) -> bool:
         """Whether requests are due by a schedule (open loop)."""
-        return self.target.is_open
+        return self.target.is_open or self.measurement.objective == RATE
 
     def nested(self) -> dict[str, dict[str, Any]]:
         """The form of `settings.yaml`: one mapping per group."""
@@ -624,6 +647,7 @@ def load_in_words(
     *,
     rate_per_s: float | None = None,
     arrivals: str | None = None,
+    objective: str | None = None,
 ) -> str:
     """The load of a study, as the end of a sentence.
 
@@ -632,11 +656,14 @@ def load_in_words(
         client_batch: items in each request.
         rate_per_s: of an open loop; None: it is closed.
         arrivals: how an open loop spreads its requests, as `--arrivals` has it.
+        objective: of the study: one looks for the rate itself.
     """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
+    kind = (arrivals or SPREADS[0]).partition(":")[0]
+    if objective == RATE:
+        return f"its highest rate ({kind} arrivals){batched}"
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
-    kind = (arrivals or SPREADS[0]).partition(":")[0]
     return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
 
 

@@ -584,6 +584,7 @@ def _plan(setup: Setup, search: Search, ending: Ending | None) -> Plan:
             settings.target.client_batch,
             rate_per_s=setup.arena.environment.rate_per_s,
             arrivals=settings.target.arrivals,
+            objective=settings.measurement.objective,
         ),
         sampler=settings.search.sampler,
         cells=len(setup.arena.candidates.cells),

@@ -27,7 +27,7 @@ from tuner.objective import COSTS
 from tuner.prediction import load_of
 from tuner.prices import Prices
 from tuner.sampling.knowledge import Earlier
-from tuner.settings import StudySettings, TargetSettings, rate_in_words
+from tuner.settings import RATE, StudySettings, rate_in_words
 from tuner.simulation import closed_form
 from tuner.simulation.profile import Profile
 from tuner.space import physics
@@ -217,7 +217,7 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
-        and _is_same_loop(one.target, other.target)
+        and _open_loop(one) == _open_loop(other)
     )
 
 
@@ -229,11 +229,13 @@ def _paid(settings: StudySettings) -> Prices:
     return prices.read(settings.measurement.prices)
 
 
-def _is_same_loop(one: TargetSettings, other: TargetSettings) -> bool:
-    """Whether both are closed loops, or the same open one: how figures change with a rate is not known."""
-    if not (one.is_open or other.is_open):
-        return True
-    return (one.rate, one.arrivals, one.in_flight) == (other.rate, other.arrivals, other.in_flight)
+def _open_loop(settings: StudySettings) -> object:
+    """What two open loops must have in common: how figures change with a rate is not known. None: a closed one."""
+    if not settings.is_open:
+        return None
+    target, measurement = settings.target, settings.measurement
+    limit = measurement.slo_ms if measurement.objective == RATE else None
+    return (target.rate, target.arrivals, target.in_flight, limit)
 
 
 def _is_same_machine(environment: Mapping[str, Any]) -> bool:

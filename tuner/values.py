@@ -251,6 +251,11 @@ class Measurement:
         return 1e3 / self.items_per_s if self.items_per_s else math.inf
 
     @property
+    def highest_per_s(self) -> float:
+        """Rate of the open loop, which a search for the highest has found; NaN in a closed loop."""
+        return math.nan if self.rate_per_s is None else self.rate_per_s
+
+    @property
     def goodput_per_s(self) -> float:
         """Answers per second within the deadline; NaN without one."""
         return math.nan if self.goodput is None else self.goodput
@@ -723,6 +728,11 @@ class StudyRecord:
     """Requests that were due each second; None where the load was a closed loop."""
     open_loop: OpenLoop | None = None
     """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests were due by a schedule (open loop)."""
+        return self.rate_per_s is not None or self.objective == "rate"
 
     @property
     def arrivals(self) -> str | None:

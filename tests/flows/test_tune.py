@@ -350,6 +350,21 @@ def test_a_rate_that_nothing_serves_ends_with_the_reason(tmp_path: pathlib.Path)
     assert f"trace:{trace}" in settings
 
 
+def test_a_study_of_the_highest_rate(tmp_path: pathlib.Path) -> None:
+    """Without a load of its own: each launch finds the rate, which is what the study is about."""
+    find = ("--model", "echo", "--find-rate", "--slo-ms", "100", "--trials", "1", "--initial", "1")
+    done = tune(tmp_path, *find, *SHORT, "--study", "h", "--json")
+    assert done.code == 0, done.err
+    assert "echo at its highest rate (poisson arrivals)" in done.err
+    answer = json.loads(done.out)
+    assert answer["objective"] == "rate"
+    assert answer["best_seen"] > 100
+    page = (tmp_path / "runs" / "h" / "report.html").read_text(encoding="utf-8")
+    assert "highest rate within the limit" in page
+    both = tune(tmp_path, *find, "--objective", "p99")
+    assert (both.code, both.err.count("\n")) == (2, 1)
+
+
 @pytest.mark.parametrize(
     ("load", "said"),
     [
@@ -357,6 +372,8 @@ def test_a_rate_that_nothing_serves_ends_with_the_reason(tmp_path: pathlib.Path)
         (("--concurrency", "1,5", "--rate", "9"), "several loads are closed loops"),
         (("--rate", "9", "--objective", "throughput"), "an open loop sets it itself"),
         (("--arrivals", "trace:none.txt"), "trace "),
+        (("--find-rate",), "give --slo-ms MS"),
+        (("--find-rate", "--slo-ms", "5", "--rate", "9"), "--find-rate looks for the rate itself"),
     ],
 )
 def test_a_load_without_sense_is_one_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from tuner.bench import Bench
+from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
@@ -22,14 +23,23 @@ CONCURRENCY = 4
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
 
 
+SETTINGS = MeasurementSettings(seconds=0.4, warmup_s=0.1)
+
+
 @pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    settings = MeasurementSettings(seconds=0.4, warmup_s=0.1)
-    with Bench(model="echo", concurrency=CONCURRENCY, settings=settings) as made:
+def running() -> Iterator[Bench]:
+    with Bench(model="echo", concurrency=CONCURRENCY, settings=SETTINGS) as made:
         served = made.start()
         rng = np.random.default_rng(0)
         made.send(payloads.synthetic(served.signature, 4, rng, model=served.model))
         yield made
+
+
+@pytest.fixture
+def bench(running: Bench) -> Bench:
+    """The bench of all tests, with the load that each of them begins with."""
+    running.settings, running.open_load, running.stream = SETTINGS, None, 0
+    return running
 
 
 def server_pid(bench: Bench) -> int:
@@ -162,7 +172,6 @@ def test_launches_of_one_stream_have_the_same_arrivals(bench: Bench) -> None:
         launch = bench.launch(ONE)
         assert launch.records is not None
         due.append(np.sort(launch.records.intended_s)[:50].tolist())
-    bench.open_load, bench.stream = None, 0
     assert due[0] == due[1] != due[2]
 
 
@@ -175,6 +184,22 @@ def test_a_rate_that_cannot_be_served_is_an_overload(bench: Bench) -> None:
     assert launch.outcome.reason.startswith("cannot serve 200,000 requests/s: it fell behind by")
     assert launch.measurement is None
     assert bench.launch(ONE).outcome.status == "ok"
+
+
+def test_the_highest_rate_that_keeps_a_limit_is_found(bench: Bench) -> None:
+    """Of several that one launch tries; the figures are those of the highest, and it keeps the limit."""
+    bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=100.0)
+    bench.open_load = OpenLoad(rate_per_s=FIRST_RATE_PER_S)
+    launch = bench.launch(ONE)
+    bench.settings = dataclasses.replace(SETTINGS, objective="rate", slo_ms=1e-3)
+    hopeless = bench.launch(ONE)
+    assert launch.measurement is not None, launch.outcome
+    assert launch.measurement.rate_per_s > FIRST_RATE_PER_S
+    assert launch.measurement.p99_ms <= 100.0
+    assert 2 * 0.5 < launch.loaded_s < 8 * 2
+    assert (hopeless.outcome.status, hopeless.outcome.cause) == ("infeasible", "constraint")
+    assert "p99 is above the limit of 0.001 ms (--slo-ms) even at" in hopeless.outcome.reason
+    assert hopeless.measurement is None
 
 
 class Mute:

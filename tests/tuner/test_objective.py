@@ -38,6 +38,8 @@ def measured():
 def test_a_sampler_sees_a_positive_number_that_falls_as_the_value_gets_better(name, measured):
     """Latencies as they are; throughput as the time between two answers, in ms like the others."""
     objective = named(name)
+    if name == "rate":
+        measured = dataclasses.replace(measured, rate_per_s=measured.throughput_per_s)
     seen = objective.to_minimise(measured)
     assert seen > 0
     assert seen == pytest.approx(
@@ -85,6 +87,14 @@ def test_consistency_is_the_spread_with_its_own_interval(measured):
     objective = named("consistency")
     assert objective.value(measured) == measured.spread_ms
     assert objective.interval(measured) == measured.spread_interval
+
+
+def test_the_highest_rate_is_that_of_the_open_loop(measured):
+    """It has no interval of its own, and a closed loop has none."""
+    assert math.isnan(named("rate").value(measured))
+    measured = dataclasses.replace(measured, rate_per_s=640.0)
+    assert named("rate").value(measured) == 640.0
+    assert named("rate").interval(measured) == Interval(low=None, high=None)
 
 
 def test_an_unknown_objective_names_the_nearest():

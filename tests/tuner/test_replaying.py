@@ -74,6 +74,11 @@ def test_walls_are_failures_of_the_search() -> None:
     assert len(walled.lost) > len(plain.lost)
 
 
+def test_a_surface_has_no_highest_rate() -> None:
+    with pytest.raises(InvalidSurface, match="closed loop, which has no objective rate"):
+        replaying.ground_of(recorded.surface(passes=4), "rate")
+
+
 def test_a_surface_with_one_launch_each_cannot_be_replayed() -> None:
     with pytest.raises(InvalidSurface, match="fewer than two launches"):
         replaying.ground_of(recorded.surface(passes=1))

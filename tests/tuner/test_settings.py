@@ -67,6 +67,7 @@ def test_wrong_durations(text: str) -> None:
         (SearchSettings, {"epsilon": 1.5}, "--epsilon 1.5"),
         (MeasurementSettings, {"objective": "median"}, "--objective median"),
         (MeasurementSettings, {"seconds": 0.1}, "--seconds 0.1"),
+        (MeasurementSettings, {"objective": "rate"}, "under what. give --slo-ms MS"),
         (
             MeasurementSettings,
             {"constraints": ("p99 <= 5",)},
@@ -107,6 +108,7 @@ def test_settings_survive_their_file(trials: int, data: st.DataObject) -> None:
         ({"concurrency": 4, "arrivals": "burst"}, {}, "--arrivals burst: belongs to an open loop"),
         ({"rate": 9.0}, {"objective": "throughput"}, "an open loop sets it itself"),
         ({"arrivals": "trace:a.txt"}, {"objective": "time-per-item"}, "an open loop sets it"),
+        ({"rate": 9.0}, {"objective": "rate", "slo_ms": 5.0}, "--rate 9: --find-rate looks for"),
     ],
 )
 def test_a_load_without_sense_is_refused(
@@ -128,6 +130,17 @@ def test_a_load_is_closed_or_open() -> None:
         found = TargetSettings(model="echo", **load)
         assert (found.is_open, found.in_flight) == (True, MOST_IN_FLIGHT)
     assert TargetSettings(model="echo", concurrency=7, rate=9.0).in_flight == 7
+
+
+def test_a_rate_that_is_searched_is_an_open_loop() -> None:
+    """It needs neither concurrency nor rate, may have arrivals, and a launch takes several loads."""
+    measurement = MeasurementSettings(objective="rate", slo_ms=5.0)
+    for target in ({}, {"concurrency": 9}, {"arrivals": "burst"}, {"arrivals": "trace:a.txt"}):
+        settings = StudySettings(
+            target=TargetSettings(model="echo", **target), measurement=measurement
+        )
+        assert settings.is_open
+    assert measurement.load_s == 8 * MeasurementSettings().load_s == 20.0
 
 
 @pytest.mark.parametrize(

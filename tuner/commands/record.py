@@ -17,6 +17,7 @@ from tuner.replay.schedule import Thoroughness
 from tuner.replay.surface import status_of
 from tuner.report import wording
 from tuner.settings import (
+    RATE,
     MeasurementSettings,
     SearchSettings,
     StoreSettings,
@@ -117,6 +118,10 @@ def _order(arguments: argparse.Namespace) -> Order:
     ):
         if value < least:
             raise WrongUse(f"{option} {value}: expected a whole number from {least}")
+    if getattr(arguments, "objective", None) == RATE:
+        raise WrongUse(
+            f"--objective {RATE}: a surface is measured in a closed loop, which has none"
+        )
     out: pathlib.Path = arguments.out
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_surface(out))):
         raise WrongUse(

@@ -22,7 +22,7 @@ from tuner.errors import WrongUse
 from tuner.progress import Terminal
 from tuner.report import reading
 from tuner.report import terminal as end_of_study
-from tuner.settings import GROUPS
+from tuner.settings import GROUPS, RATE
 from tuner.study import Finished
 from tuner.values import StudyRecord
 
@@ -34,6 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         if group == "target":
             _take_several_loads(made)
     parser.add_argument(
+        "--find-rate",
+        action="store_true",
+        help="find the configuration with the highest rate of an open loop that keeps --slo-ms: each launch "
+        "tries up to eight rates; the same as --objective rate; default: no",
+    )
+    parser.add_argument(
         "--fresh",
         action="store_true",
         help="delete a study of the same name first; default: an existing study is an error",
@@ -43,6 +49,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Run a new study."""
+    if arguments.find_rate:
+        if getattr(arguments, "objective", RATE) != RATE:
+            raise WrongUse(
+                f"--find-rate: its objective is the rate, and not {arguments.objective}; give one of the two"
+            )
+        arguments.objective = RATE
     given: int | tuple[int, ...] | None = getattr(arguments, "concurrency", None)
     loads = given if isinstance(given, tuple) else ()
     if loads:
@@ -50,7 +62,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     settings = options.settings_of(arguments)
     if not loads:
         return said(study.tune(settings, fresh=arguments.fresh, terminal=terminal))
-    if settings.target.is_open:
+    if settings.is_open:
         raise WrongUse(
             f"--concurrency {','.join(map(str, loads))}: several loads are closed loops, without --rate"
         )

@@ -66,6 +66,7 @@ def lines(
         record.client_batch,
         rate_per_s=record.rate_per_s,
         arrivals=record.arrivals,
+        objective=record.objective,
     )
     yield f"{what} for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."
@@ -100,9 +101,10 @@ def facts(subject: Subject) -> dict[str, str]:
 
 
 def _load(record: StudyRecord) -> dict[str, str]:
-    if record.rate_per_s is None:
+    if not record.is_open:
         return {"concurrency": str(record.concurrency)}
-    return {"rate": rate_in_words(record.rate_per_s)}
+    found = "found by each launch"
+    return {"rate": found if record.rate_per_s is None else rate_in_words(record.rate_per_s)}
 
 
 def in_flight(subject: Subject) -> int:
@@ -110,10 +112,10 @@ def in_flight(subject: Subject) -> int:
     slowest hundredth of the answers left waiting.
     """
     record = subject.record
-    if record.rate_per_s is None:
+    if not record.is_open:
         return record.concurrency
-    p99_ms = max((launch.p99_ms for launch in measurements(subject)), default=0.0)
-    return max(1, math.ceil(record.rate_per_s * p99_ms / 1e3))
+    waiting = [(launch.rate_per_s or 0.0) * launch.p99_ms / 1e3 for launch in measurements(subject)]
+    return max(1, math.ceil(max(waiting, default=0.0)))
 
 
 def measurements(subject: Subject) -> tuple[Measurement, ...]:

@@ -101,6 +101,15 @@ def overloaded(rate_per_s: float | None, why: str) -> Outcome:
     return Outcome(status="infeasible", cause="overload", reason=f"cannot serve {rate}: {why}")
 
 
+def no_rate(slo_ms: float, lowest_per_s: float) -> Outcome:
+    """A configuration that keeps the limit on p99 at none of the rates that were tried."""
+    reason = (
+        f"p99 is above the limit of {slo_ms:g} ms (--slo-ms) even at {rate_in_words(lowest_per_s)}, the "
+        "lowest rate that was tried"
+    )
+    return Outcome(status="infeasible", cause="constraint", reason=reason)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Needs:
     """What a launch must tell, and keep to."""

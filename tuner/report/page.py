@@ -116,7 +116,7 @@ def _round_trips(study: StudyRecord) -> Markup:
         if phase.errors
     )
     is_cut = all(phase.warmup_s is not None for phase in kept.values())
-    is_open = study.rate_per_s is not None
+    is_open = study.is_open
     cut = (
         f"The requests are those that {'were due' if is_open else 'finished'} in its measured part, as in "
         "the figures above. "

@@ -119,6 +119,7 @@ def load(study: StudyRecord) -> str:
         study.client_batch,
         rate_per_s=study.rate_per_s,
         arrivals=study.arrivals,
+        objective=study.objective,
     )
 
 
@@ -208,7 +209,7 @@ def headline(study: StudyRecord) -> str:
         if causes == {"constraint"}:
             way = f" Give a limit that can be kept.{_nearest(study)}"
         elif causes == {"overload"}:
-            way = " Give a rate that can be served (--rate)."
+            way = " Give a rate that can be served; --find-rate finds it."
         return f"No configuration worked: {_reasons(study.trials)}.{way}"
     if study.verdict is not None and found in {*SHOWN, "traded"}:
         second = study.verdict.second
@@ -473,7 +474,9 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
         return
     for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        if name == study.objective or beside is None or beside.outcome != "worse":
+        # p99 rises with the rate, up to the limit.
+        is_meant = study.objective == "rate" and name == "p99"
+        if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
             continue
         objective = objectives.named(name)
         default, best = (launches(study, role).figure(field).middle for role in ROLES)

@@ -55,7 +55,7 @@ def phase(study: StudyRecord, role: reading.Role) -> Phase | None:
     records = study.records.get(role)
     if records is None:
         return None
-    at_s = records.finished_s if study.rate_per_s is None else records.intended_s
+    at_s = records.intended_s if study.is_open else records.finished_s
     order = np.argsort(at_s, kind="stable")
     at_s, status = at_s[order], records.status[order]
     round_trip_ms = (records.finished_s[order] - records.intended_s[order]) * 1000

@@ -131,7 +131,7 @@ def test_an_overload_and_a_trace_are_said(
         (["--rate", "5", "--concurrency", "0"], "--concurrency 0: expected a whole number from 1"),
         (
             ["--concurrency", "2", "--arrivals", "constant"],
-            "--arrivals constant: belongs to an open loop: give --rate R",
+            "--arrivals constant: belongs to an open loop",
         ),
         (["--arrivals", "trace:none.txt"], "trace none.txt: No such file"),
     ],
