@@ -95,7 +95,7 @@ class NonInferiority:
     difference: float
     """Regret of the reference less that of the peer: below 0 is good for the reference."""
     upper: float | None
-    """One-sided 95 % bound of its mean, by Student's t; None of one unit."""
+    """One-sided 95 % bound of its mean, by Student's t; None of one unit, and of few that are equal."""
     p: float | None
     """That the mean is at the margin or above."""
     corrected_p: float | None

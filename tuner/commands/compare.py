@@ -247,12 +247,12 @@ def _line(one: Contestant, trials: int) -> str:
 
 def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str) -> Iterator[str]:
     for one in found:
-        if one.upper is None:
-            continue
+        bound = "too few for a bound"
+        if one.upper is not None:
+            bound = f"upper 95 % bound {100 * one.upper:+.2f}"
         yield (
             f"  {record.reference} against {one.peer} after {one.budget}: {one.standing} "
-            f"(difference {100 * one.difference:+.2f} points, upper 95 % bound {100 * one.upper:+.2f}, "
-            f"{one.units} {unit})"
+            f"(difference {100 * one.difference:+.2f} points, {bound}, {one.units} {unit})"
         )
 
 

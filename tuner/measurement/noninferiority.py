@@ -4,9 +4,10 @@ In: differences (n,) of regrets, reference less peer, one for each seed or surfa
 p-values. Pure.
 
 The mean of n paired differences against the margin: a one-sided test by Student's t. The upper 95 % bound
-lies below the margin exactly where p < 0.05. Regrets are skewed, so that with few units the level is
-approximate. Several tests are corrected by Holm (Scandinavian Journal of Statistics 6:65, 1979), which
-holds for dependent ones as well.
+lies below the margin exactly where p < 0.05. Where all differences are equal, Student's t knows no doubt;
+there the test is that of their signs, which asks for five of them. Regrets are skewed, so that with few units
+the level is approximate. Several tests are corrected by Holm (Scandinavian Journal of Statistics 6:65, 1979),
+which holds for dependent ones as well.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MARGIN = 0.01
 """One point of regret."""
 LEVEL = 0.05
 LEAST_UNITS = 2
+ROUNDING = 1e-12
+"""Standard errors below it are those of equal differences."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +38,7 @@ class Bounded:
 
     mean: float
     lower: float | None
-    """One-sided 95 % bounds; None of one unit."""
+    """One-sided 95 % bounds; None of one unit, and of few that are equal."""
     upper: float | None
     p: float | None
 
@@ -43,13 +46,18 @@ class Bounded:
 def bounded(differences: Array, margin: float) -> Bounded:
     """Differences (n,), n at least 1, against a margin."""
     count, mean = len(differences), float(np.mean(differences))
+    unknown = Bounded(mean=mean, lower=None, upper=None, p=None)
     if count < LEAST_UNITS:
-        return Bounded(mean=mean, lower=None, upper=None, p=None)
+        return unknown
     error = float(np.std(differences, ddof=1)) / math.sqrt(count)
-    reach = float(stats.t.ppf(1 - LEVEL, count - 1)) * error
-    sure = 0.0 if mean < margin else 1.0  # where all differences are equal
-    p = float(stats.t.sf((margin - mean) / error, count - 1)) if error else sure
-    return Bounded(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
+    if error > ROUNDING:
+        reach = float(stats.t.ppf(1 - LEVEL, count - 1)) * error
+        p = float(stats.t.sf((margin - mean) / error, count - 1))
+        return Bounded(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
+    by_signs = 0.5**count
+    if by_signs > LEVEL:
+        return unknown
+    return Bounded(mean=mean, lower=mean, upper=mean, p=by_signs if mean < margin else 1.0)
 
 
 def holm(values: Sequence[float]) -> list[float]:
