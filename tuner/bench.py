@@ -19,23 +19,32 @@ import time
 from collections.abc import Callable
 from typing import Self
 
-from tuner import outcomes, prices
+from tuner import outcomes, prices, tails
 from tuner.errors import ClientLost, LaunchFailed, LoadFailed
-from tuner.launching import machine
+from tuner.launching import machine, statistics
 from tuner.launching.engine import Engine, Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, highest, host, meters, summary
 from tuner.measurement.meters import Meter
-from tuner.measurement.outcome import measure_outcome, no_rate
+from tuner.measurement.outcome import Needs, measure_outcome, no_rate
 from tuner.prices import DEFAULT, Prices
 from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
-from tuner.values import OK, Configuration, Measurement, Outcome, RequestRecords
+from tuner.values import (
+    LEAST_FOR_P99,
+    OK,
+    Configuration,
+    Measurement,
+    Outcome,
+    RequestRecords,
+)
 
 WARMUP_ROUND_TRIPS = 3
+MOST_TIMES = 6.0
+"""Times the set seconds that a launch is measured for at most, where its p99 needs more requests."""
 FIRST_RATE_PER_S = 100.0
 """Where a search for the highest rate begins if nothing is known."""
 GUESSING_CLIENTS, GUESSING_S, GUESSED_SHARE = 16, 0.3, 0.8
@@ -112,6 +121,8 @@ class Bench:
         """The highest rate that the last launch found, where rates are searched."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.lengthens = True
+        """Whether a launch whose p99 is needed and rests on too few requests is measured again for longer."""
         self.prices = prices
         self._has_gpu = False
         self._cores = machine.read().cores
@@ -256,6 +267,14 @@ class Bench:
         after = engine.replica_facts()
         return Observed(before=before, load=load, after=after, gateway_cpu_s=used.server_cpu_s)
 
+    def batch_times(self) -> statistics.BatchTimes:
+        """What the running engine says of its batches so far; nothing where it does not."""
+        if self._engine is None:
+            return {}
+        return statistics.batch_times(
+            self._engine.host, self._engine.port, self._engine.served().model
+        )
+
     def stop_engine(self) -> None:
         """End the engine, if there is one."""
         engine, self._engine = self._engine, None
@@ -341,13 +360,29 @@ class Bench:
         if load is not None and self.settings.objective == RATE:
             return self._highest(engine, plan, load)
         if load is not None:
-            return self._driven(engine, self._opened(plan, load))
+            plan = self._opened(plan, load)
+            return self._lengthened(engine, plan, self._driven(engine, plan))
         found = self._driven(engine, dataclasses.replace(plan, race=race))
         if found.measurement is None or race is None:
-            return found
+            return self._lengthened(engine, plan, found)
         left_s = self.settings.seconds - found.load.measured_s
         measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
         return dataclasses.replace(found, measurement=measured)
+
+    def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
+        """The same, measured again for longer where a p99 is needed and rests on too few requests."""
+        most_s = MOST_TIMES * self.settings.seconds
+        needs = Needs.of(self.settings).needs_p99 and self.lengthens and plan.seconds is not None
+        while needs and (measured := found.measurement) is not None and not measured.has_p99:
+            if measured.seconds >= most_s * (1 - 1e-6):
+                break
+            wanted_s = tails.seconds_for(
+                LEAST_FOR_P99, effective=measured.effective, seconds=measured.seconds
+            )
+            longer = dataclasses.replace(plan, seconds=min(wanted_s, most_s))
+            again = self._driven(engine, longer)
+            found = dataclasses.replace(again, loaded_s=found.loaded_s + again.loaded_s)
+        return found
 
     def _highest(self, engine: Engine, plan: LoadPlan, load: OpenLoad) -> _Driven:
         """The load at the highest rate that keeps the limit, of several that are tried one after the other."""
@@ -379,7 +414,8 @@ class Bench:
                 warmup_s=found.load.warmup_end_s,
                 seconds=found.load.measured_s,
             )
-            search.tell(is_kept=is_kept)
+            # A server that fell behind did so over the whole load; one that missed the limit may have stumbled.
+            search.tell(is_kept=is_kept, is_clear=found.outcome.cause == "overload")
             best = found if is_kept else best
         if best is not None:
             self._rate_per_s = search.kept_per_s

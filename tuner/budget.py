@@ -70,6 +70,16 @@ class Budget:
             return self
         return dataclasses.replace(self, start_s=max(0.0, self.trial_s(walls_s) - self.load_s))
 
+    def loaded(self, loads_s: Sequence[float]) -> Budget:
+        """The budget with what the loads so far tell, where they last longer than was asked for.
+
+        Args:
+            loads_s: warm-up and measured time of each launch that was measured.
+        """
+        if not loads_s:
+            return self
+        return dataclasses.replace(self, load_s=max(self.load_s, statistics.median(loads_s)))
+
     def trial_s(self, walls_s: Sequence[float]) -> float:
         """Expected time of one trial, from those that were seen."""
         if not walls_s:

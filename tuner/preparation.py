@@ -68,8 +68,7 @@ def budget_of(settings: StudySettings, bench: Bench) -> Budget:
 
 def needs_of(settings: StudySettings) -> Needs:
     """What each launch of a study must tell, and keep to."""
-    measurement = settings.measurement
-    return Needs(objective=measurement.first, second=measurement.second, limits=measurement.limits)
+    return Needs.of(settings.measurement)
 
 
 def check_front(settings: StudySettings) -> None:

@@ -1,10 +1,10 @@
 """Profiles a model through the running engine: one replica alone, batch size after batch size.
 
-One replica without limits, and for each size enough clients that every batch fills and the replica is
-never idle; so its rate is batch size over service time, and the CPU times of replica, gateway and
-client fall out of the same moment. In: a bench that serves the model. Out: a `Profile`. Half a second
-for each of up to four sizes and each number of threads: a batch's time is nearly linear in its size,
-so that more sizes would cost a search more than they tell it.
+One replica without limits, and for each size enough clients that every batch fills. What a batch takes is
+what the replica says of its stages: its rate would tell of the gateway as well, where that is what is
+slow. The CPU times of replica, gateway and client fall out of the same moment. In: a bench that serves
+the model. Out: a `Profile`. Half a second for each of up to four sizes and each number of threads: a
+batch's time is nearly linear in its size, so that more sizes would cost a search more than they tell it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from tuner.bench import Bench, Observed
 from tuner.errors import LaunchFailed, LoadFailed, TunerError
+from tuner.launching.statistics import BatchTimes
 from tuner.probe import FILL_US
 from tuner.simulation.profile import BatchCost, Profile
 from tuner.values import Configuration
@@ -68,13 +69,15 @@ def _cost(bench: Bench, threads: int, size: int, client_batch: int) -> BatchCost
         }
     )
     clients = max(2, -(-2 * size // client_batch))
+    before = bench.batch_times()
     found = bench.observe(configuration, concurrency=clients, seconds=SECONDS, warmup_s=WARMUP_S)
+    batches = _since(before, bench.batch_times()).get(size)
     answered, finished = _answered(found)
     if not answered:
         raise LoadFailed(f"no request was answered at batch size {size} in {SECONDS:g} s")
     items = answered * client_batch
     replica_s = _between(found.before.cpu_s, found.after.cpu_s)
-    service_s = size * found.load.measured_s / items
+    service_s = size * found.load.measured_s / items if batches is None else batches
     return BatchCost(
         threads=threads,
         size=size,
@@ -94,6 +97,16 @@ def _answered(found: Observed) -> tuple[int, int]:
     )
     is_ok = (records.status >= 200) & (records.status < 300)
     return int(np.sum(is_measured & is_ok)), max(1, len(records))
+
+
+def _since(before: BatchTimes, after: BatchTimes) -> dict[int, float]:
+    """Mean seconds of the batches of each size that ran in between."""
+    found = {}
+    for size, (count, seconds) in after.items():
+        count_before, seconds_before = before.get(size, (0, 0.0))
+        if count > count_before:
+            found[size] = (seconds - seconds_before) / (count - count_before)
+    return found
 
 
 def _between(before: float | None, after: float | None) -> float | None:

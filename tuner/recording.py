@@ -79,6 +79,7 @@ def record(order: Order, *, terminal: Terminal) -> Done:
     folder = SurfaceFolder(order.out)
     known = surface_files.read(order.out) if folder.exists() else None
     with resumable(None), folder, bench_of(settings, card, engine, terminal) as bench:
+        bench.lengthens = False  # every launch of a surface is as long as any other
         arena, payloads, served = prepared(bench, settings, card, engine, terminal)
         head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
         if known is not None:

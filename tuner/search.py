@@ -90,6 +90,7 @@ class Search:
         self.trials: tuple[Trial, ...] = store.trials()
         self.walls_s: list[float] = []
         """Time of each trial that this process ran, everything included."""
+        self._loads_s: list[float] = []
         self._bench = bench
         self.second = None if second is None else objectives.named(second)
         self._needs = Needs(objective=objective, second=second, limits=limits)
@@ -154,7 +155,9 @@ class Search:
         wall_s = self._last_end_s - before_s
         trial = self.store.tell(proposed, self._result(launch, wall_s))
         self.walls_s.append(wall_s)
-        self.budget = self.budget.learnt(self.walls_s)
+        if launch.measurement is not None:
+            self._loads_s.append(launch.loaded_s)
+        self.budget = self.budget.learnt(self.walls_s).loaded(self._loads_s)
         if trial.origin in PROMISING:
             self._gains.append(proposed.gain)
         self.trials = (*self.trials, trial)

@@ -13,6 +13,7 @@ import pytest
 
 from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.errors import LaunchFailed, LoadFailed
+from tuner.launching import statistics
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.settings import MeasurementSettings
 from tuner.traffic import payloads
@@ -58,6 +59,26 @@ def test_a_launch_is_measured(bench: Bench) -> None:
     assert launch.measurement.noise.server_cpu_s is not None
     assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 0.4, abs=0.05)
     assert launch.launch_s > 0
+
+
+@pytest.mark.parametrize(
+    ("objective", "lengthens"), [("p99", True), ("p99", False), ("mean", True)]
+)
+def test_a_launch_whose_p99_needs_more_requests_is_measured_for_longer(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, objective: str, lengthens: bool
+) -> None:
+    """0.4 s are too short for one: where it is needed, up to six times as long; the time counts."""
+    settings = MeasurementSettings(seconds=0.4, warmup_s=0.1, objective=objective)
+    monkeypatch.setattr(bench, "settings", settings)
+    monkeypatch.setattr(bench, "lengthens", lengthens)
+    launch = bench.launch(ONE)
+    assert launch.measurement is not None
+    if objective == "p99" and lengthens:
+        assert launch.measurement.seconds == pytest.approx(2.4, abs=0.05)
+        assert launch.loaded_s > 2.4 + 0.4
+    else:
+        assert launch.measurement.seconds == pytest.approx(0.4, abs=0.05)
+        assert not launch.measurement.has_p99
 
 
 def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
@@ -210,3 +231,20 @@ def test_a_living_engine_that_answers_with_an_error_has_not_ended() -> None:
     assert "answered 500" in outcome.reason
     assert "ended" not in outcome.reason
     assert engine.stopped
+
+
+def test_what_batches_took_is_told_by_their_size(bench: Bench) -> None:
+    """One batch for each request, where a batch holds one, and less time than the launch had."""
+    before = bench.batch_times()
+    launch = bench.launch(Configuration({"replica.count": 1, "batching.max_size": 1}))
+    after = bench.batch_times()
+    assert launch.measurement is not None
+    count = after[1][0] - before.get(1, (0, 0.0))[0]
+    seconds = after[1][1] - before.get(1, (0, 0.0))[1]
+    assert count >= launch.measurement.requests
+    assert 0 < seconds < launch.loaded_s * 2
+
+
+def test_a_server_without_statistics_tells_of_no_batch() -> None:
+    """Nor does one that is not there."""
+    assert statistics.batch_times("127.0.0.1", 1, "echo") == {}

@@ -98,3 +98,13 @@ def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: f
     assert 2 <= shown.pairs_in(left_s) <= plain.pairs_in(left_s)
     assert shown.final_rounds_in(left_s, 3) <= plain.final_rounds_in(left_s, 3)
     assert shown.left_s(50, []) == pytest.approx(plain.left_s(50, []) + shown.open_s)
+
+
+@given(loads_s=st.lists(st.floats(0.1, 60), max_size=9))
+def test_loads_that_last_longer_make_fewer_pairs(loads_s: list[float]) -> None:
+    """And shorter ones, that were ended early, no more of them."""
+    learnt = BUDGET.loaded(loads_s)
+    assert learnt.load_s >= BUDGET.load_s
+    assert learnt.pairs_in(60.0) <= BUDGET.pairs_in(60.0)
+    if loads_s and min(loads_s) > BUDGET.load_s:
+        assert learnt.load_s > BUDGET.load_s

@@ -58,6 +58,7 @@ class Highest:
         self._least_per_s = least_per_s
         self._left = most
         self._step = FIRST_STEP
+        self._is_again = False
 
     @property
     def next_per_s(self) -> float | None:
@@ -75,10 +76,21 @@ class Highest:
             return kept * self._step
         return math.sqrt(kept * missed) if missed > CLOSE * kept else None
 
-    def tell(self, *, is_kept: bool) -> None:
-        """Whether `next_per_s` kept the limit."""
+    def tell(self, *, is_kept: bool, is_clear: bool = True) -> None:
+        """Whether `next_per_s` kept the limit.
+
+        Args:
+            is_kept: whether it did.
+            is_clear: of a rate that did not: whether that was no hiccup of the machine; otherwise it is the next
+                rate once more, and then counts.
+        """
         rate = self.next_per_s
         assert rate is not None, "the search is over"
+        if not (is_kept or is_clear or self._is_again):
+            self._left -= 1
+            self._is_again = True
+            return
+        self._is_again = False
         is_first = self.kept_per_s is None and self.missed_per_s is None
         if is_kept:
             self.kept_per_s = rate

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Self
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tuner import tails
 from tuner.limits import Limit, missed
 from tuner.measurement import summary
 from tuner.objective import named
-from tuner.settings import rate_in_words
+from tuner.settings import MeasurementSettings, rate_in_words
 from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
 
 MOST_ERROR_SHARE = 0.01
@@ -119,6 +120,11 @@ class Needs:
     second: str | None = None
     """Name of a second objective."""
 
+    @classmethod
+    def of(cls, settings: MeasurementSettings) -> Self:
+        """What each launch of a study must tell."""
+        return cls(objective=settings.first, second=settings.second, limits=settings.limits)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Of the objectives."""
@@ -131,14 +137,15 @@ class Needs:
 
     def remark(self, measurement: Measurement) -> str | None:
         """What a launch that tells enough lets fear of others; None for nothing."""
-        if not self.needs_p99 or measurement.effective >= SAFE * LEAST_FOR_P99:
+        is_safe = measurement.effective >= SAFE * LEAST_FOR_P99
+        if not self.needs_p99 or is_safe or not measurement.has_p99:
             return None
         seconds = tails.seconds_for(
             SAFE * LEAST_FOR_P99, effective=measurement.effective, seconds=measurement.seconds
         )
         return (
             f"the default's p99 rests on {measurement.effective:,.0f} effective requests: configurations "
-            f"that answer less often may fall under {LEAST_FOR_P99}, and then have none; "
+            f"that answer less often may fall under {LEAST_FOR_P99}, and are measured for longer then; "
             f"--seconds {seconds:g} would leave room"
         )
 
