@@ -54,11 +54,11 @@ def main() -> int:
     arguments = parser.parse_args()
     found: list[dict[str, Any]] = []
     if arguments.data.exists():
-        found = json.loads(arguments.data.read_text(encoding="utf-8"))
+        found = json.loads(arguments.data.read_text(encoding="utf-8"))["studies"]
     for seed in range(len(found), arguments.studies):
         found.append(study(seed))
         arguments.data.parent.mkdir(parents=True, exist_ok=True)
-        arguments.data.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        arguments.data.write_text(json.dumps({"studies": found}, indent=1) + "\n", encoding="utf-8")
         sys.stderr.write(f"{seed}: {found[-1]}\n")
     better = sum(one["outcome"] == "better" for one in found)
     sys.stdout.write(f"{better} of {len(found)} studies call one better\n")

@@ -1,0 +1,50 @@
+"""How far the closed form and the event simulation are off, on the recorded surfaces.
+
+    python benchmarks/search/simulators.py [SURFACE ...]
+
+Prints for each surface, over all configurations and over the 40 that are truly best: the correlation of
+the logarithms, the spread of the error, the rank correlation. Takes some seconds a surface; serves nothing.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from tuner import prediction, replaying
+from tuner.replay import surface_files
+from tuner.simulation import closed_form, discrete
+
+SURFACES = pathlib.Path(__file__).resolve().parent.parent / "surfaces"
+BEST = 40
+
+
+def main() -> int:
+    """Both simulators on every surface with a profile."""
+    given = [pathlib.Path(name) for name in sys.argv[1:]]
+    for folder in given or sorted(head.parent for head in SURFACES.glob(f"*/{surface_files.HEAD}")):
+        ground = replaying.ground_of(surface_files.read(folder))
+        if ground.profile is None:
+            continue
+        load, truth = prediction.load_of(ground.arena.environment), ground.truth
+        best = np.argsort(truth.log_mean)[:BEST]
+        for name, mean_ms in (
+            ("closed form", closed_form.mean_ms),
+            ("simulation", discrete.mean_ms),
+        ):
+            guess = np.log([mean_ms(ground.profile, load, cell) for cell in truth.cells])
+            error = truth.log_mean - guess
+            together = np.corrcoef(guess, truth.log_mean)[0, 1]
+            ranks = spearmanr(guess[best], truth.log_mean[best])[0]
+            sys.stdout.write(
+                f"{folder.name:<12} {name:<12} correlation {together:.3f}, spread {error.std():.1%}; "
+                f"of the {BEST} best: rank correlation {ranks:.2f}, spread {error[best].std():.1%}\n"
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
