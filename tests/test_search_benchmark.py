@@ -300,16 +300,20 @@ def test_a_wrong_simulator_is_judged_against_the_plain_process(modules: Any) -> 
 
 def test_racing_is_judged_against_the_best_length_at_equal_regret(modules: Any) -> None:
     """A length whose regret is more than a point above the least is not the best one, though it is quick."""
-    lengths = {
-        "1": {"measured_s": [20.0, 22.0], "regrets": [0.08, 0.08]},
-        "2": {"measured_s": [40.0, 42.0], "regrets": [0.02, 0.02]},
-        "4": {"measured_s": [80.0, 80.0], "regrets": [0.015, 0.015]},
-    }
-    raced = {"measured_s": [29.0, 31.0], "regrets": [0.02, 0.03]}
-    found = on(modules, racing={"sampler": "gp", "fixed": lengths, "racing": raced})
+
+    def spent(seconds: list[float], regrets: list[float]) -> dict[str, Any]:
+        return {"sampler": "gp", "seconds": {"30": seconds}, "regrets": {"30": regrets}}
+
+    found = on(
+        modules,
+        blocks_1=spent([20.0, 22.0], [0.08, 0.08]),
+        blocks_2=spent([40.0, 42.0], [0.02, 0.02]),
+        blocks_4=spent([80.0, 80.0], [0.015, 0.015]),
+        raced=spent([29.0, 31.0], [0.02, 0.03]),
+    )
     row = modules.rows.racing(found)
     assert row.verdict == "reached"
-    assert "26.8 % less than 2 s" in row.measured
+    assert "26.8 % less than 2 block(s)" in row.measured
     assert modules.rows.racing(on(modules)).verdict == "not measured"
 
 

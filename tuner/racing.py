@@ -31,6 +31,8 @@ from tuner.settings import StudySettings
 from tuner.traffic.plan import Race
 
 ALPHA = 0.05
+OBJECTIVES = frozenset({"mean", "throughput", "time-per-item"})
+"""Those that are raced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +71,13 @@ class Racing:
             noise_sd: of a whole launch, blocks included, on the log scale.
             error: the part of it that its blocks bring.
         """
+        if objective not in OBJECTIVES:
+            return None
         factors = {
             "mean": 1,
             "throughput": self.concurrency,
             "time-per-item": self.concurrency * self.client_batch,
         }
-        if objective not in factors:
-            return None
         return race(
             incumbent_ms=factors[objective] * minimised,
             incumbent_sd=sd,

@@ -19,14 +19,15 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tuner import prediction, replaying
+from tuner import contest, prediction, racing, replaying
+from tuner import objective as objectives
 from tuner.errors import InvalidSurface
 from tuner.replay import scoring, standings, surface_files
 from tuner.replay.drawn import Wrappers
 from tuner.replaying import Ground, Order
 from tuner.report import wording
 from tuner.sampling import registry
-from tuner.values import OUR_ENGINE
+from tuner.values import OUR_ENGINE, Configuration
 
 OURS = ("gp", "structured")
 PEERS = (
@@ -48,6 +49,11 @@ STUDIES = 1000
 """Replayed studies of the null surface and of coverage, over all surfaces together."""
 STUDY_TRIALS = 25
 PAIRS = 20
+TOLD, TOLD_SEEDS, TOLD_TRIALS = 10, 100, 60
+"""Of a search that is told the best cells: how many of them, seeds, and trials of each."""
+PARTS = {"median": 0.5, "p90": 0.9}
+BLOCKS = 4
+"""Of a recorded launch: fixed lengths of trials that racing is compared with."""
 BUDGETS = (15, 30, 50)
 """Trials at which regrets are compared."""
 USUAL_S = {
@@ -104,12 +110,15 @@ class Task:
         return self.seeds * self.condition.trials
 
 
-def conditions(peers: Sequence[str], *, has_profile: bool) -> dict[str, Condition]:
+def conditions(
+    peers: Sequence[str], *, has_profile: bool, is_raced: bool = True
+) -> dict[str, Condition]:
     """By label; those that need another load of the model are those of `transfers`.
 
     Args:
         peers: samplers to compare with.
         has_profile: whether there is a prediction that can be wrong.
+        is_raced: whether trials of the objective can end early.
     """
     noisy, walls = Wrappers(noise_sd=0.05), Wrappers(has_walls=True)
     found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
@@ -120,6 +129,11 @@ def conditions(peers: Sequence[str], *, has_profile: bool) -> dict[str, Conditio
     found["null"] = dataclasses.replace(study, wrappers=Wrappers(is_null=True))
     found["coverage"] = dataclasses.replace(study, wrappers=Wrappers(is_resampled=True))
     found["coverage-raw"] = study
+    if is_raced:
+        for blocks in range(1, BLOCKS + 1):
+            fixed = Wrappers(most_blocks=blocks)
+            found[f"blocks-{blocks}"] = Condition(sampler="structured", wrappers=fixed)
+        found["raced"] = Condition(sampler="structured", wrappers=Wrappers(is_raced=True))
     if has_profile:
         for wrong in WRONG:
             found[f"structured-{wrong}"] = Condition(sampler="structured", guess=wrong)
@@ -179,7 +193,11 @@ def tasks_of(
     """
     found = []
     for name, ground in grounds.items():
-        every = conditions(peers, has_profile=ground.profile is not None)
+        every = conditions(
+            peers,
+            has_profile=ground.profile is not None,
+            is_raced=ground.objective in racing.OBJECTIVES,
+        )
         every.update(transfers(name, grounds))
         for label, condition in every.items():
             count = -(-studies // len(grounds)) if condition.pairs else seeds
@@ -279,6 +297,11 @@ def summary(ground: Ground, task: Task, replayed: replaying.Replayed) -> dict[st
             for budget in BUDGETS
             if budget <= condition.trials
         },
+        "seconds": {
+            str(budget): [_finite(run.seconds[budget - 1]) for run in runs]
+            for budget in BUDGETS
+            if budget <= condition.trials
+        },
         "lost": [list(run.lost) for run in runs],
         "verdicts": [
             {
@@ -321,7 +344,41 @@ def facts_of(ground: Ground) -> dict[str, Any]:
             }
             for share in scoring.SHARES
         },
+        "told_best": told_best(ground),
         "simulator": simulator_error(ground),
+    }
+
+
+def told_best(ground: Ground) -> dict[str, dict[str, float | None]]:
+    """Trials of a search that is told the best cells, and launches them in turn: what noise alone costs.
+
+    It recommends the one with the lowest mean so far. No search that has to find these cells first can be
+    expected to need fewer.
+
+    Returns:
+        By share: median and 90th percentile, None where fewer than that get there.
+    """
+    truth, objective = ground.truth, objectives.named(ground.objective)
+    best = np.argsort(truth.log_mean)[:TOLD]
+    found: dict[str, list[float]] = {f"{share:g}": [] for share in scoring.SHARES}
+    for seed in range(TOLD_SEEDS):
+        bench = replaying.launches_of(ground, Wrappers(), seed)
+        turns = np.random.default_rng(seed).permutation(best)
+        values: dict[Configuration, list[float]] = {}
+        recommended: list[Configuration | None] = []
+        for number in range(TOLD_TRIALS):
+            cell = truth.cells[int(turns[number % len(turns)])]
+            measured = bench.launch(cell).measurement
+            if measured is not None:
+                values.setdefault(cell, []).append(math.log(objective.to_minimise(measured)))
+            means = {each: sum(logs) / len(logs) for each, logs in values.items()}
+            recommended.append(min(means, key=lambda each: means[each], default=None))
+        run = scoring.Run(seed=seed, cells=(None,) * TOLD_TRIALS, recommended=tuple(recommended))
+        for share in scoring.SHARES:
+            found[f"{share:g}"].append(scoring.trials_to(run, truth.good(share)))
+    return {
+        share: {name: contest.rank(trials, part) for name, part in PARTS.items()}
+        for share, trials in found.items()
     }
 
 

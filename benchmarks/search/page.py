@@ -17,7 +17,7 @@ import rows
 from result import Table
 from rows import Row, Surface
 
-FIXED_ON: tuple[str, ...] = ("resnet",)
+FIXED_ON: tuple[str, ...] = ("resnet", "reviews")
 """Models on whose surfaces defaults of the samplers were chosen; the others judge them."""
 COMMAND = "python benchmarks/search/run.py"
 HEAD = f"""# Search
@@ -152,6 +152,13 @@ def _section(surface: Surface, found: Sequence[Row]) -> str:
         f"Within 3 % means within {_percent(within['tolerance'])}: {within['good_cells']} of "
         f"{surface.facts['cells']} configurations; random search needs {within['random_median']} trials."
     )
+    if (told := surface.facts.get("told_best")) is not None:
+        ends = (told["0.03"][part] for part in ("median", "p90"))
+        head += (
+            " Told the ten best at the start, and launching these in turn, a search needs "
+            + " / ".join("over 60" if end is None else f"{end:.0f}" for end in ends)
+            + " (median / 90th percentile): so much the launches' noise alone costs."
+        )
     if is_fixed:
         head += " Defaults were chosen on surfaces of this model."
     table = Table(

@@ -44,6 +44,8 @@ COVERED = (0.93, 0.97)
 MOST_OLD_LOSS = 0.03
 LEAST_SAVED = 0.25
 EQUAL_REGRET = 0.01
+RACED_TRIALS = 30
+"""After which time and regret of racing are compared."""
 MOST_OWN_S = 0.3
 
 
@@ -326,24 +328,24 @@ def wrong(surface: Surface, kind: str) -> Row:
 
 
 def racing(surface: Surface) -> Row:
-    """Measurement time of racing trials against the best fixed length, at equal regret.
-
-    The file `racing.json` holds `fixed`, by seconds of a trial, and `racing`: each with `measured_s` and
-    `regrets`, a figure per seed.
-    """
-    found = surface.conditions.get("racing")
+    """Time of racing trials against the best fixed length, after the same number of them."""
+    mine = _spent(surface, "raced")
+    fixed = {
+        label.removeprefix("blocks-"): spent
+        for label in surface.conditions
+        if label.startswith("blocks-") and (spent := _spent(surface, label)) is not None
+    }
     measured, verdict = "", "not measured"
-    if found is not None:
-        mine = _spent(found["racing"])
-        fixed = {seconds: _spent(one) for seconds, one in found["fixed"].items()}
+    if mine is not None and fixed:
         # The best length is the one with the least time among those whose regret is that of the best.
         least = min(regret for _, regret in fixed.values())
         good = {s: one for s, one in fixed.items() if one[1] <= least + EQUAL_REGRET}
-        length = min(good, key=lambda seconds: good[seconds][0])
+        length = min(good, key=lambda blocks: good[blocks][0])
         saved = 1 - mine[0] / good[length][0]
+        of_whole = 1 - mine[0] / max(one[0] for one in fixed.values())
         measured = (
-            f"{_percent(saved)} less than {length} s; regret {_percent(mine[1])} "
-            f"against {_percent(good[length][1])}"
+            f"{_percent(saved)} less than {length} block(s), {_percent(of_whole)} less than the longest; "
+            f"regret {_percent(mine[1])} against {_percent(good[length][1])}"
         )
         is_reached = saved >= LEAST_SAVED and mine[1] <= good[length][1] + EQUAL_REGRET
         verdict = "reached" if is_reached else "MISSED"
@@ -509,9 +511,13 @@ def _verdicts(surfaces: Sequence[Surface], label: str) -> list[Mapping[str, Any]
     return [one for s in surfaces for one in s.conditions.get(label, {}).get("verdicts", ())]
 
 
-def _spent(found: Mapping[str, Any]) -> tuple[float, float]:
-    """Mean measured time of a search, and mean regret at its end."""
-    return statistics.fmean(found["measured_s"]), statistics.fmean(found["regrets"])
+def _spent(surface: Surface, label: str) -> tuple[float, float] | None:
+    """Mean time of the launches of a search, and its mean regret after them; None where it was not measured."""
+    seconds = surface.conditions.get(label, {}).get("seconds", {}).get(str(RACED_TRIALS))
+    regrets = surface.regrets(label, RACED_TRIALS)
+    if seconds is None or regrets is None:
+        return None
+    return statistics.fmean(seconds), float(np.mean(regrets))
 
 
 def _count(value: float, most: int) -> str:

@@ -1,0 +1,58 @@
+"""How much of what launches of one configuration differ by their CPU time tells, on every recorded surface.
+
+    python benchmarks/search/noise_told.py [SURFACE ...]
+
+Over configurations with three launches and more, each against the means of its own: the spread of the
+logarithm of the objective and of the CPU time of a request, the share of the first's variance that the
+second explains, and the slope. Serves nothing.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from collections.abc import Iterator
+
+import numpy as np
+
+from tuner import objective as objectives
+from tuner.objective import Objective
+from tuner.replay import surface_files
+from tuner.replay.drawn import log_effort_of
+from tuner.replay.surface import Surface
+
+SURFACES = pathlib.Path(__file__).resolve().parents[1] / "surfaces"
+LEAST_LAUNCHES = 3
+
+
+def main(paths: list[pathlib.Path]) -> int:
+    """Print a line for each surface."""
+    folders = paths or sorted(path.parent for path in SURFACES.glob(f"*/{surface_files.HEAD}"))
+    print("surface           launches  spread  of CPU time  explained  slope")
+    for path in folders:
+        surface = surface_files.read(path)
+        rows = np.array(list(deviations(surface, objectives.named(surface.head.objective))))
+        value, effort = rows.std(axis=0)
+        correlation = float(np.corrcoef(rows.T)[0, 1])
+        print(
+            f"{surface.head.name:17} {len(rows):8} {value:7.1%} {effort:12.1%} {correlation**2:10.0%} "
+            f"{correlation * value / effort:6.2f}"
+        )
+    return 0
+
+
+def deviations(surface: Surface, objective: Objective) -> Iterator[tuple[float, float]]:
+    """Of each launch from the mean of its configuration: logarithms of objective and CPU time."""
+    for launches in surface.by_cell.values():
+        rows = []
+        for launch in launches:
+            measured, effort = surface.measured(launch), log_effort_of(surface, launch)
+            if measured is not None and effort is not None:
+                rows.append((float(np.log(objective.to_minimise(measured))), effort))
+        if len(rows) >= LEAST_LAUNCHES:
+            off = np.array(rows) - np.mean(rows, axis=0)
+            yield from (off * np.sqrt(len(rows) / (len(rows) - 1))).tolist()
+
+
+if __name__ == "__main__":
+    sys.exit(main([pathlib.Path(each) for each in sys.argv[1:]]))
