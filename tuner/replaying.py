@@ -107,6 +107,17 @@ class Ground:
         return prediction.simulated(self.arena, self.profile)
 
     @functools.cached_property
+    def resampled(self) -> Resampled:
+        """What launches are made to give where they are resampled."""
+        found = self.truth
+        return Resampled.of(
+            self.surface,
+            dict(zip(found.cells, found.log_mean.tolist(), strict=True)),
+            objectives.named(self.objective),
+            self.arena.candidates,
+        )
+
+    @functools.cached_property
     def trial_s(self) -> float:
         """Time of a typical trial when the surface was recorded."""
         took_s = [
@@ -481,12 +492,7 @@ def launches_of(ground: Ground, wrappers: Wrappers, seed: int) -> DrawnLaunches:
     if wrappers.is_null:
         drawn = drawing.null(ground.surface.by_cell)
     elif wrappers.is_resampled:
-        truth_ = ground.truth
-        resampled = Resampled.of(
-            ground.surface,
-            dict(zip(truth_.cells, truth_.log_mean.tolist(), strict=True)),
-            objectives.named(ground.objective),
-        )
+        resampled = ground.resampled
     if wrappers.has_walls:
         kept = (ground.arena.default, ground.truth.cells[ground.truth.best])
         walled = drawing.walled(ground.arena.candidates, kept, rng)

@@ -22,6 +22,7 @@ from tuner.bench import Launch
 from tuner.budget import Budget
 from tuner.inputs import Arena
 from tuner.limits import Limit
+from tuner.measurement.effort import log_effort
 from tuner.measurement.error import relative_error
 from tuner.measurement.outcome import Needs
 from tuner.racing import Racing
@@ -292,7 +293,14 @@ class Search:
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
             headroom=None if measurement is None else _headroom(launch.configuration, measurement),
+            effort=None if measurement is None else self._effort(measurement, launch.loaded_s),
         )
+
+    def _effort(self, measurement: Measurement, loaded_s: float) -> float | None:
+        """Logarithm of the CPU time of a request; None where it is not known, or is itself what is searched."""
+        if self.objective.name in objectives.OF_USE:
+            return None
+        return log_effort(measurement.noise, measurement.throughput_per_s * loaded_s)
 
     def _enqueue_check(self) -> None:
         """Now and then what is launched next is not the sampler's to choose: see `CHECK_EVERY`."""

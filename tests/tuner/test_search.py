@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 
 import pytest
@@ -16,7 +17,7 @@ from tuner.search import CHECK_EVERY, MOST_REFUSED, STOP_AFTER, Search
 from tuner.settings import SearchSettings
 from tuner.store.study_store import StudyStore
 from tuner.traffic.plan import Race
-from tuner.values import Configuration, Outcome
+from tuner.values import Configuration, Cost, HostNoise, Outcome
 
 BUDGET = Budget(trials=12, initial=5, max_time_s=600, load_s=2.5, pairs=4)
 
@@ -89,6 +90,32 @@ def test_the_incumbent_and_the_default_are_checked_in_turn(tmp_path: pathlib.Pat
     checks = [trial for trial in search.trials if trial.origin == "check"]
     assert [trial.number for trial in checks] == [8, 16, 24]
     assert [one.configuration for one in checks[:2]] == [believed, search.arena.default]
+
+
+class Counting(ToyBench):
+    """A machine that counts CPU time."""
+
+    def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
+        launch = super().launch(configuration, race)
+        if launch.measurement is None:
+            return launch
+        noise = HostNoise(client_cpu_s=0.5, server_cpu_s=1.5)
+        cost = Cost(cpu_s=2.0, memory_mib_s=0.0, gpu_s=0.0, price=2.0)
+        measurement = dataclasses.replace(
+            launch.measurement, noise=noise, throughput_per_s=1000.0, cost=cost
+        )
+        return dataclasses.replace(launch, measurement=measurement, loaded_s=2.0)
+
+
+@pytest.mark.parametrize(("objective", "is_kept"), [("mean", True), ("p99", True), ("cpu", False)])
+def test_the_cpu_time_of_a_request_is_kept_where_it_is_not_the_objective(
+    tmp_path: pathlib.Path, objective: str, is_kept: bool
+) -> None:
+    """A sampler tells slow moments by it."""
+    search = search_of(tmp_path, Counting(), objective=objective)
+    search.step()
+    (trial,) = search.store.study.get_trials()
+    assert trial.user_attrs.get("effort") == (pytest.approx(math.log(1e-3)) if is_kept else None)
 
 
 class Slowing(ToyBench):

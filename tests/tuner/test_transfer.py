@@ -105,6 +105,7 @@ def _history(count: int) -> History:
         errors=np.full(count, np.nan),
         headroom=np.full(count, np.nan),
         at_s=np.full(count, np.nan),
+        efforts=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,

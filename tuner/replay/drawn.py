@@ -25,14 +25,19 @@ from numpy.typing import NDArray
 
 from tuner.bench import Launch
 from tuner.histogram import Histogram
+from tuner.measurement.effort import log_effort
 from tuner.objective import Objective
 from tuner.replay.surface import RecordedLaunch, Surface
+from tuner.sampling import gaussian_process
 from tuner.sampling.candidates import Candidates
+from tuner.sampling.gaussian_process import NoisePrior
 from tuner.traffic.plan import Race
 from tuner.values import Configuration, Outcome
 
 WALLED_SHARE = 0.3
 """Most cells that lie beyond a wall, as a share."""
+EFFORT_NOISE = NoisePrior(sd=0.1, spread=0.3)
+"""What one launch's CPU time of a request differs by from another's, on the log scale."""
 PLANES = 20
 """That are tried for it."""
 
@@ -93,9 +98,12 @@ class DrawnLaunches:
     def launch(self, configuration: Configuration, race: Race | None = None) -> Launch:
         """The next launch of a cell, up to the block with which it loses the race."""
         recorded = self._next(configuration)
-        factor = math.exp(self._rng.normal(0.0, self._noise_sd)) if self._noise_sd else 1.0
+        factor, effort = 1.0, 1.0
+        if self._noise_sd:
+            factor = math.exp(self._rng.normal(0.0, self._noise_sd))
         if self._resampled is not None:
-            factor *= self._resampled.factor(self._surface, recorded, self._rng)
+            other, effort = self._resampled.factors(self._surface, recorded, self._rng)
+            factor *= other
         if configuration in self._walled:
             recorded = dataclasses.replace(
                 recorded,
@@ -107,7 +115,7 @@ class DrawnLaunches:
                 loaded_s=0.0,
             )
         if factor != 1.0:
-            recorded = slowed(recorded, factor)
+            recorded = slowed(recorded, factor, effort)
         whole = recorded
         if self._most_blocks is not None:
             recorded = shortened(recorded, self._most_blocks)
@@ -149,37 +157,96 @@ class Resampled:
 
     means: Mapping[Configuration, float]
     """Of each feasible cell: the logarithm of the objective, minimised."""
-    residuals: NDArray[np.float64]
-    """Logarithms of launches over their cells' means, of the whole surface."""
+    efforts: Mapping[Configuration, float]
+    """Mean logarithm of the CPU time of a request, of the cells where it is known."""
+    residuals: NDArray[np.float64]  # (k, 2)
+    """Logarithms of launches over their cells' means, of the whole surface: objective and CPU time."""
     objective: Objective
 
     @classmethod
     def of(
-        cls, surface: Surface, means: Mapping[Configuration, float], objective: Objective
+        cls,
+        surface: Surface,
+        means: Mapping[Configuration, float],
+        objective: Objective,
+        candidates: Candidates,
     ) -> Self:
-        """Residuals of every cell with two launches or more, as wide as launches really differ."""
-        found = []
-        for launches in surface.by_cell.values():
-            measured = [one for launch in launches if (one := surface.measured(launch)) is not None]
-            told = [value for one in measured if math.isfinite(value := objective.to_minimise(one))]
-            if len(told) < 2:
+        """Residuals of every cell with two launches or more, as wide as launches really differ.
+
+        A cell's CPU time is drawn towards what the cells around it say, as its truth is.
+        """
+        found: list[NDArray[np.float64]] = []
+        efforts: dict[Configuration, tuple[float, int]] = {}
+        for cell, launches in surface.by_cell.items():
+            rows = [
+                (math.log(value), math.nan if effort is None else effort)
+                for launch in launches
+                if (value := _value(surface, launch, objective)) is not None
+                for effort in (log_effort_of(surface, launch),)
+            ]
+            if not rows:
                 continue
-            logs = np.log(told)
-            found.append((logs - logs.mean()) * math.sqrt(len(logs) / (len(logs) - 1)))
+            logs = np.array(rows)
+            if np.isfinite(logs[:, 1]).all():
+                efforts[cell] = float(logs[:, 1].mean()), len(logs)
+            if len(rows) > 1:
+                found.append((logs - logs.mean(axis=0)) * math.sqrt(len(logs) / (len(logs) - 1)))
         residuals = np.concatenate(found)
         # The mean of a factor is 1 on the log scale, as that of the cells' means is.
-        return cls(means=means, residuals=residuals - residuals.mean(), objective=objective)
+        return cls(
+            means=means,
+            efforts=_smoothed(efforts, candidates),
+            residuals=residuals - residuals.mean(axis=0),
+            objective=objective,
+        )
 
-    def factor(self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator) -> float:
-        """By which a launch is slowed."""
-        measured = surface.measured(launch)
-        if measured is None or launch.cell not in self.means:
-            return 1.0
-        residual = float(self.residuals[int(rng.integers(len(self.residuals)))])
-        value = self.objective.to_minimise(measured)
-        if not math.isfinite(value):
-            return 1.0
-        return math.exp(self.means[launch.cell] + residual - math.log(value))
+    def factors(
+        self, surface: Surface, launch: RecordedLaunch, rng: np.random.Generator
+    ) -> tuple[float, float]:
+        """By which a launch is slowed, and the CPU time of its requests."""
+        value = _value(surface, launch, self.objective)
+        if value is None or launch.cell not in self.means:
+            return 1.0, 1.0
+        residual, more = map(float, self.residuals[int(rng.integers(len(self.residuals)))])
+        slower = math.exp(self.means[launch.cell] + residual - math.log(value))
+        own, usual = log_effort_of(surface, launch), self.efforts.get(launch.cell)
+        if own is None or usual is None or not math.isfinite(more):
+            return slower, 1.0
+        return slower, math.exp(usual + more - own)
+
+
+def _smoothed(
+    efforts: Mapping[Configuration, tuple[float, int]], candidates: Candidates
+) -> dict[Configuration, float]:
+    """Means by cell, from means and the launches behind each."""
+    places = {cell: place for cell in efforts if (place := candidates.index_of(cell)) is not None}
+    cells = list(places)
+    if len(cells) < 2:
+        return {cell: mean for cell, (mean, _) in efforts.items()}
+    counts = np.array([efforts[cell][1] for cell in cells], dtype=float)
+    process = gaussian_process.fit(
+        candidates.vectors[list(places.values())],
+        np.array([efforts[cell][0] for cell in cells]),
+        noise=EFFORT_NOISE,
+        weights=1 / counts,
+    )
+    mean, _ = process.predict(process.vectors)
+    return dict(zip(cells, mean.tolist(), strict=True))
+
+
+def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> float | None:
+    """The objective of a launch, minimised; None where it tells nothing."""
+    measured = surface.measured(launch)
+    value = math.nan if measured is None else objective.to_minimise(measured)
+    return value if math.isfinite(value) else None
+
+
+def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:
+    """Logarithm of the CPU time of a launch's request; None where it is not known."""
+    measured = surface.measured(launch)
+    if measured is None:
+        return None
+    return log_effort(launch.noise, measured.throughput_per_s * launch.loaded_s)
 
 
 def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
@@ -207,8 +274,14 @@ def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
     return launch
 
 
-def slowed(launch: RecordedLaunch, factor: float) -> RecordedLaunch:
-    """The launch as if every round trip had taken `factor` times as long."""
+def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> RecordedLaunch:
+    """The launch as if every round trip had taken `factor` times as long.
+
+    Args:
+        launch: as it was recorded.
+        factor: of its latencies.
+        effort: of the CPU time of a request, which a longer round trip alone does not change.
+    """
     blocks = tuple(
         dataclasses.replace(
             block,
@@ -222,9 +295,15 @@ def slowed(launch: RecordedLaunch, factor: float) -> RecordedLaunch:
         for block in launch.blocks
     )
     histogram: Histogram | None = launch.histogram
+    spent = {
+        name: None if value is None else value * effort / factor
+        for name in ("server_cpu_s", "client_cpu_s")
+        for value in (getattr(launch.noise, name),)
+    }
     return dataclasses.replace(
         launch,
         blocks=blocks,
+        noise=dataclasses.replace(launch.noise, **spent),
         histogram=None if histogram is None else histogram.scaled(factor),
     )
 

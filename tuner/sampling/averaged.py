@@ -149,13 +149,22 @@ def fitted(
     context = np.empty(0) if earlier is None else earlier.own_context
     observed = _with(history.vectors, context)
     rows, targets, errors = observed, history.targets, history.errors
-    at_s = history.at_s
+    at_s, efforts = history.at_s, history.efforts
     if earlier is not None:
         rows = np.vstack([rows, np.hstack([earlier.vectors, earlier.context])])
         targets = np.concatenate([targets, earlier.targets])
         errors = np.concatenate([errors, earlier.errors])
-        at_s = np.concatenate([at_s, np.full(len(earlier.errors), np.nan)])
-    seen = Seen(vectors=rows, targets=targets, errors=errors, at_s=at_s, scale=history.scale)
+        unknown = np.full(len(earlier.errors), np.nan)
+        at_s, efforts = np.concatenate([at_s, unknown]), np.concatenate([efforts, unknown])
+    seen = Seen(
+        vectors=rows,
+        targets=targets,
+        errors=errors,
+        at_s=at_s,
+        efforts=efforts,
+        scale=history.scale,
+        knobs=candidates.design_width,
+    )
     plain = surrogate.fitted(seen, start=history.hyperparameters)
     own_guess = _of_observed(history, candidates, known.guess)
     structured, weight, guess = None, 0.0, None

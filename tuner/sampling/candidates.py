@@ -174,21 +174,6 @@ class Candidates:
     def _index(self) -> dict[tuple[Any, ...], int]:
         return {_key(cell): index for index, cell in enumerate(self.cells)}
 
-    @functools.cached_property
-    def steps(self) -> NDArray[np.intp]:
-        """(m, k) each cell's values as numbers of their place among all values of the knob."""
-        columns = []
-        for name in sorted(self.names):
-            values = sorted({cell[name] for cell in self.cells}, key=_order)
-            places = {value: place for place, value in enumerate(values)}
-            columns.append([places[cell[name]] for cell in self.cells])
-        return np.array(columns, dtype=np.intp).T.reshape(len(self.cells), len(columns))
-
-    def neighbours(self, place: int) -> NDArray[np.intp]:
-        """Positions of the cells that differ from one by one step of one knob."""
-        apart = np.abs(self.steps - self.steps[place]).sum(axis=1)
-        return np.flatnonzero(apart == 1)
-
     def index_of(self, configuration: Mapping[str, Any]) -> int | None:
         """Position of the cell with these values (other knobs are ignored), None if there is none."""
         if not self.names <= configuration.keys():
@@ -264,13 +249,6 @@ def sobol(width: int, count: int, rng: np.random.Generator) -> Array:
     engine = qmc.Sobol(width, scramble=True, rng=rng)
     # The sequence is balanced at powers of two; the start of a balanced set still spreads better than random points.
     return np.asarray(engine.random_base2(max(0, count - 1).bit_length()), dtype=float)[:count]
-
-
-def _order(value: Any) -> tuple[int, Any]:
-    """Numbers by their size, everything else behind them by its text."""
-    if isinstance(value, int | float):
-        return 0, value
-    return 1, str(value)
 
 
 def _key(configuration: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -5,12 +5,14 @@ optionally a guess of the target at every point. Out: a `Process` that predicts 
 and covariances of the latent function, in units of the targets. Pure NumPy; knows nothing of trials,
 cells or acquisition.
 
-    target = shift + b0 + b1 x guess + f(x) + drift + noise,    f ~ GP(0, variance x Matern-5/2)
+    target = shift + b0 + b1 x guess + f(x) + rough(x) + drift + noise,    f ~ GP(0, variance x Matern-5/2)
 
 b0 and b1 are integrated out under normal priors (Rasmussen and Williams, Gaussian Processes for Machine
 Learning, section 2.7, equation 2.40 with finite B); the prior of b1 has mean 1, so that a guess is
 believed until the data say otherwise, and without a guess the term is absent. The drift is what the
-moment of a launch adds to it, with a covariance that the caller gives; it is not predicted. Length scales, variance
+moment of a launch adds to it, with a covariance that the caller gives; it is not predicted. The rough part
+is what steps and kinks leave of a smooth function: a second Matern-5/2 whose short length and variance are
+fixed, so that no luck of a few points makes the process sure of cells that were never seen. Length scales, variance
 and noise are the most probable ones (L-BFGS on the log posterior, with its gradient: equation 5.9).
 
 Priors, each log-normal (median, spread of the logarithm):
@@ -41,6 +43,8 @@ LEVEL_SD = 1.0
 """Prior standard deviation of b0, in standard deviations of the targets."""
 SLOPE_SD = 0.5
 """Prior standard deviation of b1, whose mean is 1."""
+ROUGH_LENGTH = 0.25
+"""Of the rough part, in lengths of an axis."""
 ITERATIONS = 40
 LEAST_SD = 0.5
 """Targets that differ by less than this share of the noise's median are standardised by it, so that noise is
@@ -95,6 +99,8 @@ class Process:
     _residuals: Array  # (n,)
     _shares: Array  # (n,) of the noise's variance
     _drift: Array | None  # (n, n) standardised covariance of what moments have in common
+    rough: float
+    """Standardised variance of the rough part."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
         """Mean (m,) and standard deviation (m,) of the latent function, without noise.
@@ -204,12 +210,14 @@ class Process:
 
     def _prior(self, a: Array, guess_a: Array | None, b: Array, guess_b: Array | None) -> Array:
         found = _kernel(a, b, self.hyperparameters) + LEVEL_SD**2
+        if self.rough:
+            found += self.rough * _roughness(a, b)
         if guess_a is not None and guess_b is not None:
             found += SLOPE_SD**2 * np.outer(guess_a, guess_b)
         return found
 
     def _prior_variance(self, guess: Array | None, count: int) -> Array:
-        found = np.full(count, math.exp(self.hyperparameters.variance) + LEVEL_SD**2)
+        found = np.full(count, math.exp(self.hyperparameters.variance) + self.rough + LEVEL_SD**2)
         return found if guess is None else found + SLOPE_SD**2 * guess**2
 
 
@@ -223,6 +231,7 @@ def fit(
     start: Hyperparameters | None = None,
     variance: float = 1.0,
     drift: Array | None = None,
+    rough_sd: float = 0.0,
 ) -> Process:
     """The process with the most probable hyper-parameters, from two starts at most.
 
@@ -236,6 +245,7 @@ def fit(
         variance: prior median of that of f, as a share of the targets'.
         drift: (n, n) covariance, in squared units of the targets, of what the moments of the launches
             add to them; None: nothing.
+        rough_sd: standard deviation of the rough part, in units of the targets.
     """
     width = vectors.shape[1]
     shift = float(np.mean(targets))
@@ -252,7 +262,11 @@ def fit(
         math.log(noise.sd / factor),
     )
     moments = None if drift is None else drift / factor**2
-    target = _Posterior(vectors, residuals, standard_guess, shares, moments, middle, noise.spread)
+    rough = (rough_sd / factor) ** 2
+    fixed = moments
+    if rough:
+        fixed = rough * _roughness(vectors, vectors) + (0.0 if moments is None else moments)
+    target = _Posterior(vectors, residuals, standard_guess, shares, fixed, middle, noise.spread)
     starts = [middle] if start is None or len(start.lengths) != width else [start, middle]
     best, height = middle, math.inf
     for first in starts:
@@ -272,6 +286,7 @@ def fit(
         _residuals=residuals,
         _shares=shares,
         _drift=moments,
+        rough=rough,
     )
     return _conditioned(blank, vectors, standard_guess, residuals, shares, moments)
 
@@ -287,6 +302,8 @@ def _conditioned(
     """A process with the same hyper-parameters, given these points."""
     at = process.hyperparameters
     covariance = _kernel(vectors, vectors, at) + LEVEL_SD**2
+    if process.rough:
+        covariance += process.rough * _roughness(vectors, vectors)
     if guess is not None:
         covariance += SLOPE_SD**2 * np.outer(guess, guess)
     if drift is not None:
@@ -389,6 +406,13 @@ class _Posterior:
             ]
         )
         return height, gradient + away / self._spreads
+
+
+def _roughness(a: Array, b: Array) -> Array:
+    """Correlation (len(a), len(b)) of the rough part: Matern-5/2 with a length that no data choose."""
+    squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1) - 2 * a @ b.T
+    r = np.sqrt(5 * np.maximum(squared, 0.0)) / ROUGH_LENGTH
+    return np.asarray((1 + r + r**2 / 3) * np.exp(-r))
 
 
 def _kernel(a: Array, b: Array, at: Hyperparameters) -> Array:

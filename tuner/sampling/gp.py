@@ -42,7 +42,6 @@ from tuner.sampling import (
     recommendation,
     within_limits,
 )
-from tuner.sampling.averaged import Averaged
 from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
@@ -56,9 +55,8 @@ LIKELY = 0.75
 """Cells below this probability of being feasible are left alone while enough others are above."""
 LEAST_GAIN = 1e-5
 """Below it a knowledge gradient is rounding: the expected improvement decides."""
-TURNS, BESIDE, PLAIN = 4, 1, 3
-"""Of four guided proposals the second lies beside the incumbent, and the last is the plain process's: neither a
-model that is too sure of itself nor a wrong prediction keeps a search from looking around."""
+TURNS = 4
+"""Every fourth guided proposal is the plain process's own: a wrong prediction keeps no search from looking around."""
 
 
 class GpSampler(CellSampler):
@@ -171,12 +169,7 @@ class GpSampler(CellSampler):
         mean, sd = expecting.predict(among)
         tried, gains = expecting.knowledge_gradient(among)
         worth = gains * np.exp(log_feasible[tried])
-        beside = self._beside(situation, model, among)
-        is_sure = worth.max() <= LEAST_GAIN
-        if (is_sure or self._turn(situation) == BESIDE) and len(beside):
-            improvement = log_expected_improvement(mean[beside], sd[beside], incumbent)
-            best = int(beside[int(np.argmax(improvement + log_feasible[beside]))])
-        elif is_sure:
+        if worth.max() <= LEAST_GAIN:
             best = int(np.argmax(log_expected_improvement(mean, sd, incumbent) + log_feasible))
         else:
             best = int(tried[int(np.argmax(worth))])
@@ -203,27 +196,9 @@ class GpSampler(CellSampler):
             facts["scale_reason"] = history.scale_reason
         return best, facts
 
-    def _beside(
-        self, situation: Situation, model: Averaged, among: NDArray[np.intp]
-    ) -> NDArray[np.intp]:
-        """Positions in `among` of the cells next to the incumbent that were not run."""
-        history, candidates = situation.history, situation.candidates
-        if not candidates.is_complete:
-            return np.empty(0, dtype=np.intp)
-        incumbent = history.configurations[int(np.argmin(model.predict_observed()[0]))]
-        place = candidates.index_of(incumbent)
-        if place is None:
-            return np.empty(0, dtype=np.intp)
-        free = np.intersect1d(candidates.neighbours(place), situation.unseen)
-        return np.flatnonzero(np.isin(among, free))
-
     def _is_plain(self, situation: Situation) -> bool:
         """Whether this proposal is the plain process's own."""
-        return self._turn(situation) == PLAIN
-
-    def _turn(self, situation: Situation) -> int:
-        """The place of this proposal among every four guided ones."""
-        return (situation.history.earlier - situation.initial) % TURNS
+        return (situation.history.earlier - situation.initial) % TURNS == TURNS - 1
 
     def _known(self, situation: Situation) -> Knowledge:
         """What was known before the study, of the situation's candidates."""

@@ -76,6 +76,7 @@ class History:
     errors: Array  # (n,) standard error of each within its launch, on the log scale; NaN where not known
     headroom: Array  # (n,) logarithm of peak memory over limit; NaN where not known
     at_s: Array  # (n,) Unix time of each launch; NaN where not known
+    efforts: Array  # (n,) logarithm of the CPU time of a request of each; NaN where not known
     scale: Literal["log", "raw"]
     """Scale of the targets."""
     scale_reason: str
@@ -167,6 +168,7 @@ def gather(
     observed: list[tuple[Configuration, Array, float]] = []
     errors: list[float] = []
     at_s: list[float] = []
+    efforts: list[float] = []
     headroom: list[float] = []
     killed: list[Array] = []
     slacks: list[Mapping[str, Sequence[float | None]]] = []
@@ -199,6 +201,7 @@ def gather(
             errors.append(float(trial.user_attrs.get("error", math.nan)))
             headroom.append(float(trial.user_attrs.get("headroom", math.nan)))
             at_s.append(float(trial.user_attrs.get("facts", {}).get("started_at", math.nan)))
+            efforts.append(float(trial.user_attrs.get("effort", math.nan)))
             slacks.append(trial.user_attrs.get("slacks", {}))
             second = trial.user_attrs.get("second")
             seconds.append({} if second is None else {"second": second})
@@ -219,6 +222,7 @@ def gather(
         errors=np.array(errors, dtype=float),
         headroom=np.array(headroom, dtype=float),
         at_s=np.array(at_s, dtype=float),
+        efforts=np.array(efforts, dtype=float),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,

@@ -109,6 +109,9 @@ def drifted(
     history = history_of(study, candidates)
     if history is None or not len(history.targets):
         return np.empty(0), np.empty(0)
+    # With CPU times in the model these would explain what is to be told.
+    unknown = np.full(len(history.efforts), np.nan)
+    history = dataclasses.replace(history, efforts=unknown)
     with blas.single_threaded():
         return averaged.fitted(history, candidates, known).drift()
 

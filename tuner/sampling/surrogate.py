@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling import gaussian_process
+from tuner.sampling import gaussian_process, slowness
 from tuner.sampling.gaussian_process import Hyperparameters, NoisePrior, Process
 from tuner.sampling.history import History
 
@@ -29,7 +29,7 @@ NOISE = NoisePrior(sd=0.08, spread=0.7)
 LAUNCH_OVER_ERROR = 2.5
 """Launches' standard deviation over the standard error of one launch's four blocks, which is half of theirs."""
 LEAST_NOISE, MOST_NOISE = 0.02, 0.2
-LEFT_VARIANCE = 0.03
+LEFT_VARIANCE = 0.1
 """Of the targets' variance, what a prediction leaves to be explained: a sixth of their spread."""
 ERROR_DEGREES = 3.0
 """Of a launch's own standard error: four blocks."""
@@ -39,6 +39,9 @@ DRIFT_S = 120.0
 """Within two minutes."""
 TAIL_DEGREES = 4.0
 """Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
+ROUGH_SD = 0.08
+"""Steps and kinks of a few per cent, which no smooth function has: without them a process that has found a
+smooth surface is sure of cells that it has never seen."""
 KEPT = 16
 """Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
 and each limit has fits of its own."""
@@ -56,7 +59,10 @@ class Seen:
     targets: Array  # (n,) minimised
     errors: Array  # (n,) standard error of each within its launch; NaN where not known
     at_s: Array  # (n,) when each was launched; NaN where not known
+    efforts: Array  # (n,) logarithm of the CPU time of a request of each; NaN where not known
     scale: Literal["log", "raw"]
+    knobs: int | None = None
+    """Entries of a vector that are knobs, and come first; the others follow from them. None: all."""
 
     @classmethod
     def of(cls, history: History) -> Seen:
@@ -66,6 +72,7 @@ class Seen:
             targets=history.targets,
             errors=history.errors,
             at_s=history.at_s,
+            efforts=history.efforts,
             scale=history.scale,
         )
 
@@ -93,16 +100,24 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
         prior = NoisePrior(
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
+    targets, moments = seen.targets, None
+    if seen.scale == "log":
+        moments = drift(seen.at_s)
+        slow = slowness.fit(seen.vectors[:, : seen.knobs], seen.efforts, moments)
+        if slow is not None:
+            targets, moments = targets - slow.mean, moments + slow.covariance
+            prior = dataclasses.replace(prior, sd=slowness.LEFT * prior.sd)
     fits = len(start) == seen.vectors.shape[1] + 2
     found = gaussian_process.fit(
         seen.vectors,
-        seen.targets,
+        targets,
         noise=prior,
         weights=weights(seen.errors) if seen.scale == "log" else None,
         guess=guess,
         start=Hyperparameters.of(tuple(start)) if fits else None,
         variance=1.0 if guess is None else LEFT_VARIANCE,
-        drift=drift(seen.at_s) if seen.scale == "log" else None,
+        drift=moments,
+        rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
     return found.tempered(TAIL_DEGREES) if TAIL_DEGREES else found
 
@@ -141,7 +156,7 @@ def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
     """What a fit depends on."""
     made = hashlib.blake2b(digest_size=16)
     first = np.array(start, dtype=float)
-    parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, first, guess)
+    parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.efforts, first, guess)
     for part in parts:
         made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
     made.update(seen.scale.encode())

@@ -123,6 +123,7 @@ def _of_limit(history: History, slack: Column) -> History:
         targets=slack.values[told],
         errors=slack.errors[told],
         at_s=history.at_s[told],
+        efforts=history.efforts[told],
         headroom=history.headroom[told],
         scale="log",
         scale_reason="",

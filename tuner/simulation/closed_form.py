@@ -56,11 +56,16 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     request_s = per_request(costs, batch)
     per_batch = batch / load.client_batch
     fill_s = _fill_s(items, groups, batch, most, timeout_s, sum(request_s) / load.client_batch)
+    own_s = sum(request_s)
+    if timeout_s > 0 and batch < most:
+        # All wait for the same timeouts: they leave together and come back together, and the gateway
+        # takes one after another while replicas stand idle.
+        own_s = load.concurrency * request_s[0] + request_s[1]
     requests_per_s = (
         groups * per_batch / (taken_s + fill_s),
         load.cores / (cpu_s / per_batch + request_s[0] + request_s[1]),
         1 / request_s[0],
-        load.concurrency / (taken_s + fill_s + sum(request_s)),
+        load.concurrency / (taken_s + fill_s + own_s),
     )
     throughput: float = sum(rate**-SOFTNESS for rate in requests_per_s) ** (-1 / SOFTNESS)
     return 1e3 * load.concurrency / throughput

@@ -5,7 +5,7 @@
               FAIL without an outcome: interrupted
               RUNNING: being measured now
     params    the knobs as they were proposed
-    user      origin, configuration (as launched), outcome, measurement, error, headroom,
+    user      origin, configuration (as launched), outcome, measurement, error, headroom, effort,
               facts {launch_s, overhead_s, started_at}; under limits slacks, with two
               objectives second, and of a launch that
               misses one missed (its measurement) and value (its objective)
@@ -38,6 +38,8 @@ class TrialResult:
     """Standard error of the objective within its launch, as a share; None where it is not known."""
     headroom: float | None = None
     """Logarithm of the replicas' peak memory over their limit; None where one of them is not known."""
+    effort: float | None = None
+    """Logarithm of the CPU time of a request, where it tells of the objective's noise and is known."""
     missed: Measurement | None = None
     """What was measured of a launch that misses a limit, or does not tell whether it does."""
     value: float | None = None
@@ -65,6 +67,8 @@ def attributes(result: TrialResult) -> dict[str, Any]:
         values["error"] = result.error
     if result.headroom is not None:
         values["headroom"] = result.headroom
+    if result.effort is not None:
+        values["effort"] = result.effort
     if result.measurement is not None:
         values["measurement"] = result.measurement.as_json()
     if result.missed is not None:

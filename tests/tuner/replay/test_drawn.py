@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from tests.fakes import benches, recorded
+from tuner import replaying
+from tuner.measurement.effort import log_effort
 from tuner.replay import drawn
-from tuner.replay.drawn import DrawnLaunches
+from tuner.replay.drawn import DrawnLaunches, Wrappers
 from tuner.replay.truth import halves
 from tuner.sampling.candidates import Candidates
+from tuner.values import HostNoise
 
 SURFACE = recorded.surface(passes=6)
 HALVES = halves(SURFACE)
@@ -60,6 +65,54 @@ def test_noise_is_of_a_launch_and_without_bias() -> None:
         factors.append(np.log(factor))
     assert np.std(factors) == pytest.approx(0.2, rel=0.15)
     assert np.mean(factors) == pytest.approx(0.0, abs=0.04)
+
+
+def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
+    """A longer round trip is no more work: else the search could read the noise off."""
+    launch = next(one for one in SURFACE.launches if one.histogram is not None)
+    noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
+    launch = dataclasses.replace(launch, noise=noise)
+    before = drawn.log_effort_of(SURFACE, launch)
+    assert before is not None
+    assert drawn.log_effort_of(SURFACE, drawn.slowed(launch, 1.5)) == pytest.approx(
+        before, abs=0.01
+    )
+    harder = drawn.slowed(launch, 1.5, effort=1.2)
+    assert drawn.log_effort_of(SURFACE, harder) == pytest.approx(before + np.log(1.2), abs=0.01)
+
+
+def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
+    """Both deviations are of one recorded launch."""
+    rng = np.random.default_rng(0)
+    efforts: dict[int, float] = {}
+    launches = []
+    for number, one in enumerate(SURFACE.launches):
+        measured = SURFACE.measured(one)
+        if measured is None:
+            launches.append(one)
+            continue
+        efforts[number] = float(rng.normal(0, 0.1))
+        used = np.exp(efforts[number]) * 1e-4 * measured.throughput_per_s * one.loaded_s
+        noise = HostNoise(client_cpu_s=float(used / 4), server_cpu_s=float(used * 3 / 4))
+        launches.append(
+            drawn.slowed(
+                dataclasses.replace(one, noise=noise),
+                np.exp(efforts[number]),
+                np.exp(efforts[number]),
+            )
+        )
+    surface = dataclasses.replace(SURFACE, launches=tuple(launches))
+    ground = replaying.ground_of(surface)
+    found = replaying.launches_of(ground, Wrappers(is_resampled=True), 0)
+    cell = ground.truth.cells[ground.truth.best]
+    rows = []
+    for _ in range(200):
+        measured = found.launch(cell).measurement
+        assert measured is not None
+        effort = log_effort(measured.noise, measured.throughput_per_s * 2.5)
+        assert effort is not None
+        rows.append((np.log(measured.mean_ms), effort))
+    assert np.corrcoef(np.array(rows).T)[0, 1] > 0.5
 
 
 def test_on_a_null_surface_no_cell_is_better() -> None:

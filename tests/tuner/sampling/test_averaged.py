@@ -31,6 +31,7 @@ def history(count: int, seed: int = 0) -> History:
         errors=np.full(count, np.nan),
         headroom=np.full(count, np.nan),
         at_s=np.full(count, np.nan),
+        efforts=np.full(count, np.nan),
         scale="log",
         scale_reason="",
         sign=1.0,

@@ -105,19 +105,3 @@ def test_no_cell_is_wrong_use() -> None:
         Candidates.of([], lambda _: np.zeros(1))
     with pytest.raises(WrongUse, match="vectors of shape"):
         Candidates(cells=(Configuration({"a": 1}),), vectors=np.zeros((2, 1)))
-
-
-def test_neighbours_are_one_step_of_one_knob_away() -> None:
-    """Whatever the size of the step, and never the cell itself."""
-    cells = [
-        Configuration({"count": count, "cpu": cpu, "kind": kind})
-        for count in (1, 2, 8)
-        for cpu in (0.5, 1.0, 4.0)
-        for kind in ("a", "b")
-    ]
-    found = Candidates(cells=tuple(cells), vectors=np.zeros((len(cells), 1)))
-    place = cells.index(Configuration({"count": 2, "cpu": 1.0, "kind": "a"}))
-    beside = {tuple(cells[one].values()) for one in found.neighbours(place)}
-    assert beside == {(1, 1.0, "a"), (8, 1.0, "a"), (2, 0.5, "a"), (2, 4.0, "a"), (2, 1.0, "b")}
-    corner = cells.index(Configuration({"count": 1, "cpu": 0.5, "kind": "a"}))
-    assert len(found.neighbours(corner)) == 3

@@ -1,0 +1,121 @@
+"""What the CPU time of requests tells of the moments of launches."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.sampling import slowness, surrogate
+from tuner.sampling.surrogate import Seen
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """Launches whose moments are known."""
+
+    vectors: np.ndarray
+    targets: np.ndarray
+    truth: np.ndarray
+    efforts: np.ndarray
+    moments: np.ndarray
+
+
+def world(seed: int, *, launches: int = 30, share: float = slowness.SHARE) -> World:
+    """A latency of two knobs, a CPU time that is a sum over knobs, and moments that both see."""
+    rng = np.random.default_rng(seed)
+    vectors = rng.integers(0, 4, (launches, 2)) / 3
+    truth = 0.6 * np.abs(vectors[:, 0] - 0.4) - 0.3 * vectors[:, 1]
+    moments = rng.normal(0, 0.1, launches)
+    return World(
+        vectors=vectors,
+        targets=truth + share * moments + rng.normal(0, 0.03, launches),
+        truth=truth,
+        efforts=-8 + 0.2 * vectors[:, 0] - 0.1 * vectors[:, 1] + moments,
+        moments=moments,
+    )
+
+
+def seen(at: World, efforts: np.ndarray) -> Seen:
+    unknown = np.full(len(at.targets), np.nan)
+    return Seen(
+        vectors=at.vectors,
+        targets=at.targets,
+        errors=unknown,
+        at_s=unknown,
+        efforts=efforts,
+        scale="log",
+        knobs=2,
+    )
+
+
+def error_of(at: World, *, knows: bool) -> float:
+    """Of the fitted process at its launches, beside a common level."""
+    efforts = at.efforts if knows else np.full(len(at.efforts), np.nan)
+    mean, _ = surrogate.fitted(seen(at, efforts)).predict(at.vectors)
+    return float(np.std(mean - at.truth))
+
+
+def test_moments_are_found() -> None:
+    """Those of thirty launches, up to half of their spread."""
+    at = world(0)
+    found = slowness.fit(at.vectors, at.efforts)
+    assert found is not None
+    wanted = slowness.SHARE * (at.moments - at.moments.mean())
+    assert np.corrcoef(found.mean, wanted)[0, 1] > 0.9
+    assert np.std(found.mean - wanted) < np.std(wanted) / 2
+
+
+@given(st.integers(0, 10_000), st.integers(1, 25))
+@settings(max_examples=25, deadline=None)
+def test_what_is_left_is_a_covariance(seed: int, launches: int) -> None:
+    """Symmetric, with no negative variance, and zero where nothing is known."""
+    at = world(seed, launches=launches)
+    efforts = at.efforts.copy()
+    efforts[::3] = np.nan
+    found = slowness.fit(at.vectors, efforts)
+    if np.isfinite(efforts).sum() < slowness.LEAST_KNOWN:
+        assert found is None
+        return
+    assert found is not None
+    assert np.allclose(found.covariance, found.covariance.T)
+    assert np.linalg.eigvalsh(found.covariance).min() > -1e-9
+    assert not found.mean[::3].any()
+    assert not found.covariance[::3].any()
+
+
+@given(st.integers(0, 10_000), st.floats(-5, 5))
+@settings(max_examples=15, deadline=None)
+def test_a_faster_machine_changes_nothing(seed: int, level: float) -> None:
+    """Only differences between launches tell of moments."""
+    at = world(seed)
+    here, there = (
+        slowness.fit(at.vectors, at.efforts),
+        slowness.fit(at.vectors, at.efforts + level),
+    )
+    assert here is not None
+    assert there is not None
+    assert there.mean == pytest.approx(here.mean, abs=1e-9)
+
+
+def test_predictions_are_nearer_with_cpu_times() -> None:
+    """Over twenty worlds, by a fifth and more."""
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(20):
+        at = world(seed)
+        for knows, found in errors.items():
+            found.append(error_of(at, knows=knows))
+    assert np.mean(errors[True]) < 0.8 * np.mean(errors[False])
+
+
+def test_cpu_times_that_tell_nothing_do_little_harm() -> None:
+    """Where a latency does not see the moments of the CPU times at all."""
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for seed in range(20):
+        at = world(seed, share=0.0)
+        for knows, found in errors.items():
+            found.append(error_of(at, knows=knows))
+    assert np.mean(errors[True]) < np.mean(errors[False]) + 0.01

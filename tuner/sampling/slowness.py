@@ -1,0 +1,115 @@
+"""How slow the machine was at each launch, as the CPU time of its requests tells.
+
+In: vectors of launches, and the logarithm of the CPU time that a request of each has taken, in gateway,
+replicas and client together. Out: what their moments have added to that, with its covariance. Pure.
+
+A neighbour on the same host, a colder cache or a lower clock make every instruction take longer. So the
+CPU time of a request rises when latencies do, and unlike a latency it hardly depends on queues: what a
+configuration costs is mostly a sum of what each knob does. What a launch lies above
+that smooth cost is its moment, and most of its latency's noise: on the recorded surfaces it explains three
+quarters and more of it, with a slope near 1 (`benchmarks/search/noise_told.py`). Measurements of the
+system as a guide to the noise of a trial: Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud
+Applications", EuroSys 2025, which learns it by a random forest over many machines.
+
+    log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
+
+Everything is jointly normal, so that conditioning on the CPU times first is exact: the targets lose
+SHARE x E[e], and their noise gains what is not known of it. The share is not known exactly either, which
+adds its own part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+SHARE, SHARE_SD = 1.0, 0.15
+"""Of a moment's slowness in CPU time, what a latency sees of it: on a busy machine all, elsewhere 0.7 and more."""
+LEFT = 0.35
+"""Of the standard deviation of launches' noise, what is left when their CPU time is known."""
+COST_SD = 0.2
+"""Of what each knob does to the CPU time of a request: twice what was seen, because what is not believed of
+a knob is taken for a moment."""
+COST_LENGTH = 0.7
+"""In lengths of an axis."""
+INTERACTION = 0.6
+"""Standard deviation of what knobs do together, as a share of what each does alone."""
+LEVEL_SD = 1.0
+NOISES = (0.02, 0.04, 0.07, 0.11, 0.16)
+"""Standard deviations of moments that are weighed against one another."""
+NOISE_SD, NOISE_SPREAD = 0.09, 0.6
+"""What they are before a study tells: median, and spread of the logarithm."""
+LEAST_KNOWN = 3
+"""Launches whose CPU time is known before it tells anything."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Slowness:
+    """Of n launches, in units of log latency."""
+
+    mean: Array  # (n,) to be taken out of the targets; 0 where nothing is known
+    covariance: Array  # (n, n) of what is left of it
+
+
+def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness | None:
+    """What CPU times tell.
+
+    Args:
+        vectors: (n, d) of launches: knobs alone, without features.
+        efforts: (n,) logarithms of the CPU time of a request; NaN where not known.
+        drift: (n, n) prior covariance of what launches of one time have in common; None: nothing.
+
+    Returns:
+        None where too few are known.
+    """
+    known = np.flatnonzero(np.isfinite(efforts))
+    if len(known) < LEAST_KNOWN:
+        return None
+    both = np.ix_(known, known)
+    told, left = _moments(vectors[known], efforts[known], None if drift is None else drift[both])
+    mean, covariance = np.zeros(len(efforts)), np.zeros((len(efforts),) * 2)
+    mean[known] = SHARE * told
+    covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
+    return Slowness(mean=mean, covariance=covariance)
+
+
+def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array]:
+    """Posterior mean (n,) and covariance (n, n) of the moments, averaged over `NOISES`."""
+    count = len(efforts)
+    centred = efforts - efforts.mean()
+    smooth = _cost(vectors) + LEVEL_SD**2
+    heights, parts = [], []
+    for sd in NOISES:
+        noise = sd**2 * np.eye(count) + (0.0 if drift is None else drift)
+        chol = np.linalg.cholesky(smooth + noise)
+        pull = np.linalg.solve(chol, centred)
+        away = math.log(sd / NOISE_SD) / NOISE_SPREAD
+        heights.append(
+            -0.5 * float(pull @ pull) - float(np.log(np.diag(chol)).sum()) - 0.5 * away**2
+        )
+        reduced = np.linalg.solve(chol, noise)
+        parts.append((reduced.T @ pull, noise - reduced.T @ reduced))
+    weights = np.exp(np.array(heights) - max(heights))
+    weights /= weights.sum()
+    means = np.array([mean for mean, _ in parts])
+    mean = weights @ means
+    left = np.tensordot(weights, np.array([each for _, each in parts]), axes=1)
+    apart = means - mean
+    return mean, left + (weights[:, None] * apart).T @ apart
+
+
+def _cost(vectors: Array) -> Array:
+    """Prior covariance (n, n) of the CPU time that configurations cost: knob by knob, and a little together."""
+    away = np.abs(vectors[:, None, :] - vectors[None, :, :]) / COST_LENGTH
+    together = _matern(np.sqrt((away**2).sum(axis=-1)))
+    return np.asarray(COST_SD**2 * (_matern(away).sum(axis=-1) + INTERACTION**2 * together))
+
+
+def _matern(r: Array) -> Array:
+    scaled = math.sqrt(5.0) * r
+    return np.asarray((1 + scaled + scaled**2 / 3) * np.exp(-scaled))
