@@ -308,7 +308,7 @@ def test_racing_is_judged_against_the_best_length_at_equal_regret(modules: Any) 
         modules,
         blocks_1=spent([20.0, 22.0], [0.08, 0.08]),
         blocks_2=spent([40.0, 42.0], [0.02, 0.02]),
-        blocks_4=spent([80.0, 80.0], [0.015, 0.015]),
+        structured=spent([80.0, 80.0], [0.015, 0.015]),
         raced=spent([29.0, 31.0], [0.02, 0.03]),
     )
     row = modules.rows.racing(found)

@@ -172,8 +172,6 @@ OBJECTIVES = {
 }
 NAMES = tuple(OBJECTIVES)
 COSTS = frozenset({"cost", "cpu", "memory"})
-OF_USE = COSTS | {"energy"}
-"""Those that are what a request uses, rather than how long it waits."""
 OF_MEAN = COSTS | {"time-per-item"}
 """Objectives that are the mean round trip to another scale, as long as what is held stays the same."""
 

@@ -54,6 +54,8 @@ LEAST_FOR_RACE = 4
 """Trials that worked before one is ended early: until then nobody knows how good the best is."""
 PROMISING = frozenset({"guided", "replicate"})
 """Origins of trials whose sampler told what is to gain: where all was launched, a repeat gains nothing."""
+OF_MOMENTS = frozenset({"mean", "p50", "throughput", "time-per-item"})
+"""Objectives that see as much of a slow moment as CPU time does, as was shown of closed loops."""
 _log = logging.getLogger(__name__)
 
 
@@ -293,14 +295,14 @@ class Search:
             started_at=launch.started_at,
             error=None if measurement is None else relative_error(self.objective, measurement),
             headroom=None if measurement is None else _headroom(launch.configuration, measurement),
-            effort=None if measurement is None else self._effort(measurement, launch.loaded_s),
+            effort=None if measurement is None else self._effort(measurement),
         )
 
-    def _effort(self, measurement: Measurement, loaded_s: float) -> float | None:
-        """Logarithm of the CPU time of a request; None where it is not known, or is itself what is searched."""
-        if self.objective.name in objectives.OF_USE:
+    def _effort(self, measurement: Measurement) -> float | None:
+        """Logarithm of the CPU time of a request, where a latency sees all of it; else, or not known, None."""
+        if self.objective.name not in OF_MOMENTS or measurement.rate_per_s is not None:
             return None
-        return log_effort(measurement.noise, measurement.throughput_per_s * loaded_s)
+        return log_effort(measurement)
 
     def _enqueue_check(self) -> None:
         """Now and then what is launched next is not the sampler's to choose: see `CHECK_EVERY`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import measure
 import rows
 from result import Table
 from rows import Row, Surface
@@ -64,7 +65,7 @@ def _overview(
     fixed = [s.name for s in surfaces if s.facts["model"] in FIXED_ON]
     note = (
         f"The samplers' defaults were chosen on surfaces of {_listed(FIXED_ON)} ({_listed(fixed)}); "
-        f"the other models judge them ({_listed(judged)})."
+        f"{'the other models judge them (' + _listed(judged) + ')' if judged else 'no other model judges them yet'}."
     )
     whole = Table(
         title="Over all surfaces together:",
@@ -155,8 +156,11 @@ def _section(surface: Surface, found: Sequence[Row]) -> str:
     if (told := surface.facts.get("told_best")) is not None:
         ends = (told["0.03"][part] for part in ("median", "p90"))
         head += (
-            " Told the ten best at the start, and launching these in turn, a search needs "
-            + " / ".join("over 60" if end is None else f"{end:.0f}" for end in ends)
+            f" A search that is told the best {measure.TOLD} at the start, launches them in turn and compares"
+            " their means needs "
+            + " / ".join(
+                f"over {measure.TOLD_TRIALS}" if end is None else f"{end:.0f}" for end in ends
+            )
             + " (median / 90th percentile): so much the launches' noise alone costs."
         )
     if is_fixed:

@@ -330,10 +330,16 @@ def wrong(surface: Surface, kind: str) -> Row:
 def racing(surface: Surface) -> Row:
     """Time of racing trials against the best fixed length, after the same number of them."""
     mine = _spent(surface, "raced")
-    fixed = {
-        label.removeprefix("blocks-"): spent
+    lengths = {"whole trials": "structured"}
+    lengths |= {
+        f"{label.removeprefix('blocks-')} block(s)": label
         for label in surface.conditions
-        if label.startswith("blocks-") and (spent := _spent(surface, label)) is not None
+        if label.startswith("blocks-")
+    }
+    fixed = {
+        length: spent
+        for length, label in lengths.items()
+        if (spent := _spent(surface, label)) is not None
     }
     measured, verdict = "", "not measured"
     if mine is not None and fixed:
@@ -342,9 +348,9 @@ def racing(surface: Surface) -> Row:
         good = {s: one for s, one in fixed.items() if one[1] <= least + EQUAL_REGRET}
         length = min(good, key=lambda blocks: good[blocks][0])
         saved = 1 - mine[0] / good[length][0]
-        of_whole = 1 - mine[0] / max(one[0] for one in fixed.values())
+        longest = max(one[0] for one in fixed.values())
         measured = (
-            f"{_percent(saved)} less than {length} block(s), {_percent(of_whole)} less than the longest; "
+            f"{_percent(saved)} less than {length}, {_percent(1 - mine[0] / longest)} less than the longest; "
             f"regret {_percent(mine[1])} against {_percent(good[length][1])}"
         )
         is_reached = saved >= LEAST_SAVED and mine[1] <= good[length][1] + EQUAL_REGRET

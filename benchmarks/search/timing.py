@@ -75,14 +75,16 @@ def seconds_of(sampler: str, *, trials: int = TRIALS, seed: int = 0) -> float:
         proposed = store.ask(arena.distributions, else_origin="guided")
         place = arena.candidates.index_of(proposed.configuration)
         assert place is not None
+        moment = LAUNCH_SD * rng.standard_normal()
         result = TrialResult(
             outcome=OK,
             measurement=None,
-            objective=float(truth[place] * np.exp(LAUNCH_SD * rng.standard_normal())),
+            objective=float(truth[place] * np.exp(moment)),
             launch_s=0.0,
             overhead_s=0.0,
-            started_at=0.0,
+            started_at=2.5 * len(took_s),
             error=0.02,
+            effort=moment - 7.0,
         )
         store.tell(proposed, result)
         took_s.append(time.perf_counter() - begun_s)

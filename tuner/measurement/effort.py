@@ -1,25 +1,25 @@
 """CPU time of a request: what tells a slow moment of the machine from a slow configuration.
 
-In: what else happened while a launch was measured, and its requests. Out: a logarithm. Pure.
+In: the measurement of a launch. Out: a logarithm. Pure.
 """
 
 from __future__ import annotations
 
 import math
 
-from tuner.values import HostNoise
+from tuner.values import Measurement
 
 
-def log_effort(noise: HostNoise, requests: float) -> float | None:
+def log_effort(measurement: Measurement) -> float | None:
     """Logarithm of the core-seconds of a request, in gateway, replicas and client together.
 
-    Args:
-        noise: of the warm-up and the measured time.
-        requests: in that time.
+    The server's are counted from the start of the warm-up, the client's of the measured part alone.
 
     Returns:
         None where one of them is not known.
     """
-    if not noise.server_cpu_s or not noise.client_cpu_s or requests <= 0:
+    noise, rate = measurement.noise, measurement.throughput_per_s
+    if not noise.server_cpu_s or not noise.client_cpu_s or rate <= 0 or measurement.seconds <= 0:
         return None
-    return math.log((noise.server_cpu_s + noise.client_cpu_s) / requests)
+    server = noise.server_cpu_s / (rate * (measurement.warmup_s + measurement.seconds))
+    return math.log(server + noise.client_cpu_s / (rate * measurement.seconds))

@@ -196,7 +196,7 @@ class Resampled:
         return cls(
             means=means,
             efforts=_smoothed(efforts, candidates),
-            residuals=residuals - residuals.mean(axis=0),
+            residuals=residuals - _known_means(residuals),
             objective=objective,
         )
 
@@ -213,6 +213,13 @@ class Resampled:
         if own is None or usual is None or not math.isfinite(more):
             return slower, 1.0
         return slower, math.exp(usual + more - own)
+
+
+def _known_means(residuals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of both columns, over what is known; 0 where nothing is."""
+    known = np.isfinite(residuals)
+    total = np.where(known, residuals, 0.0).sum(axis=0)
+    return np.asarray(total / np.maximum(known.sum(axis=0), 1))
 
 
 def _smoothed(
@@ -244,9 +251,7 @@ def _value(surface: Surface, launch: RecordedLaunch, objective: Objective) -> fl
 def log_effort_of(surface: Surface, launch: RecordedLaunch) -> float | None:
     """Logarithm of the CPU time of a launch's request; None where it is not known."""
     measured = surface.measured(launch)
-    if measured is None:
-        return None
-    return log_effort(launch.noise, measured.throughput_per_s * launch.loaded_s)
+    return None if measured is None else log_effort(measured)
 
 
 def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
@@ -258,7 +263,23 @@ def shortened(launch: RecordedLaunch, blocks: int) -> RecordedLaunch:
     if len(kept) == len(launch.blocks):
         return launch
     left_s = sum(block.seconds for block in launch.blocks[blocks:])
-    return dataclasses.replace(launch, blocks=kept, loaded_s=launch.loaded_s - left_s, errors=0)
+    whole_s = sum(block.seconds for block in launch.blocks)
+    noise = launch.noise
+    spent = {
+        "server_cpu_s": _part(noise.server_cpu_s, 1 - left_s / launch.loaded_s),
+        "client_cpu_s": _part(noise.client_cpu_s, 1 - left_s / whole_s),  # none of the warm-up
+    }
+    return dataclasses.replace(
+        launch,
+        blocks=kept,
+        loaded_s=launch.loaded_s - left_s,
+        errors=0,
+        noise=dataclasses.replace(noise, **spent),
+    )
+
+
+def _part(seconds: float | None, share: float) -> float | None:
+    return None if seconds is None else seconds * share
 
 
 def raced(launch: RecordedLaunch, race: Race) -> RecordedLaunch:
@@ -295,15 +316,15 @@ def slowed(launch: RecordedLaunch, factor: float, effort: float = 1.0) -> Record
         for block in launch.blocks
     )
     histogram: Histogram | None = launch.histogram
+    noise, share = launch.noise, effort / factor
     spent = {
-        name: None if value is None else value * effort / factor
-        for name in ("server_cpu_s", "client_cpu_s")
-        for value in (getattr(launch.noise, name),)
+        "server_cpu_s": _part(noise.server_cpu_s, share),
+        "client_cpu_s": _part(noise.client_cpu_s, share),
     }
     return dataclasses.replace(
         launch,
         blocks=blocks,
-        noise=dataclasses.replace(launch.noise, **spent),
+        noise=dataclasses.replace(noise, **spent),
         histogram=None if histogram is None else histogram.scaled(factor),
     )
 

@@ -65,7 +65,12 @@ def scalarised(history: History, weight: float) -> History:
     weighed = (both - best) / spread * np.array([weight, 1 - weight])
     distance = weighed.max(axis=1) + AUGMENTED * weighed.sum(axis=1)
     # Back to logarithms of a typical size, so that what is known of launches' noise holds.
-    return dataclasses.replace(history, targets=distance * float(spread.mean()), second=None)
+    return dataclasses.replace(
+        history,
+        targets=distance * float(spread.mean()),
+        efforts=np.full(len(distance), np.nan),
+        second=None,
+    )
 
 
 def non_dominated(points: Array) -> NDArray[np.intp]:
@@ -130,5 +135,10 @@ def front(study: Study, *, candidates: Candidates, known: Knowledge = NOTHING) -
 def of_second(history: History, second: Column) -> History:
     """The history with the second objective for its target."""
     return dataclasses.replace(
-        history, targets=second.values, errors=second.errors, hyperparameters=(), second=None
+        history,
+        targets=second.values,
+        errors=second.errors,
+        efforts=np.full(len(second.values), np.nan),
+        hyperparameters=(),
+        second=None,
     )

@@ -101,6 +101,10 @@ class Process:
     _drift: Array | None  # (n, n) standardised covariance of what moments have in common
     rough: float
     """Standardised variance of the rough part."""
+    moment_sd: float = 0.0
+    """Of what was taken out of the targets for their moments, in units of the targets."""
+    left_sd: float = 0.0
+    """What is not known of that, of one launch."""
 
     def predict(self, vectors: Array, guess: Array | None = None) -> tuple[Array, Array]:
         """Mean (m,) and standard deviation (m,) of the latent function, without noise.
@@ -155,7 +159,8 @@ class Process:
         if self.guess is not None and standard is not None:
             both = np.concatenate([self.guess, standard])
         residuals = np.concatenate([self._residuals, cross @ self._pull])
-        shares = np.concatenate([self._shares, np.ones(len(pending))])
+        pending_share = (self.told_sd / self._own_sd) ** 2
+        shares = np.concatenate([self._shares, np.full(len(pending), pending_share)])
         drift = None if self._drift is None else np.pad(self._drift, (0, len(pending)))
         return _conditioned(self, vectors, both, residuals, shares, drift)
 
@@ -173,7 +178,16 @@ class Process:
 
     @property
     def noise_sd(self) -> float:
-        """Standard deviation of one launch, in units of the targets."""
+        """Standard deviation of one launch as it is measured, in units of the targets."""
+        return math.hypot(self._own_sd, self.moment_sd)
+
+    @property
+    def told_sd(self) -> float:
+        """The same of what the process will make of it: less, where CPU times tell of moments."""
+        return math.hypot(self._own_sd, self.left_sd)
+
+    @property
+    def _own_sd(self) -> float:
         return self._factor * math.exp(self.hyperparameters.noise)
 
     def leave_one_out(self) -> Array:

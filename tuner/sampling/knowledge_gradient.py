@@ -69,7 +69,7 @@ def knowledge_gradient(
             None if guess is None else guess[best],
             None if guess is None else guess[at],
         )
-        told = np.sqrt(sd[at] ** 2 + process.noise_sd**2)
+        told = np.sqrt(sd[at] ** 2 + process.told_sd**2)
         shift = covariance / told  # (best, at)
         lowest = (mean[best][:, None, None] + shift[:, :, None] * z).min(axis=0)
         own = mean[at][:, None] + (sd[at] ** 2 / told)[:, None] * z

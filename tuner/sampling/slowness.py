@@ -25,11 +25,12 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 
 Array = NDArray[np.float64]
 
-SHARE, SHARE_SD = 1.0, 0.15
-"""Of a moment's slowness in CPU time, what a latency sees of it: on a busy machine all, elsewhere 0.7 and more."""
+SHARE, SHARE_SD = 1.0, 0.3
+"""Of a moment's slowness in CPU time, what a latency sees of it: on the recorded surfaces 0.9 to 1.1."""
 LEFT = 0.35
 """Of the standard deviation of launches' noise, what is left when their CPU time is known."""
 COST_SD = 0.2
@@ -54,6 +55,10 @@ class Slowness:
 
     mean: Array  # (n,) to be taken out of the targets; 0 where nothing is known
     covariance: Array  # (n, n) of what is left of it
+    sd: float
+    """Of a moment, before its CPU time is known."""
+    left_sd: float
+    """What is left of that when it is."""
 
 
 def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness | None:
@@ -71,15 +76,17 @@ def fit(vectors: Array, efforts: Array, drift: Array | None = None) -> Slowness 
     if len(known) < LEAST_KNOWN:
         return None
     both = np.ix_(known, known)
-    told, left = _moments(vectors[known], efforts[known], None if drift is None else drift[both])
+    moments = None if drift is None else drift[both]
+    told, left, sd = _moments(vectors[known], efforts[known], moments)
     mean, covariance = np.zeros(len(efforts)), np.zeros((len(efforts),) * 2)
     mean[known] = SHARE * told
     covariance[both] = (SHARE**2 + SHARE_SD**2) * left + SHARE_SD**2 * np.outer(told, told)
-    return Slowness(mean=mean, covariance=covariance)
+    left_sd = math.sqrt(float(np.mean(np.diag(covariance)[known])))
+    return Slowness(mean=mean, covariance=covariance, sd=SHARE * sd, left_sd=left_sd)
 
 
-def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array]:
-    """Posterior mean (n,) and covariance (n, n) of the moments, averaged over `NOISES`."""
+def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array, Array, float]:
+    """Posterior mean (n,) and covariance (n, n) of the moments, averaged over `NOISES`, and their spread."""
     count = len(efforts)
     centred = efforts - efforts.mean()
     smooth = _cost(vectors) + LEVEL_SD**2
@@ -87,12 +94,12 @@ def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array
     for sd in NOISES:
         noise = sd**2 * np.eye(count) + (0.0 if drift is None else drift)
         chol = np.linalg.cholesky(smooth + noise)
-        pull = np.linalg.solve(chol, centred)
+        pull = solve_triangular(chol, centred, lower=True, check_finite=False)
         away = math.log(sd / NOISE_SD) / NOISE_SPREAD
         heights.append(
             -0.5 * float(pull @ pull) - float(np.log(np.diag(chol)).sum()) - 0.5 * away**2
         )
-        reduced = np.linalg.solve(chol, noise)
+        reduced = solve_triangular(chol, noise, lower=True, check_finite=False)
         parts.append((reduced.T @ pull, noise - reduced.T @ reduced))
     weights = np.exp(np.array(heights) - max(heights))
     weights /= weights.sum()
@@ -100,7 +107,8 @@ def _moments(vectors: Array, efforts: Array, drift: Array | None) -> tuple[Array
     mean = weights @ means
     left = np.tensordot(weights, np.array([each for _, each in parts]), axes=1)
     apart = means - mean
-    return mean, left + (weights[:, None] * apart).T @ apart
+    spread = math.sqrt(float(weights @ np.square(NOISES)))
+    return mean, left + (weights[:, None] * apart).T @ apart, spread
 
 
 def _cost(vectors: Array) -> Array:

@@ -2,9 +2,10 @@
 
 In: launches, and optionally a guess for each of them. Out: a fitted `Process` of the targets. Pure.
 
-A target's noise has two parts: what launches of one configuration differ by, which the process learns
-and a prior bounds, and what its own launch could tell (`History.errors`). The latter come from a few
-blocks each and are hardly known one by one, so each is drawn towards their common value.
+A target's noise has three parts: what a slow moment adds, as far as CPU times tell of it (`slowness`);
+what launches of one configuration differ by besides, which the process learns and a prior bounds; and
+what its own launch could tell (`History.errors`). The latter come from a few blocks each and are hardly
+known one by one, so each is drawn towards their common value.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LAUNCH_OVER_ERROR = 2.5
 """Launches' standard deviation over the standard error of one launch's four blocks, which is half of theirs."""
 LEAST_NOISE, MOST_NOISE = 0.02, 0.2
 LEFT_VARIANCE = 0.1
-"""Of the targets' variance, what a prediction leaves to be explained: a sixth of their spread."""
+"""Of the targets' variance, what a prediction leaves to be explained: a third of their spread."""
 ERROR_DEGREES = 3.0
 """Of a launch's own standard error: four blocks."""
 DRIFT_SD = 0.03
@@ -100,26 +101,31 @@ def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:
         prior = NoisePrior(
             sd=NOISE.sd * max(float(np.std(seen.targets)), 1e-9), spread=NOISE.spread
         )
-    targets, moments = seen.targets, None
+    targets, moments, slow = seen.targets, None, None
     if seen.scale == "log":
         moments = drift(seen.at_s)
         slow = slowness.fit(seen.vectors[:, : seen.knobs], seen.efforts, moments)
         if slow is not None:
-            targets, moments = targets - slow.mean, moments + slow.covariance
-            prior = dataclasses.replace(prior, sd=slowness.LEFT * prior.sd)
+            prior, was = noise_prior(seen.errors, left=slowness.LEFT), prior
+            unknown = np.where(np.isfinite(seen.efforts), 0.0, was.sd**2 - prior.sd**2)
+            targets, moments = targets - slow.mean, moments + slow.covariance + np.diag(unknown)
+    left = 1.0 if slow is None else slowness.LEFT
     fits = len(start) == seen.vectors.shape[1] + 2
     found = gaussian_process.fit(
         seen.vectors,
         targets,
         noise=prior,
-        weights=weights(seen.errors) if seen.scale == "log" else None,
+        weights=weights(seen.errors, left=left) if seen.scale == "log" else None,
         guess=guess,
         start=Hyperparameters.of(tuple(start)) if fits else None,
         variance=1.0 if guess is None else LEFT_VARIANCE,
         drift=moments,
         rough_sd=ROUGH_SD if seen.scale == "log" else 0.0,
     )
-    return found.tempered(TAIL_DEGREES) if TAIL_DEGREES else found
+    found = found.tempered(TAIL_DEGREES)
+    if slow is None:
+        return found
+    return dataclasses.replace(found, moment_sd=slow.sd, left_sd=slow.left_sd)
 
 
 def drift(at_s: Array) -> Array:
@@ -136,7 +142,7 @@ def drift(at_s: Array) -> Array:
     return np.where(np.isfinite(found), found, 0.0)
 
 
-def noise_prior(errors: Array) -> NoisePrior:
+def noise_prior(errors: Array, *, left: float = 1.0) -> NoisePrior:
     """What is known of launches' noise before they are compared with one another.
 
     Where the blocks of a launch differ much, launches do as well: on the machines that were measured, by
@@ -144,12 +150,19 @@ def noise_prior(errors: Array) -> NoisePrior:
 
     Args:
         errors: (n,) standard errors within the launches, NaN where not known.
+        left: of what launches differ by, beside what their blocks say, the share that is not known otherwise.
     """
     known = errors[np.isfinite(errors)]
     if not len(known):
-        return NOISE
-    within = LAUNCH_OVER_ERROR * float(np.median(known))
-    return NoisePrior(sd=min(max(within, LEAST_NOISE), MOST_NOISE), spread=0.5)
+        return dataclasses.replace(NOISE, sd=_without(NOISE.sd / LAUNCH_OVER_ERROR, NOISE.sd, left))
+    error = float(np.median(known))
+    sd = min(max(LAUNCH_OVER_ERROR * error, LEAST_NOISE), MOST_NOISE)
+    return NoisePrior(sd=_without(error, sd, left), spread=0.5)
+
+
+def _without(error: float, sd: float, left: float) -> float:
+    """Spread of launches when all but a share of what is no error of theirs is known."""
+    return math.sqrt(error**2 + left**2 * max(sd**2 - error**2, 0.0))
 
 
 def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
@@ -159,15 +172,16 @@ def _key(seen: Seen, guess: Array | None, start: Sequence[float]) -> bytes:
     parts = (seen.vectors, seen.targets, seen.errors, seen.at_s, seen.efforts, first, guess)
     for part in parts:
         made.update(b"-" if part is None else repr(part.shape).encode() + part.tobytes())
-    made.update(seen.scale.encode())
+    made.update(f"{seen.scale} {seen.knobs}".encode())
     return made.digest()
 
 
-def weights(errors: Array) -> Array:
+def weights(errors: Array, *, left: float = 1.0) -> Array:
     """Variance of each target's noise as a share of the common one.
 
     Args:
         errors: (n,) standard errors within the launches, NaN where not known.
+        left: as in `noise_prior`.
     """
     known = np.isfinite(errors)
     if not known.any():
@@ -175,4 +189,5 @@ def weights(errors: Array) -> Array:
     common = float(np.mean(errors[known] ** 2))
     own = np.where(known, errors, math.sqrt(common)) ** 2
     shrunken = (ERROR_DEGREES * own + PRIOR_DEGREES * common) / (ERROR_DEGREES + PRIOR_DEGREES)
-    return np.asarray((NOISE.sd**2 + shrunken) / (NOISE.sd**2 + common))
+    launches = (left * NOISE.sd) ** 2
+    return np.asarray((launches + shrunken) / (launches + common))

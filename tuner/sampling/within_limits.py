@@ -123,7 +123,7 @@ def _of_limit(history: History, slack: Column) -> History:
         targets=slack.values[told],
         errors=slack.errors[told],
         at_s=history.at_s[told],
-        efforts=history.efforts[told],
+        efforts=np.full(int(told.sum()), np.nan),
         headroom=history.headroom[told],
         scale="log",
         scale_reason="",

@@ -7,7 +7,8 @@ Computing Surveys 10:225, 1978):
     workers      replicas x batch / time of a batch under the quota
     cores        cores / CPU time of a request in replica, gateway and client together
     gateway      one process: 1 / its CPU time of a request
-    round trip   requests in flight / round trip of an idle server, with the wait for a batch to fill
+    round trip   requests in flight / round trip of an idle server, with the wait for a batch to fill,
+                 and where all wait for a timeout, with what the gateway needs for all of them
 
 In: a profile, the machine, the load, a cell. Out: ms. Knows what knobs mean and nothing of how they are
 searched. It is a guess: `sampling.structured` weighs it against what was measured.
@@ -27,6 +28,8 @@ from tuner.values import Value
 SOFTNESS = 8.0
 """Bounds that are near one another are not quite reached: the throughput is their power mean with this
 exponent, negative."""
+TOGETHER = 4.0
+"""Requests that wait for a timeout leave together where it lasts a quarter of what the gateway needs for all."""
 UNKNOWN_REQUEST_S = 1e-4
 """CPU time of a request in gateway or client where it could not be measured: 0.1 ms, about what they take."""
 
@@ -60,7 +63,8 @@ def mean_ms(profile: Profile, load: Load, cell: Mapping[str, Value]) -> float:
     if timeout_s > 0 and batch < most:
         # All wait for the same timeouts: they leave together and come back together, and the gateway
         # takes one after another while replicas stand idle.
-        own_s = load.concurrency * request_s[0] + request_s[1]
+        together_s = (load.concurrency - 1) * request_s[0]
+        own_s += together_s * min(1.0, TOGETHER * timeout_s / max(together_s, 1e-9))
     requests_per_s = (
         groups * per_batch / (taken_s + fill_s),
         load.cores / (cpu_s / per_batch + request_s[0] + request_s[1]),

