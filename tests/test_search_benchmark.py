@@ -317,6 +317,17 @@ def test_racing_is_judged_against_the_best_length_at_equal_regret(modules: Any) 
     assert modules.rows.racing(on(modules)).verdict == "not measured"
 
 
+def test_a_search_that_is_told_the_best_is_good_from_its_first_trial_where_all_are(
+    modules: Any,
+) -> None:
+    """And needs no fewer trials for a smaller share."""
+    found = modules.measure.told_best(replaying.ground_of(surface()))
+    assert set(found) == set(SHARES)
+    medians = [math.inf if found[s]["median"] is None else found[s]["median"] for s in SHARES]
+    assert medians == sorted(medians, reverse=True)
+    assert all(one["median"] is None or one["median"] >= 1 for one in found.values())
+
+
 def test_false_verdicts_and_coverage_are_counted_over_all_surfaces(modules: Any) -> None:
     def verdict(outcome: str, *, covers: bool) -> dict[str, Any]:
         return {"outcome": outcome, "covers": covers}

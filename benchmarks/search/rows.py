@@ -350,7 +350,7 @@ def racing(surface: Surface) -> Row:
         saved = 1 - mine[0] / good[length][0]
         longest = max(one[0] for one in fixed.values())
         measured = (
-            f"{_percent(saved)} less than {length}, {_percent(1 - mine[0] / longest)} less than the longest; "
+            f"{_against(mine[0], good[length][0])} {length}, {_against(mine[0], longest)} the longest; "
             f"regret {_percent(mine[1])} against {_percent(good[length][1])}"
         )
         is_reached = saved >= LEAST_SAVED and mine[1] <= good[length][1] + EQUAL_REGRET
@@ -524,6 +524,12 @@ def _spent(surface: Surface, label: str) -> tuple[float, float] | None:
     if seconds is None or regrets is None:
         return None
     return statistics.fmean(seconds), float(np.mean(regrets))
+
+
+def _against(seconds: float, others: float) -> str:
+    """How one time compares with another, in words."""
+    share = seconds / others - 1
+    return f"{_percent(abs(share))} {'more' if share > 0 else 'less'} than"
 
 
 def _count(value: float, most: int) -> str:

@@ -3,19 +3,20 @@
 In: vectors of launches, and the logarithm of the CPU time that a request of each has taken, in gateway,
 replicas and client together. Out: what their moments have added to that, with its covariance. Pure.
 
-A neighbour on the same host, a colder cache or a lower clock make every instruction take longer. So the
-CPU time of a request rises when latencies do, and unlike a latency it hardly depends on queues: what a
-configuration costs is mostly a sum of what each knob does. What a launch lies above
-that smooth cost is its moment, and most of its latency's noise: on the recorded surfaces it explains three
-quarters and more of it, with a slope near 1 (`benchmarks/search/noise_told.py`). Measurements of the
-system as a guide to the noise of a trial: Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud
-Applications", EuroSys 2025, which learns it by a random forest over many machines.
+Processes that are started anew take more or less CPU time for the same request: their memory lies
+differently, caches are colder, a neighbour on the host is busy. So the CPU time of a request rises when
+latencies do, and unlike a latency it hardly depends on queues: what a configuration costs is mostly a
+sum of what each knob does. What a launch lies above that is its moment, and most of its latency's noise:
+on the recorded surfaces it explains three quarters and more of it, with a slope near 1
+(`benchmarks/search/noise_told.py`). Measurements of the system as a guide to the noise of a trial:
+Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025, which learns it
+by a random forest over many machines.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
-Everything is jointly normal, so that conditioning on the CPU times first is exact: the targets lose
-SHARE x E[e], and their noise gains what is not known of it. The share is not known exactly either, which
-adds its own part.
+With h and f independent and jointly normal the CPU times can be conditioned on first: the targets lose
+SHARE x E[e], and their noise gains what is not known of it, and of the share. That h and f rise together
+where cores are full is not modelled.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,3 +119,17 @@ def test_a_simulation_is_the_same_twice(cell: Configuration) -> None:
     """Nothing is drawn."""
     first, second = (discrete.mean_ms(PROFILE, load(20, 2), cell) for _ in range(2))
     assert first == second
+
+
+def test_requests_that_wait_for_a_timeout_keep_the_gateway_busy_together() -> None:
+    """With a batch that cannot fill, a slower gateway costs its time for most of twenty, and not for one."""
+    waiting = cell(max_size=64, timeout_us=5000)
+    slower = Profile(
+        batches=tuple(dataclasses.replace(one, gateway_s=2 * GATEWAY_S) for one in PROFILE.batches),
+        client_batch=1,
+        seconds=3.0,
+    )
+    before, after = (closed_form.mean_ms(each, load(20), waiting) for each in (PROFILE, slower))
+    assert 10 * 1e3 * GATEWAY_S < after - before < 20 * 1e3 * GATEWAY_S
+    alone = [closed_form.mean_ms(each, load(1), cell(max_size=1)) for each in (PROFILE, slower)]
+    assert 0 < alone[1] - alone[0] < 1.01e3 * GATEWAY_S
