@@ -88,6 +88,7 @@ bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/RE
 
 docs: $(DEV)  ## write the pages that are made from the code
 	$(BIN)/python docs/generate_settings.py
+	$(BIN)/python docs/generate_commands.py
 
 build: $(DEV)  ## wheel and source archive in dist/
 	$(BIN)/python -m build

@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner import objective as objectives
-from tuner import other_engines, outcomes, prediction, prices, verification
+from tuner import other_engines, outcomes, prediction, verification
 from tuner.advice import failed
 from tuner.bench import Bench, Launch
 from tuner.creation import environment_facts, folder_of, keep_engine, named
@@ -251,14 +251,7 @@ def _predicted(
     profile = prediction.profile_of(bench, arena)
     if profile is None:
         return arena, UNPREDICTED
-    measurement = settings.measurement
-    arena = prediction.with_guess(
-        arena,
-        profile,
-        measurement.first,
-        paid=prices.read(measurement.prices),
-        limits=measurement.limits,
-    )
+    arena = prediction.with_guess_of(settings, arena, profile)
     trials = math.ceil(profile.seconds / budget_of(settings, bench).trial_s([]))
     return arena, Predicted(trials=min(trials, settings.search.trials - 1), seconds=profile.seconds)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner import profiling
+from tuner import prices, profiling
 from tuner.bench import Bench
 from tuner.errors import TunerError
 from tuner.inputs import Arena
@@ -113,13 +113,30 @@ def with_guess(
     """
     if profile is None:
         return arena
-    latency = closed_form.all_ms(profile, load_of(arena.environment), arena.candidates.cells)
+    load = load_of(arena.environment)
+    latency = closed_form.all_ms(profile, load, arena.candidates.cells)
     guess = latency
     if objective in COSTS:
         cores = arena.environment.machine.cores
         guess = guess * [_held(cell, objective, cores, paid) for cell in arena.candidates.cells]
-    within = _within(latency, load_of(arena.environment), limits)
+    within = _within(latency, load, limits)
     return dataclasses.replace(arena, guess=guess, latency=latency, within=within)
+
+
+def with_guess_of(settings: StudySettings, arena: Arena, profile: Profile | None) -> Arena:
+    """The same of a study's settings.
+
+    Raises:
+        WrongUse: the file of prices is wrong.
+    """
+    measurement = settings.measurement
+    return with_guess(
+        arena,
+        profile,
+        measurement.first,
+        paid=prices.read(measurement.prices),
+        limits=measurement.limits,
+    )
 
 
 def _within(latency: Array, load: Load, limits: Sequence[Limit]) -> NDArray[np.bool_] | None:

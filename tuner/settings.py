@@ -296,7 +296,7 @@ class SearchSettings:
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
         "default 4 for structured, 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and botorch, 25 for "
-        "others, or half of --trials where that is fewer",
+        "gpy, random and epsilon-greedy, none for guess and hill-climb; at most half of --trials",
         parse=int,
     )
     max_time_s: float = _option(
@@ -387,8 +387,8 @@ class MeasurementSettings:
         None,
         "--slo-ms",
         "MS",
-        "a configuration whose p99 is above this many milliseconds is no solution; with --objective goodput "
-        "the deadline of each request instead; default: no limit",
+        "a configuration whose p99 is above this many milliseconds is no solution; where goodput is "
+        "counted, the deadline of each request instead; default: no limit",
         parse=float,
     )
     constraints: tuple[str, ...] = _option(
@@ -441,8 +441,8 @@ class MeasurementSettings:
         "--racing",
         "on|off",
         "on: a trial ends after a quarter of its time, or two or three, where its configuration is by then "
-        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, without "
-        "--slo-ms); default on",
+        "decided to be no rival of the best so far (objectives mean, throughput and time-per-item, in a "
+        "closed loop, without --slo-ms, --constraint and --requests); default on",
         choices=("on", "off"),
     )
     pairs: int = _option(

@@ -25,7 +25,6 @@ from tuner import (
     interruption,
     other_engines,
     prediction,
-    prices,
     study_files,
     transfer,
     verification,
@@ -191,14 +190,7 @@ def _taught(
     settings: StudySettings, arena: Arena, served: Served, profile: Profile | None
 ) -> tuple[Arena, str | None]:
     """The arena with what is predicted and what earlier studies taught, and a line that says so."""
-    measurement = settings.measurement
-    arena = prediction.with_guess(
-        arena,
-        profile,
-        measurement.first,
-        paid=prices.read(measurement.prices),
-        limits=measurement.limits,
-    )
+    arena = prediction.with_guess_of(settings, arena, profile)
     return transfer.learnt(settings, arena, served.model, profile)
 
 

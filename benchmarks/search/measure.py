@@ -136,7 +136,9 @@ def conditions(
         found["raced"] = Condition(sampler="structured", wrappers=Wrappers(is_raced=True))
     if has_profile:
         for wrong in WRONG:
-            found[f"structured-{wrong}"] = Condition(sampler="structured", guess=wrong)
+            found[f"structured-{wrong}"] = Condition(
+                sampler="structured", trials=PEER_TRIALS, guess=wrong
+            )
     for peer in peers:
         if has_profile or peer != "guess":
             found[peer] = Condition(sampler=peer, trials=PEER_TRIALS)

@@ -257,7 +257,7 @@ def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str
 
 
 def _trials(value: float | None) -> str:
-    return "more than all" if value is None else f"{value:.0f}"
+    return "not reached" if value is None else f"{value:.0f}"
 
 
 def _said(

@@ -35,6 +35,12 @@ TARGET = [
     "home",
     "min_accuracy",
 ]
+REFUSED = {
+    RATE: "a surface is measured in a closed loop, which has none",
+    "goodput": "a replay counts it, for any deadline (tune replay --objective goodput --slo-ms MS); "
+    "record with --objective mean",
+}
+"""Objectives that no surface is recorded for."""
 LEAST_PASSES = 3
 """Fewer leave no launch to hold out as the truth."""
 
@@ -118,10 +124,9 @@ def _order(arguments: argparse.Namespace) -> Order:
     ):
         if value < least:
             raise WrongUse(f"{option} {value}: expected a whole number from {least}")
-    if getattr(arguments, "objective", None) == RATE:
-        raise WrongUse(
-            f"--objective {RATE}: a surface is measured in a closed loop, which has none"
-        )
+    for objective, why in REFUSED.items():
+        if getattr(arguments, "objective", None) == objective:
+            raise WrongUse(f"--objective {objective}: {why}")
     out: pathlib.Path = arguments.out
     if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not _is_surface(out))):
         raise WrongUse(

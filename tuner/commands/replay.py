@@ -19,8 +19,10 @@ from tuner.replay.drawn import Wrappers
 from tuner.replay.scoring import ReplayedVerdict, Run
 from tuner.report import lines, wording
 from tuner.sampling import registry
-from tuner.settings import MeasurementSettings
+from tuner.settings import RATE, MeasurementSettings, SearchSettings
 
+TOLD = tuple(name for name in OBJECTIVES if name not in {RATE, "energy"})
+"""Objectives that the launches of a surface tell."""
 GIVEN = ("slo_ms", "constraints", "prices")
 """Settings of a measurement that can be asked for of a recorded one."""
 
@@ -31,14 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "surface", type=pathlib.Path, metavar="SURFACE", help="folder of `tune record`"
     )
     parser.add_argument(
-        "--sampler", default="gp", choices=registry.NAMES, help="what proposes; default gp"
+        "--sampler",
+        default=SearchSettings().sampler,
+        choices=registry.NAMES,
+        help=f"what proposes; default {SearchSettings().sampler}",
     )
     parser.add_argument(
         "--trials",
-        default=60,
+        default=50,
         type=options.parsing(int),
         metavar="N",
-        help="launches of each search; default 60",
+        help="launches of each search; default 50",
     )
     parser.add_argument(
         "--seeds",
@@ -54,9 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="launches before results guide the sampler; default: the sampler's own",
     )
-    parser.add_argument(
-        "--objective", default=None, choices=OBJECTIVES, help="default: the surface's"
-    )
+    parser.add_argument("--objective", default=None, choices=TOLD, help="default: the surface's")
     options.add_group(parser, "measurement", only=["slo_ms", "constraints", "prices"])
     parser.add_argument(
         "--guess",

@@ -49,6 +49,8 @@ PLAIN = (
     "cost is the price",
     "accuracy of the model's variants",
     "not shown in an open loop",
+    "starts from what earlier studies",
+    "no prediction:",
 )
 """How notes begin that are for information."""
 

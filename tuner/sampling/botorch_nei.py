@@ -18,7 +18,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.told import is_too_early, told
 
@@ -32,16 +31,6 @@ TOGETHER = 512
 
 class BotorchSampler(CellSampler):
     """BoTorch's default process and noisy expected improvement."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the one with the largest noisy expected improvement."""

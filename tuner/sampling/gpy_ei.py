@@ -12,6 +12,7 @@ import numpy as np
 from tuner.sampling import gp_model
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import log_expected_improvement
+from tuner.sampling.told import is_too_early, told
 
 
 class GpySampler(CellSampler):
@@ -20,13 +21,10 @@ class GpySampler(CellSampler):
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the new cell with the largest expected improvement."""
         history, candidates = situation.history, situation.candidates
-        is_initial = history.earlier < situation.initial
-        if is_initial or not len(history.targets) or not len(situation.unseen):
+        if is_too_early(situation):
             return situation.at_random()
         knobs = slice(candidates.design_width)
-        vectors = np.vstack([history.vectors[:, knobs], history.lost_vectors[:, knobs]])
-        worst = np.full(len(history.lost_vectors), np.max(history.targets))
-        targets = np.concatenate([history.targets, worst])
+        vectors, targets = told(situation)
         noise_sd = gp_model.NOISE_SD
         if history.scale == "raw":
             noise_sd *= max(float(np.std(targets)), 1e-9)

@@ -66,6 +66,26 @@ class Column:
     errors: Array  # (n,) standard error of each within its launch; NaN where not known
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Observed:
+    """What one trial tells that was measured."""
+
+    configuration: Configuration
+    vector: Array  # (d,)
+    value: float
+    told: Mapping[str, Any]
+    """The attributes that the tuner has written with it."""
+
+    def number(self, name: str) -> float:
+        """An attribute that is a number; NaN where it is not told."""
+        return float(self.told.get(name, math.nan))
+
+    @property
+    def started_at(self) -> float:
+        """Unix time of the launch; NaN where it is not told."""
+        return float(self.told.get("facts", {}).get("started_at", math.nan))
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """Columns over the trials that can be placed: n observed, k lost, p pending."""
@@ -165,14 +185,8 @@ def gather(
         maximise: direction of the study.
         with_missed: whether launches beyond a limit count as observed, to be told apart by their slacks.
     """
-    observed: list[tuple[Configuration, Array, float]] = []
-    errors: list[float] = []
-    at_s: list[float] = []
-    efforts: list[float] = []
-    headroom: list[float] = []
+    observed: list[_Observed] = []
     killed: list[Array] = []
-    slacks: list[Mapping[str, Sequence[float | None]]] = []
-    seconds: list[Mapping[str, Sequence[float | None]]] = []
     lost: list[tuple[Configuration, Array]] = []
     pending: list[Array] = []
     seen: set[Configuration] = set()
@@ -197,14 +211,11 @@ def gather(
         if with_missed and value is None:
             value = _missed(trial)
         if value is not None:
-            observed.append((configuration, vector, value))
-            errors.append(float(trial.user_attrs.get("error", math.nan)))
-            headroom.append(float(trial.user_attrs.get("headroom", math.nan)))
-            at_s.append(float(trial.user_attrs.get("facts", {}).get("started_at", math.nan)))
-            efforts.append(float(trial.user_attrs.get("effort", math.nan)))
-            slacks.append(trial.user_attrs.get("slacks", {}))
-            second = trial.user_attrs.get("second")
-            seconds.append({} if second is None else {"second": second})
+            observed.append(
+                _Observed(
+                    configuration=configuration, vector=vector, value=value, told=trial.user_attrs
+                )
+            )
         elif reading == "lost":
             lost.append((configuration, vector))
             if trial.user_attrs.get("outcome", {}).get("cause") == "oom":
@@ -212,30 +223,38 @@ def gather(
         elif reading == "pending":
             pending.append(vector)
     sign = -1.0 if maximise else 1.0
-    targets, reason = to_targets(np.array([value for *_, value in observed], dtype=float), sign)
+    targets, reason = to_targets(_floats(one.value for one in observed), sign)
     return History(
-        configurations=tuple(configuration for configuration, *_ in observed),
-        vectors=np.array([vector for _, vector, _ in observed], dtype=float).reshape(
-            -1, place.width
-        ),
+        configurations=tuple(one.configuration for one in observed),
+        vectors=_rows((one.vector for one in observed), place.width),
         targets=targets,
-        errors=np.array(errors, dtype=float),
-        headroom=np.array(headroom, dtype=float),
-        at_s=np.array(at_s, dtype=float),
-        efforts=np.array(efforts, dtype=float),
+        errors=_floats(one.number("error") for one in observed),
+        headroom=_floats(one.number("headroom") for one in observed),
+        at_s=_floats(one.started_at for one in observed),
+        efforts=_floats(one.number("effort") for one in observed),
         scale="raw" if reason else "log",
         scale_reason=reason,
         sign=sign,
         lost_configurations=tuple(configuration for configuration, _ in lost),
-        lost_vectors=np.array([vector for _, vector in lost], dtype=float).reshape(-1, place.width),
-        killed_vectors=np.array(killed, dtype=float).reshape(-1, place.width),
-        pending_vectors=np.array(pending, dtype=float).reshape(-1, place.width),
+        lost_vectors=_rows((vector for _, vector in lost), place.width),
+        killed_vectors=_rows(killed, place.width),
+        pending_vectors=_rows(pending, place.width),
         seen=frozenset(seen),
         earlier=earlier,
         hyperparameters=tuple(hyperparameters),
-        slacks=_columns(slacks),
-        second=_columns(seconds).get("second"),
+        slacks=_columns([one.told.get("slacks", {}) for one in observed]),
+        second=_columns(
+            [{"second": one.told["second"]} if one.told.get("second") else {} for one in observed]
+        ).get("second"),
     )
+
+
+def _floats(values: Iterable[float]) -> Array:
+    return np.array(list(values), dtype=float)
+
+
+def _rows(vectors: Iterable[Array], width: int) -> Array:
+    return np.array(list(vectors), dtype=float).reshape(-1, width)
 
 
 def _missed(trial: FrozenTrial) -> float | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.told import is_too_early, told
 
@@ -35,16 +34,6 @@ STRENGTHS = np.logspace(-3, 2, 11)
 
 class RidgeSampler(CellSampler):
     """The best predicted cell that was not run, now and then a random one."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first and now and then, else the best predicted one."""

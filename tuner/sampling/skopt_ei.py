@@ -1,10 +1,7 @@
 """scikit-optimize's Gaussian process with expected improvement, asked and told through its `Optimizer`.
 
-The space is told to it as the unit cube (`told`); what it asks for becomes the nearest cell that was
-not run.
-
-A new optimizer is built from the study's history for each proposal and fitted once, so nothing is
-lost on resume. This is the only file that knows skopt, which is an extra.
+The space is told to it as the unit cube (`told`), and a new optimizer is fitted once for each proposal.
+This is the only file that knows skopt, which is an extra.
 """
 
 from __future__ import annotations
@@ -15,52 +12,30 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidates import LIMIT, Candidates
-from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.told import is_too_early, told
+from tuner.sampling.told import PointSampler
 
 Array = NDArray[np.float64]
 
 
-class SkoptSampler(CellSampler):
+class SkoptSampler(PointSampler):
     """skopt's GP, Matern-5/2, and its EI."""
 
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
+    def asked(self, vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
+        """The point (d,) that a new optimizer asks for after it was told these (n, d) and (n,)."""
+        import skopt  # noqa: PLC0415 - an extra, and slow to import
 
-    def propose(self, situation: Situation) -> Proposal:
-        """A random cell at first, then the cell nearest to the point that skopt asks for."""
-        if is_too_early(situation):
-            return situation.at_random()
-        point = asked(*told(situation), situation.rng)
-        return Proposal(
-            configuration=situation.candidates.realise(point, situation.unseen), origin="guided"
+        optimizer: Any = skopt.Optimizer(
+            [(0.0, 1.0)] * vectors.shape[1],
+            base_estimator="GP",
+            acq_func="EI",
+            n_initial_points=1,
+            random_state=int(rng.integers(2**31 - 1)),
         )
-
-
-def asked(vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
-    """The point (d,) that a new optimizer asks for after it was told these (n, d) and (n,)."""
-    import skopt  # noqa: PLC0415 - an extra, and slow to import
-
-    optimizer: Any = skopt.Optimizer(
-        [(0.0, 1.0)] * vectors.shape[1],
-        base_estimator="GP",
-        acq_func="EI",
-        n_initial_points=1,
-        random_state=int(rng.integers(2**31 - 1)),
-    )
-    with warnings.catch_warnings():
-        # A fit that stops at a bound, and a point that was asked before: both are in order here.
-        warnings.filterwarnings("ignore", module=r"sklearn\.gaussian_process")
-        warnings.filterwarnings("ignore", message="The objective has been evaluated")
-        optimizer.tell(
-            [list(map(float, row)) for row in vectors], [float(target) for target in targets]
-        )
-        return np.asarray(optimizer.ask(), dtype=float)
+        with warnings.catch_warnings():
+            # A fit that stops at a bound, and a point that was asked before: both are in order here.
+            warnings.filterwarnings("ignore", module=r"sklearn\.gaussian_process")
+            warnings.filterwarnings("ignore", message="The objective has been evaluated")
+            optimizer.tell(
+                [list(map(float, row)) for row in vectors], [float(target) for target in targets]
+            )
+            return np.asarray(optimizer.ask(), dtype=float)

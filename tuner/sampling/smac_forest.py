@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.candidates import LIMIT, Candidates
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 from tuner.sampling.expected_improvement import gain_ratio
 from tuner.sampling.told import is_too_early, told
@@ -33,16 +32,6 @@ RANDOM = 0.2
 
 class SmacSampler(CellSampler):
     """SMAC's forest and its expected improvement."""
-
-    def __init__(
-        self,
-        *,
-        seed: int,
-        initial: int = 10,
-        candidates: Candidates | None = None,
-        limit: int = LIMIT,
-    ) -> None:
-        super().__init__(seed=seed, initial=initial, candidates=candidates, limit=limit)
 
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first and now and then, else the one with the largest expected improvement."""

@@ -8,10 +8,12 @@ seen. Pure.
 
 from __future__ import annotations
 
+import abc
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.cell_sampler import Situation
+from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
 
 Array = NDArray[np.float64]
 
@@ -30,3 +32,24 @@ def is_too_early(situation: Situation) -> bool:
     history = situation.history
     is_initial = history.earlier < situation.initial
     return is_initial or not len(history.targets) or not len(situation.unseen)
+
+
+class PointSampler(CellSampler):
+    """Of a library that is told points of the unit cube and asked for one: the nearest cell that was not run.
+
+    What it knows is made anew for each proposal and seeded by the trial's stream, so nothing is lost on
+    resume.
+    """
+
+    def propose(self, situation: Situation) -> Proposal:
+        """A random cell at first, then the cell nearest to the point that the library asks for."""
+        if is_too_early(situation):
+            return situation.at_random()
+        point = self.asked(*told(situation), situation.rng)
+        return Proposal(
+            configuration=situation.candidates.realise(point, situation.unseen), origin="guided"
+        )
+
+    @abc.abstractmethod
+    def asked(self, vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
+        """The point (d,) that the library asks for after it was told these (n, d) and (n,)."""
