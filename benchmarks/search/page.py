@@ -18,8 +18,10 @@ import rows
 from result import Table
 from rows import Row, Surface
 
+from tuner.values import OUR_ENGINE
+
 FIXED_ON: tuple[str, ...] = ("resnet", "reviews")
-"""Models on whose surfaces defaults of the samplers were chosen; the others judge them."""
+"""Models on whose surfaces, served by our engine, defaults of the samplers were chosen; the others judge them."""
 COMMAND = "python benchmarks/search/run.py"
 HEAD = f"""# Search
 
@@ -61,11 +63,11 @@ def _overview(
         rows=[_told(key, every) for key in _keys(every)],
         left=4,
     )
-    judged = [s.name for s in surfaces if s.facts["model"] not in FIXED_ON]
-    fixed = [s.name for s in surfaces if s.facts["model"] in FIXED_ON]
+    judged = [s.name for s in surfaces if not _is_fixed(s)]
+    fixed = [s.name for s in surfaces if _is_fixed(s)]
     note = (
         f"The samplers' defaults were chosen on surfaces of {_listed(FIXED_ON)} ({_listed(fixed)}); "
-        f"{'the other models judge them (' + _listed(judged) + ')' if judged else 'no other model judges them yet'}."
+        f"{'the others judge them (' + _listed(judged) + ')' if judged else 'no other judges them yet'}."
     )
     whole = Table(
         title="Over all surfaces together:",
@@ -74,6 +76,11 @@ def _overview(
         left=4,
     )
     return f"{table.text()}\n\n{note}\n\n{whole.text()}{_losses(together)}"
+
+
+def _is_fixed(surface: Surface) -> bool:
+    """Whether defaults were chosen on it."""
+    return surface.facts["model"] in FIXED_ON and surface.facts["engine"] == OUR_ENGINE
 
 
 def _cells(row: Row) -> tuple[str, str, str, str]:
@@ -130,7 +137,7 @@ def _surfaces(surfaces: Sequence[Surface]) -> str:
 def _facts(surface: Surface) -> tuple[str, ...]:
     facts = surface.facts
     within, lost = facts["within"]["0.03"], facts["default_regret"]
-    engine = "" if facts["engine"] == "luthier" else " (another engine)"
+    engine = "" if facts["engine"] == OUR_ENGINE else " (another engine)"
     return (
         surface.name + engine,
         facts["objective"],
@@ -147,7 +154,6 @@ def _facts(surface: Surface) -> tuple[str, ...]:
 
 def _section(surface: Surface, found: Sequence[Row]) -> str:
     """One surface: its rows, and the regrets of all samplers."""
-    is_fixed = surface.facts["model"] in FIXED_ON
     within = surface.facts["within"]["0.03"]
     head = (
         f"Within 3 % means within {_percent(within['tolerance'])}: {within['good_cells']} of "
@@ -163,7 +169,7 @@ def _section(surface: Surface, found: Sequence[Row]) -> str:
             )
             + " (median / 90th percentile): so much the launches' noise alone costs."
         )
-    if is_fixed:
+    if _is_fixed(surface):
         head += " Defaults were chosen on surfaces of this model."
     table = Table(
         title=head,
