@@ -40,8 +40,8 @@ DRIFT_S = 120.0
 """Within two minutes."""
 TAIL_DEGREES = 4.0
 """Of the Student's t that launches' noise looks like: now and then one meets a bad moment of the machine."""
-ROUGH_SD = 0.08
-"""Steps and kinks of a few per cent, which no smooth function has: without them a process that has found a
+ROUGH_SD = 0.12
+"""Steps and kinks of ten per cent, which no smooth function has: without them a process that has found a
 smooth surface is sure of cells that it has never seen."""
 KEPT = 16
 """Fits that are kept: what is recommended after a trial and what is proposed next rest on the same launches,
