@@ -6,7 +6,7 @@ whole of it: profile, search, finals, verification and the open loop.
 
     python benchmarks/tune_default.py [--write] [--json]
 
-Ends with 1 when a target is missed or the study could not be done. Takes up to eight minutes.
+Ends with 1 when a target is missed or the study could not be done. Takes up to six minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tuner.values import Trial
 MODEL = "resnet"
 CONCURRENCY = 20
 STUDY = "default"
-LONGEST_S = 480.0
+LONGEST_S = 360.0
 OVERHEAD_S = 0.7
 
 
