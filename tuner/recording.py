@@ -23,7 +23,7 @@ from tuner import inputs, other_engines, prediction
 from tuner import objective as objectives
 from tuner.bench import Bench, Launch
 from tuner.creation import environment_facts
-from tuner.engines.description import OtherEngine
+from tuner.engines.description import CommandEngine, OtherEngine
 from tuner.errors import Interrupted, TunerError, WrongUse
 from tuner.histogram import Histogram
 from tuner.interruption import resumable
@@ -244,18 +244,25 @@ def _head(
 ) -> SurfaceHead:
     settings = order.settings
     measurement = settings.measurement
+    label = settings.target.engine
+    if isinstance(engine, CommandEngine):
+        # With its file as it was given: on other machines the whole path names nothing.
+        label = f"{engine.name} ({label})"
+    elif engine is not None:
+        label = served.engine
+    facts = {**environment_facts(served), "engine": label}
     space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
     return SurfaceHead(
         name=order.out.name,
         model=served.model,
         concurrency=settings.target.in_flight,
         client_batch=settings.target.client_batch,
-        engine=served.engine if engine is not None else settings.target.engine,
+        engine=label,
         home=settings.target.home,
         objective=measurement.first,
         space=space,
         default=arena.default,
-        host={**machine.describe(machine.read()), **environment_facts(served)},
+        host={**machine.describe(machine.read()), **facts},
         measurement={
             "seconds": measurement.seconds,
             "warmup_s": measurement.warmup_s,

@@ -3,13 +3,13 @@
 In: vectors of launches, and the logarithm of the CPU time that a request of each has taken, in gateway,
 replicas and client together. Out: what their moments have added to that, with its covariance. Pure.
 
-Processes that are started anew take more or less CPU time for the same request, and less so in an hour in
-which the host is quiet. So the CPU time of a request rises when latencies do, and unlike a latency it hardly depends on queues: what a configuration costs is mostly a
-sum of what each knob does. What a launch lies above that is its moment, and most of its latency's noise:
-on the recorded surfaces it explains three quarters and more of it, with a slope near 1
-(`benchmarks/search/noise_told.py`). Measurements of the system as a guide to the noise of a trial:
-Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys 2025, which learns it
-by a random forest over many machines.
+Processes that are started anew take more or less CPU time for the same request, in some hours more so than
+in others. So the CPU time of a request rises when latencies do, and unlike a latency it hardly depends on
+queues: what a configuration costs is mostly a sum of what each knob does. What a launch lies above that is
+its moment, and most of its latency's noise: on the recorded surfaces it explains three quarters and more
+of it, with a slope near 1 (`benchmarks/search/noise_told.py`). Measurements of the system as a guide to
+the noise of a trial: Freischuetz et al., "TUNA: Tuning Unstable and Noisy Cloud Applications", EuroSys
+2025, which learns it by a random forest over many machines.
 
     log cpu = h(x) + e,      log latency = f(x) + SHARE x e + what else differs
 
