@@ -125,7 +125,7 @@ class Client:
         clock, origin = time.perf_counter, self._origin
         by_descriptor, heads, busy = self.pool.by_descriptor, self._heads, State.BUSY
         now = clock() - origin
-        while self._finished < self.phase.limit:
+        while self._finished < self.phase.total:
             wake_s = min(self._next_tick_s, self._next_due_s)
             for descriptor, event in poll(max(0.0, wake_s - now)):
                 connection = by_descriptor.get(descriptor)

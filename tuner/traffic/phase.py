@@ -62,7 +62,10 @@ class Phase:
         """With `seconds`, exactly that long after the warm-up; with `requests`, when the last one
         finished."""
         self.limit: float = math.inf
-        """Requests that may be sent in all."""
+        """Requests that may be sent in all: none that is due after the end of a timed open loop, however
+        late the clock is looked at."""
+        self.total: float = math.inf
+        """`limit`, once it is time to end: with so many finished the phase is over."""
         self._looks = 0
         self.fell_behind = 0.0
         """Share of what was due by which the server fell behind in the measured part of an open loop, from
@@ -95,8 +98,7 @@ class Phase:
         at_s, limit_ms = self.next_look_s, self.plan.race.limits_ms[self._looks]
         self._looks += 1
         if mean_ms > limit_ms:
-            self.measured_end_s = at_s
-            self.limit = self.arrivals.belonging(sent, at_s)
+            self._end(at_s, sent)
 
     def advance(self, now_s: float, *, sent: int, finished: int, least_round_trips: int) -> None:
         """Take note of the time and the counts."""
@@ -111,17 +113,23 @@ class Phase:
             self.warmup_end_s = now_s
             if plan.requests is not None:
                 before = self.arrivals.belonging(0, now_s) if self.arrivals.is_open else finished
-                self.limit = max(before + plan.requests, sent)
+                self.limit = self.total = max(before + plan.requests, sent)
             if self.arrivals.is_open:
                 self._begun = (self.arrivals.belonging(sent, now_s), finished)
+                if plan.seconds is not None:
+                    self.limit = self.arrivals.belonging(sent, now_s + plan.seconds)
         if self.warmup_end_s is None:
             return
         if plan.seconds is not None and self.measured_end_s is None:
             if now_s < self.warmup_end_s + plan.seconds:
                 return
-            self.measured_end_s = self.warmup_end_s + plan.seconds
-            self.limit = self.arrivals.belonging(sent, self.measured_end_s)
+            self._end(self.warmup_end_s + plan.seconds, sent)
         self._look_back(now_s, finished)
+
+    def _end(self, at_s: float, sent: int) -> None:
+        """The measured part is over; what was due by then belongs to it."""
+        self.measured_end_s = at_s
+        self.limit = self.total = self.arrivals.belonging(sent, at_s)
 
     def _look_back(self, now_s: float, finished: int) -> None:
         """Whether the server fell behind, as soon as all that is measured was due."""

@@ -70,6 +70,22 @@ def test_a_server_falls_behind_by_a_share_of_what_was_due(due, waiting):
         assert found == waiting / due
 
 
+def test_an_open_phase_sends_nothing_that_is_due_after_its_end():
+    """The limit is known from the end of the warm-up on; the phase goes on until its end all the same."""
+    plan = LoadPlan(
+        host="h", port=1, concurrency=5, seconds=2.0, rate_per_s=100.0, spread="constant"
+    )
+    phase = Phase(plan)
+    phase.advance(1.005, sent=101, finished=101, least_round_trips=0)
+    assert (phase.limit, phase.total, phase.measured_end_s) == (301, math.inf, None)
+    phase.advance(3.001, sent=301, finished=301, least_round_trips=0)
+    assert (phase.limit, phase.total) == (301, math.inf), (
+        "all has finished, and the time is not over"
+    )
+    phase.advance(3.2, sent=301, finished=301, least_round_trips=0)
+    assert (phase.limit, phase.total, phase.measured_end_s) == (301, 301, 3.005)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "behind"),
     [(10, 10, 0.0), (0, 15, 0.0), (30, 0, 0.0), (0, 100, 0.5), (40, 140, 0.5)],
