@@ -98,7 +98,7 @@ def surface(*, passes: int = 3, every: int = 8, seed: int = 0) -> Surface:
         launch(cell, number, rng, sweep=sweep)
         for number, (sweep, cell) in enumerate((p, c) for p in range(passes) for c in cells)
     ]
-    return Surface(head=head(is_finished=True), launches=tuple(launches))
+    return Surface(head=head(is_finished=True, passes=passes), launches=tuple(launches))
 
 
 def written(path: pathlib.Path, recorded: Surface) -> pathlib.Path:

@@ -7,6 +7,12 @@ function of what was recorded, so that a recording that was killed goes on as if
     (again)             what the host disturbed, at the end of its sweep
     sweep 3, 4, ...     the best share of the cells, until their standard error is small or they have
                         had their most launches; chosen anew before each sweep
+    then                their rivals: cells that by their error could be among the best, until they could
+                        not or have had enough launches; as many cells that are well known beside them, by
+                        which a sweep's moment can be told from its cells
+
+Without the last part a cell whose two or three launches met good moments would win every search that
+replays them, and launching it again would show the same.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tuner.replay.estimates import estimates
+from tuner.replay.estimates import Estimate, estimates
 from tuner.values import Configuration
 
 MOST_TRIES = 3
@@ -36,7 +42,11 @@ class Thoroughness:
     best_se: float = 0.01
     """Standard error at which one is, as a share of its mean."""
     most: int = 16
-    """Launches of one cell."""
+    """Launches of one cell, but for those beside its rivals."""
+    enough: int = 8
+    """Launches of a rival, after which it is known well enough."""
+    rival_within: float = 0.1
+    """A cell is a rival where two standard errors below its mean it would lose no more than this."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +72,12 @@ def due(
     done = _done(recorded)
     sweep = 0
     while True:
-        wanted = cells if sweep < thoroughness.passes else best(recorded, thoroughness, sweep)
+        wanted = cells
+        if sweep >= thoroughness.passes:
+            known = _known(recorded, sweep)
+            wanted = best(known, thoroughness) or rivals(
+                known, thoroughness, np.random.default_rng([seed, sweep, 1])
+            )
         left = [
             wanted[place]
             for place in np.random.default_rng([seed, sweep]).permutation(len(wanted))
@@ -80,10 +95,8 @@ def _done(recorded: Collection[Recorded]) -> set[tuple[int, Configuration]]:
     return sound | {key for key, count in tries.items() if count >= MOST_TRIES}
 
 
-def best(
-    recorded: Collection[Recorded], thoroughness: Thoroughness, sweep: int
-) -> list[Configuration]:
-    """The best cells that are not well known yet, by the launches before a sweep."""
+def _known(recorded: Collection[Recorded], sweep: int) -> dict[Configuration, Estimate]:
+    """What the launches before a sweep say of the cells that work, the best first."""
     values: dict[Configuration, list[float]] = {}
     lost: dict[Configuration, int] = {}
     for one in recorded:
@@ -96,13 +109,53 @@ def best(
     known = estimates(
         {cell: each for cell, each in values.items() if is_feasible(cell, values, lost)}
     )
-    ordered = sorted(known, key=lambda cell: known[cell].log_mean)
-    chosen = ordered[: math.ceil(thoroughness.best_share * len(ordered))]
+    return {cell: known[cell] for cell in sorted(known, key=lambda cell: known[cell].log_mean)}
+
+
+def best(
+    known: Mapping[Configuration, Estimate], thoroughness: Thoroughness
+) -> list[Configuration]:
+    """The best cells that are not well known yet.
+
+    Args:
+        known: every cell that works, the best first.
+        thoroughness: how well they are to be known.
+    """
+    chosen = list(known)[: math.ceil(thoroughness.best_share * len(known))]
     return [
         cell
         for cell in chosen
         if known[cell].se > thoroughness.best_se and known[cell].launches < thoroughness.most
     ]
+
+
+def rivals(
+    known: Mapping[Configuration, Estimate],
+    thoroughness: Thoroughness,
+    rng: np.random.Generator,
+) -> list[Configuration]:
+    """Cells that could be among the best, and as many well known ones; none where nothing is open.
+
+    Args:
+        known: every cell that works, the best first.
+        thoroughness: what a rival is, and how many launches it gets.
+        rng: which of the well known cells are launched with them.
+    """
+    settled = [
+        cell
+        for cell, one in known.items()
+        if one.launches >= thoroughness.enough or one.se <= thoroughness.best_se
+    ]
+    if not settled:
+        return []
+    limit = known[settled[0]].log_mean + thoroughness.rival_within
+    found = [
+        cell
+        for cell, one in known.items()
+        if cell not in settled and one.log_mean - 2 * one.se < limit
+    ]
+    beside = rng.permutation(len(settled))[: len(found)]
+    return found + [settled[place] for place in sorted(beside)]
 
 
 def is_feasible(

@@ -35,6 +35,8 @@ Array = NDArray[np.float64]
 
 WINDOW_S = 45.0
 """Before and after a launch: some 35 launches, of as many cells."""
+LEAST_KNOWN = 8
+"""Launches of a cell from which on those after the passes tell of drift."""
 SWEEPS = 8
 
 
@@ -182,6 +184,9 @@ def _pooled(launches: Sequence[RecordedLaunch], slower: Mapping[int, float]) -> 
 def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
     """How much slower than at other times each launch that worked was, with those around it in time.
 
+    After the passes the cells are chosen for what their launches were, and where they had few, the next
+    ones are slower for that alone: such launches tell nothing of the time.
+
     Returns:
         By number of the launch: the logarithm of a factor; the median over all launches is 0.
     """
@@ -195,10 +200,14 @@ def drift(surface: Surface, objective: Objective) -> Mapping[int, float]:
     numbers = {cell: number for number, cell in enumerate({one.cell: None for one in launches})}
     cells = np.array([numbers[one.cell] for one in launches])
     counts = np.bincount(cells)
+    tells = np.array([one.sweep < surface.head.passes for one in launches])
+    tells |= counts[cells] >= LEAST_KNOWN
+    near = [np.abs(at_s - one) <= WINDOW_S for one in at_s]
+    near = [each & tells if np.any(each & tells) else each for each in near]
     slower = np.zeros(len(logs))
     for _ in range(SWEEPS):
         means = np.bincount(cells, weights=logs - slower) / counts
         left = logs - means[cells]
-        slower = np.array([np.median(left[np.abs(at_s - one) <= WINDOW_S]) for one in at_s])
+        slower = np.array([np.median(left[each]) for each in near])
         slower -= np.median(slower)
     return dict(zip((one.number for one in launches), slower.tolist(), strict=True))

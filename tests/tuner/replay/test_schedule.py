@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from tuner.replay.estimates import PRIOR_DEGREES, UNKNOWN_SD, estimates, pooled_sd
-from tuner.replay.schedule import Recorded, Thoroughness, due, expected_launches
+from tuner.replay.estimates import PRIOR_DEGREES, UNKNOWN_SD, Estimate, estimates, pooled_sd
+from tuner.replay.schedule import Recorded, Thoroughness, due, expected_launches, rivals
 from tuner.values import Configuration
 
 CELLS = tuple(Configuration({"a": value}) for value in range(40))
@@ -45,7 +45,9 @@ def test_the_best_cells_are_launched_until_they_are_known_or_had_enough() -> Non
         cell: [one.value for one in found if one.cell == cell and one.value] for cell in CELLS
     }
     counts = {cell: len(each) for cell, each in values.items()}
-    assert max(counts.values()) == THOROUGH.most
+    first = int(np.argmin([counts[cell] < THOROUGH.most for cell in CELLS]))
+    assert first == 0, "the best cell had enough"
+    assert sum(count > THOROUGH.most for count in counts.values()) <= 2, "only beside rivals"
     again = [int(cell["a"]) for cell, count in counts.items() if count > 3]
     assert again
     assert max(again) < 15, "only good cells are launched again"
@@ -88,3 +90,38 @@ def test_about_as_many_launches_are_expected_as_are_made() -> None:
     assert expected_launches(len(CELLS), THOROUGH) == pytest.approx(
         len(recorded_all(0.03)), rel=0.2
     )
+
+
+def test_a_cell_that_met_good_moments_is_launched_until_they_are_told_from_it() -> None:
+    """Cell 20 is twice as slow as the best, and its launches in the passes look like the best one's."""
+    unlucky = CELLS[20]
+    found: list[Recorded] = []
+    rng = np.random.default_rng(3)
+    while True:
+        sweep, waiting = due(CELLS, found, THOROUGH, seed=3)
+        if not waiting:
+            break
+        cell = waiting[0]
+        value = (10 + int(cell["a"])) * math.exp(0.03 * rng.normal())
+        if cell == unlucky and sweep < THOROUGH.passes:
+            value = 11.5 * math.exp(0.1 * rng.normal())
+        found.append(Recorded(sweep, cell, value))
+    later = [one for one in found if one.cell == unlucky and one.sweep >= THOROUGH.passes]
+    assert len(later) >= 2
+    sweeps = {one.sweep for one in later}
+    beside = [one for one in found if one.sweep in sweeps and one.cell != unlucky]
+    assert len(beside) >= len(later), "well known cells are launched in the same sweeps"
+
+
+def test_nothing_is_a_rival_that_could_not_be_among_the_best() -> None:
+    known = {
+        CELLS[0]: Estimate(math.log(10.0), 0.005, 16),
+        CELLS[1]: Estimate(math.log(11.0), 0.04, 3),
+        CELLS[2]: Estimate(math.log(11.0), 0.01, 8),
+        CELLS[3]: Estimate(math.log(12.0), 0.04, 3),
+    }
+    rng = np.random.default_rng(0)
+    assert set(rivals(known, THOROUGH, rng)) == {CELLS[1], CELLS[0]} or set(
+        rivals(known, THOROUGH, rng)
+    ) == {CELLS[1], CELLS[2]}
+    assert rivals({CELLS[3]: known[CELLS[3]]}, THOROUGH, rng) == [], "none is well known"
