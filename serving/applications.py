@@ -25,6 +25,7 @@ from typing import Any, NamedTuple, Protocol
 from serving.engine import Target
 from serving.errors import (
     CannotFinish,
+    CannotLoad,
     DeadlineExceeded,
     InvalidRequest,
     NotReady,
@@ -259,7 +260,7 @@ class _Model:
 
     def refuse(self, error: ServingError) -> None:
         self._target.done(error.status, time.monotonic() - self._started_s)
-        if isinstance(error, DeadlineExceeded | CannotFinish):
+        if isinstance(error, DeadlineExceeded | CannotFinish | CannotLoad):
             self._asked.late(self._model)
         else:
             self._asked.failed(self._model)

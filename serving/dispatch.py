@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol, cast
 from serving.alarm import Alarm
 from serving.errors import (
     CannotFinish,
+    CannotLoad,
     DeadlineExceeded,
     InvalidRequest,
     ModelLoadFailed,
@@ -623,6 +624,8 @@ def _error_of(refusal: Refusal) -> ServingError:
             return DeadlineExceeded("replica")
         case Reason.CANNOT_FINISH:
             return CannotFinish(retry_after_s=1.0)
+        case Reason.CANNOT_LOAD:
+            return CannotLoad(retry_after_s=1.0)
         case Reason.WORKER_LOST:
             return ReplicaFailed(refusal.detail)
         case Reason.NOT_STARTED:

@@ -8,6 +8,7 @@
     ├── Overloaded (429)              the queue is full; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
     ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
+    ├── CannotLoad (503)              refused early: its model could not be loaded before its deadline; `retry_after_s`
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
     ├── ReplicaFailed (500)           the replica that held the request died, twice
     ├── PredictionFailed (500)        the model raised, or broke its contract
@@ -137,6 +138,22 @@ class CannotFinish(ServingError):
 
     def __str__(self) -> str:
         return f"too much waits to finish before the request's deadline; try again in {self.retry_after_s:g} s"
+
+
+class CannotLoad(ServingError):
+    """Its model is in no replica's memory, and would not be before the deadline; try again after `retry_after_s`."""
+
+    status = 503
+
+    def __init__(self, retry_after_s: float) -> None:
+        super().__init__(retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return (
+            "the model is in no replica's memory and cannot be loaded before the request's deadline; "
+            f"try again in {self.retry_after_s:g} s, or with a later deadline"
+        )
 
 
 class DeadlineExceeded(ServingError):

@@ -64,11 +64,37 @@ class Cancelled(NamedTuple):
     id: int
 
 
+class ModelUp(NamedTuple):
+    """A model may be asked for, and loaded by any worker of the pool."""
+
+    model: ModelId
+    pages: int
+    """Memory that it takes in a worker."""
+    load_s: float
+    """Seconds of a LOAD, as a profile has it."""
+    batch_s: Mapping[int, float]
+    """Items -> seconds of a batch."""
+    pads: bool = False
+    """Whether a batch of another size takes as long as the next larger one of these."""
+
+
+class ModelDown(NamedTuple):
+    """A model will not be asked for any more."""
+
+    model: ModelId
+
+
 class WorkerUp(NamedTuple):
     """A worker can take actions; it may hold `slots` unfinished ones (one running, the others buffered)."""
 
     worker: int
     slots: int
+    pages: int | None = None
+    """Memory for models; None: as many as there are."""
+    loaded: tuple[ModelId, ...] = ()
+    """Models that it holds already: it was here before the scheduler was."""
+    loads_apart: bool = False
+    """Whether it can load a model while it runs a batch; not where both need the same core."""
 
 
 class WorkerDraining(NamedTuple):
@@ -121,6 +147,8 @@ class SettingsChanged(NamedTuple):
 Event = (
     Submitted
     | Cancelled
+    | ModelUp
+    | ModelDown
     | WorkerUp
     | WorkerDraining
     | WorkerDown
@@ -175,6 +203,7 @@ class Reason(enum.Enum):
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
+    CANNOT_LOAD = "its model cannot be loaded in time"
     WORKER_LOST = "worker lost"
     NOT_STARTED = "not started by its worker"
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from serving.errors import (
     BodyTooLarge,
     CannotFinish,
+    CannotLoad,
     DeadlineExceeded,
     InvalidRequest,
     NotReady,
@@ -106,6 +107,7 @@ def test_bodies_that_are_not_one_message(body, code):
         (BodyTooLarge(1), Code.RESOURCE_EXHAUSTED),
         (Overloaded(1, 1.0), Code.RESOURCE_EXHAUSTED),
         (CannotFinish(1.0), Code.RESOURCE_EXHAUSTED),
+        (CannotLoad(1.0), Code.RESOURCE_EXHAUSTED),
         (NotReady("x"), Code.UNAVAILABLE),
         (DeadlineExceeded(), Code.DEADLINE_EXCEEDED),
         (PredictionFailed("x"), Code.INTERNAL),

@@ -1,0 +1,179 @@
+"""What the clockwork controller knows: models, workers, which model is where, and what each worker was given.
+
+State without decisions, which are the scheduler's. Pure; times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import enum
+import math
+
+from serving.scheduling.clockwork.backlog import Backlog
+from serving.scheduling.clockwork.durations import Durations, Window
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.clockwork.waiting import Entry, Waiting
+from serving.scheduling.seam import Kind, ModelUp, WorkerUp
+
+NEVER_S = math.inf
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """What the controller may be told."""
+
+    ahead_s: float = 0.010
+    """A worker is given its next action when it will be free within this. Default 10 ms, Clockwork's: longer than
+    a message and a plan take; a longer one decides earlier, with fewer requests to choose from."""
+    window_s: float = 0.010
+    """An action that has not started this long after it was expected to is not started any more. Default 10 ms,
+    Clockwork's."""
+    guard: float = 0.0
+    """Share by which an action may exceed the longest of the last ten. Default 0, as on an accelerator of one's
+    own; cores that are shared need more."""
+    buffer_share: float = 0.05
+    """Share of a request's time that is planned to be left over. Default 5 %, Clockwork's 5 ms of 100 ms; as a
+    share, short objectives can be met as well."""
+    most_items: int = 16
+    """Items of the largest batch."""
+    most_exec_s: float = 0.025
+    """Batches of more than one item that take longer are not made: they would hold up all others. Default 25 ms,
+    Clockwork's."""
+    lag_s: float = 0.0005
+    """What a message takes, until it was measured."""
+    bucket_s: float = 0.0015
+    """Smallest difference of deadlines that is told apart when work is promised; the horizon is 128 of them."""
+
+
+class State(enum.Enum):
+    """Of a model on a worker."""
+
+    PLANNED = "planned"
+    """It will be loaded; the worker was not told yet."""
+    LOADING = "loading"
+    LOADED = "loaded"
+
+
+class Model:
+    """A model of the pool, and the requests that wait for it."""
+
+    __slots__ = (
+        "charged_s",
+        "durations",
+        "expiry_s",
+        "holdings",
+        "id",
+        "index",
+        "is_gone",
+        "load",
+        "pages",
+        "waiting",
+    )
+
+    def __init__(self, index: int, event: ModelUp, parameters: Parameters) -> None:
+        self.index = index
+        self.id = event.model
+        self.pages = event.pages
+        batch_s = {
+            size: took_s
+            for size, took_s in event.batch_s.items()
+            if size == min(event.batch_s) or took_s <= parameters.most_exec_s
+        }
+        self.durations = Durations(
+            batch_s, most=parameters.most_items, guard=parameters.guard, pads=event.pads
+        )
+        self.load = Window(event.load_s, parameters.guard)
+        self.waiting = Waiting()
+        self.holdings: list[Holding] = []
+        self.is_gone = False
+        """Whether nobody may ask for it any more: workers give it up as soon as they can."""
+        self.charged_s = 0.0
+        """Work that was promised to those that wait."""
+        self.expiry_s = NEVER_S
+        """When the first that waits becomes hopeless, as far as it is watched."""
+
+
+class Worker:
+    """A worker, as far as the controller knows."""
+
+    __slots__ = (
+        "backlog",
+        "draining",
+        "exec",
+        "free_pages",
+        "heap",
+        "held",
+        "id",
+        "idle_pages",
+        "load",
+        "longest",
+        "look_s",
+        "planned",
+        "planned_pages",
+        "planned_s",
+        "sent",
+    )
+
+    def __init__(self, event: WorkerUp, parameters: Parameters) -> None:
+        self.id = event.worker
+        self.free_pages: float = math.inf if event.pages is None else event.pages
+        self.idle_pages = 0
+        """Of models that may be evicted."""
+        self.exec = Timeline()
+        self.load = Timeline() if event.loads_apart else self.exec
+        self.held: dict[int, Holding] = {}
+        """By the model's index, the least recently used first."""
+        self.heap: list[tuple[float, int, Holding]] = []
+        """Loaded models for which requests wait, by when their next batch must start."""
+        self.backlog = Backlog(parameters.bucket_s)
+        self.longest = Window(0.0, 0.0)
+        """Of the last batches: so long one that has begun, or whose later members came along with it, may hold up
+        what is due earlier."""
+        self.planned: collections.deque[Holding] = collections.deque()
+        """Loads that it was not told yet, with their time and memory."""
+        self.planned_s = 0.0
+        self.planned_pages = 0
+        self.sent: dict[int, Sent] = {}
+        self.draining = False
+        self.look_s = NEVER_S
+        """When it is to be looked at again."""
+
+    @property
+    def loads_apart(self) -> bool:
+        """Whether it loads while it runs a batch."""
+        return self.load is not self.exec
+
+
+class Holding:
+    """A model in a worker's memory, or on its way there."""
+
+    __slots__ = ("busy", "is_idle", "key_s", "model", "ready_s", "state", "worker")
+
+    def __init__(self, model: Model, worker: Worker, state: State, ready_s: float) -> None:
+        self.model = model
+        self.worker = worker
+        self.state = state
+        self.ready_s = ready_s
+        """When it will be loaded, as far as is planned."""
+        self.key_s = NEVER_S
+        """When its next batch must start: its place in the worker's heap; never: it has none."""
+        self.busy = 0
+        """Batches with the worker."""
+        self.is_idle = False
+        """Whether it may be evicted: then it is counted in the worker's idle pages."""
+
+
+class Sent:
+    """An action with a worker."""
+
+    __slots__ = ("holding", "items", "kind", "sent_s")
+
+    def __init__(
+        self, kind: Kind, holding: Holding, items: list[tuple[Entry, int]], sent_s: float
+    ) -> None:
+        self.kind = kind
+        self.holding = holding
+        self.items = items
+        """Of a batch: the entry of each item, and which of its items it is."""
+        self.sent_s = sent_s

@@ -1,0 +1,168 @@
+"""The requests of one model that wait, by deadline: which batch can still be made of them.
+
+In: entries with deadlines. Out: the largest batch that meets the deadline of each of its members, were it to
+start at a time. Pure; no scan: deadlines are kept in order, and what is needed is found by halving.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from serving.scheduling.clockwork.backlog import Backlog
+
+
+class Entry:
+    """One request; each of its items waits, is with a worker, or has its result."""
+
+    __slots__ = (
+        "charged",
+        "cost_s",
+        "deadline_s",
+        "due_s",
+        "id",
+        "is_near",
+        "items",
+        "losses",
+        "next_item",
+        "open_items",
+        "returned",
+        "waits",
+    )
+
+    def __init__(self, id_: int, items: int, deadline_s: float, due_s: float) -> None:
+        self.id = id_
+        self.items = items
+        self.deadline_s = deadline_s
+        """When its batch must have ended: the caller's, less the way back and a buffer."""
+        self.due_s = due_s
+        """The caller's."""
+        self.waits = 0
+        """Items in the queue."""
+        self.next_item = 0
+        """The first item that no worker was given yet."""
+        self.returned: list[int] = []
+        """Items that a worker was given and did not run."""
+        self.open_items = items
+        """Items without a result."""
+        self.losses = 0
+        """Workers that were lost with it."""
+        self.charged: Backlog | None = None
+        """In which backlog its items that wait stand."""
+        self.cost_s = 0.0
+        """With how much."""
+        self.is_near = False
+        """And whether before its horizon."""
+
+    def give(self) -> int:
+        """Another of its items is given to a worker; returns which."""
+        self.waits -= 1
+        if self.returned:
+            return self.returned.pop()
+        self.next_item += 1
+        return self.next_item - 1
+
+
+class Chosen(NamedTuple):
+    """A batch that could be made."""
+
+    latest_s: float
+    """When it must have started."""
+    place: int
+    """Of its size, in the sizes."""
+    first: int
+    """Place of its first item among those that wait."""
+
+
+class Waiting:
+    """Items of one model, the earliest deadline first."""
+
+    __slots__ = ("deadlines_s", "entries")
+
+    def __init__(self) -> None:
+        self.deadlines_s: list[float] = []
+        self.entries: list[Entry] = []
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def push(self, entry: Entry, count: int) -> bool:
+        """So many items of an entry wait from now on; returns whether it is the first now."""
+        deadlines_s, deadline_s = self.deadlines_s, entry.deadline_s
+        entry.waits += count
+        place = len(deadlines_s)
+        if place and deadline_s < deadlines_s[-1]:
+            place = bisect.bisect_right(deadlines_s, deadline_s)
+        elif count == 1:
+            deadlines_s.append(deadline_s)
+            self.entries.append(entry)
+            return not place
+        deadlines_s[place:place] = [deadline_s] * count
+        self.entries[place:place] = [entry] * count
+        return not place
+
+    def remove(self, entry: Entry) -> None:
+        """All items of an entry that wait."""
+        place = bisect.bisect_left(self.deadlines_s, entry.deadline_s)
+        entries = self.entries
+        while place < len(entries) and self.deadlines_s[place] == entry.deadline_s:
+            if entries[place] is entry:
+                del entries[place], self.deadlines_s[place]
+            else:
+                place += 1
+        entry.waits = 0
+
+    def hopeless(self, before_s: float) -> list[Entry]:
+        """Entries whose deadline is earlier; all of their items leave, and `waits` still tells how many did."""
+        count = bisect.bisect_left(self.deadlines_s, before_s)
+        if not count:
+            return []
+        found = list(dict.fromkeys(self.entries[:count]))
+        del self.entries[:count], self.deadlines_s[:count]
+        return found
+
+    def choose(
+        self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
+    ) -> Chosen | None:
+        """The largest batch that could start then; None where not even one item can.
+
+        The first requests are passed over where a larger batch can be made without them: at that time there
+        is more to do than can be done, and a small batch for the first would lose more behind it. Not where
+        all that waits would be done in time without that.
+        """
+        deadlines_s = self.deadlines_s
+        count = len(deadlines_s)
+        best: Chosen | None = None
+        for place in range(len(sizes) - 1, -1, -1):
+            size = sizes[place]
+            if size > count:
+                continue
+            took_s = worth_s[place]
+            first = bisect.bisect_left(deadlines_s, start_s + took_s)
+            if count - first < size:
+                continue
+            if first == 0:
+                if best is None or self._all_in_time(start_s + took_s, size, sizes, worth_s):
+                    return Chosen(deadlines_s[0] - took_s, place, 0)
+                return best
+            if best is None:
+                best = Chosen(deadlines_s[first] - took_s, place, first)
+        return best
+
+    def _all_in_time(
+        self, start_s: float, gone: int, sizes: Sequence[int], worth_s: Sequence[float]
+    ) -> bool:
+        """Whether what is left after the first `gone` items can be one batch that starts then."""
+        left = len(self.deadlines_s) - gone
+        if not left:
+            return True
+        place = bisect.bisect_left(sizes, min(left, sizes[-1]))
+        return self.deadlines_s[gone] >= start_s + worth_s[min(place, len(sizes) - 1)]
+
+    def take(self, first: int, count: int) -> list[Entry]:
+        """The entries of so many items from one on, one for each item; these leave the queue."""
+        stop = first + count
+        found = self.entries[first:stop]
+        del self.entries[first:stop], self.deadlines_s[first:stop]
+        return found

@@ -1,0 +1,258 @@
+"""What the clockwork scheduler promises, whatever comes: emulated workers in virtual time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.clockwork.holdings import Parameters, State
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.seam import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
+from serving.values import ModelId
+from tuner.simulation.pool import (
+    EmulatedModel,
+    EmulatedPool,
+    EmulatedWorker,
+    Fault,
+    Outcome,
+    Request,
+)
+
+RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
+LAG_S = 0.0002
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Traffic as a list."""
+
+    requests: Sequence[Request]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+    def answered(self, request: Request, now_s: float) -> Request | None:
+        """A client thinks for a millisecond."""
+        if now_s > 1.0:
+            return None
+        return dataclasses.replace(request, at_s=now_s + 0.001)
+
+
+class Watched:
+    """A scheduler whose every plan is held against the rules of the seam."""
+
+    def __init__(self, scheduler: ClockworkScheduler) -> None:
+        self.scheduler = scheduler
+        self.deadlines_s: dict[int, float] = {}
+        self.infers = 0
+
+    @property
+    def waiting_items(self) -> int:
+        return self.scheduler.waiting_items
+
+    def on(self, event: Event, now_s: float) -> None:
+        if isinstance(event, Submitted):
+            self.deadlines_s[event.id] = event.deadline_s
+        self.scheduler.on(event, now_s)
+
+    def plan(self, now_s: float) -> Plan:
+        plan = self.scheduler.plan(now_s)
+        for action in plan.actions:
+            if action.kind is not Kind.INFER:
+                continue
+            self.infers += 1
+            first_s = min(self.deadlines_s[id_] for id_, _, _ in action.parts)
+            assert action.latest_s + action.expected_s <= first_s + 1e-9, (
+                "nothing starts that cannot finish"
+            )
+            assert action.latest_s >= now_s
+        return plan
+
+
+def pool(
+    scheduler: Watched,
+    *,
+    models: int = 6,
+    workers: int = 2,
+    room: int = 3,
+    loads_apart: bool = True,
+    jitter: float = 0.0,
+    seed: int = 0,
+) -> EmulatedPool:
+    """Some models, of which a worker holds `room`."""
+    rng = random.Random(seed)
+    kinds = [
+        EmulatedModel(id=ModelId(f"m{number}", "1"), pages=7, load_s=0.00831, batch_s=RESNET)
+        for number in range(models)
+    ]
+    homes = [
+        EmulatedWorker(number, pages=7 * room, loads_apart=loads_apart) for number in range(workers)
+    ]
+    return EmulatedPool(
+        scheduler,
+        kinds,
+        homes,
+        jitter=lambda: 1.0 + jitter * rng.random(),
+        lag_s=lambda: LAG_S * (1.0 + jitter * rng.random()),
+    )
+
+
+def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome]) -> None:
+    """Everything is answered once and in time to be of use, and nothing is left behind."""
+    for outcome in outcomes:
+        assert not math.isnan(outcome.done_s), "every request is answered"
+        assert (outcome.refused is None) == (outcome.left == 0), "answered or refused, never both"
+        deadline_s = outcome.request.at_s + outcome.request.objective_s
+        assert outcome.done_s <= deadline_s + 1e-6, "nobody waits past the deadline"
+    for home in found.workers:
+        assert home.pages is not None
+        assert home.most_pages <= home.pages, "memory is never exceeded"
+    inside = scheduler.scheduler
+    assert inside.waiting_items == 0
+    assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
+    for model in inside.models():
+        assert not model.waiting.entries
+        assert model.charged_s == pytest.approx(0.0, abs=1e-9)
+    for worker in inside.workers():
+        assert not worker.sent
+        assert worker.backlog.total_s == pytest.approx(0.0, abs=1e-9)
+        loaded = [one for one in worker.held.values() if one.state is State.LOADED]
+        assert worker.idle_pages == sum(one.model.pages for one in loaded)
+        assert len(loaded) == len(worker.held)
+        held = {one.model.id for one in worker.held.values()}
+        assert held == set(found.workers[worker.id].held), "both know the same of its memory"
+
+
+requests = st.builds(
+    Request,
+    at_s=st.floats(0.0, 0.5),
+    model=st.integers(0, 5),
+    objective_s=st.sampled_from([0.003, 0.012, 0.05, 0.1, 0.4]),
+    items=st.sampled_from([1, 1, 1, 2, 5, 20]),
+    client=st.sampled_from([-1, -1, -1, 0]),
+)
+faults = st.builds(
+    Fault,
+    at_s=st.floats(0.0, 0.6),
+    worker=st.integers(0, 1),
+    kind=st.sampled_from(["dies", "returns", "slows"]),
+    factor=st.sampled_from([1.0, 3.0, 1000.0]),
+)
+
+
+@given(
+    traffic=st.lists(requests, max_size=120),
+    befalls=st.lists(faults, max_size=4),
+    loads_apart=st.booleans(),
+    jitter=st.sampled_from([0.0, 0.05, 0.5]),
+    seed=st.integers(0, 1000),
+)
+def test_every_request_ends_once_and_in_time_whatever_comes(
+    traffic: list[Request],
+    befalls: list[Fault],
+    loads_apart: bool,
+    jitter: float,
+    seed: int,
+) -> None:
+    """Workers that die, come back, slow down or hang; loads that share the core; requests of many items."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, loads_apart=loads_apart, jitter=jitter, seed=seed)
+    given_ = Given(sorted(traffic, key=lambda one: one.at_s))
+    outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
+    finished(scheduler, found, outcomes)
+
+
+@given(traffic=st.lists(requests, max_size=80), seed=st.integers(0, 1000))
+def test_the_same_events_give_the_same_plans(traffic: list[Request], seed: int) -> None:
+    def run() -> list[tuple[float, Reason | None, int]]:
+        found = pool(Watched(ClockworkScheduler(Parameters())), jitter=0.1, seed=seed)
+        outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+        return [(one.done_s, one.refused, one.batch) for one in outcomes]
+
+    assert run() == run()
+
+
+def poisson(rate: float, seconds: float, models: Sequence[int], objective_s: float, seed: int):
+    """Requests for the models, drawn evenly."""
+    rng = random.Random(seed)
+    at_s = rng.expovariate(rate)
+    while at_s < seconds:
+        yield Request(at_s=at_s, model=rng.choice(models), objective_s=objective_s)
+        at_s += rng.expovariate(rate)
+
+
+def test_what_is_admitted_is_in_time_where_models_do_not_fit_into_memory() -> None:
+    """Ten times as many models as fit, more than the loads can follow: refused at once, hardly one later."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=200, workers=1, room=20, jitter=0.01)
+    outcomes = found.run(Given(list(poisson(600, 10.0, range(200), 0.1, seed=1))))
+    finished(scheduler, found, outcomes)
+    at_once = [one for one in outcomes if one.refused and one.done_s == one.request.at_s]
+    admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
+    in_time = [one for one in admitted if one.in_time]
+    assert len(at_once) > 1000
+    assert len(in_time) >= 0.99 * len(admitted)
+    assert found.workers[0].busy_s[Kind.LOAD] > 9.0, "it loads all the time"
+
+
+def test_under_twice_the_load_as_much_is_done_as_under_once() -> None:
+    """Five models in memory: what they are refused for is made up by larger batches."""
+
+    def done(rate: float) -> int:
+        scheduler = Watched(ClockworkScheduler(Parameters()))
+        found = pool(scheduler, models=5, workers=1, room=5, jitter=0.01)
+        outcomes = found.run(Given(list(poisson(rate, 6.0, range(5), 0.1, seed=2))))
+        finished(scheduler, found, outcomes)
+        return sum(one.in_time for one in outcomes)
+
+    least = min(done(1500), done(3000))
+    assert least >= 0.95 * done(900)
+
+
+def test_a_worker_that_dies_is_replaced_by_the_other() -> None:
+    """Its batches are given to the other worker, and none waits past its deadline."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=3, workers=2, room=3)
+    deaths = [Fault(at_s=1.0, worker=0, kind="dies"), Fault(at_s=2.0, worker=0, kind="returns")]
+    outcomes = found.run(Given(list(poisson(200, 3.0, range(3), 0.1, seed=3))), deaths)
+    finished(scheduler, found, outcomes)
+    assert sum(one.in_time for one in outcomes) >= 0.98 * len(outcomes)
+
+
+def test_a_worker_that_hangs_holds_up_nobody_past_the_deadline() -> None:
+    """What it was given is refused at its deadline; what comes later goes to the other one."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=3, workers=2, room=3)
+    hang = [Fault(at_s=1.0, worker=0, kind="slows", factor=1e4)]
+    outcomes = found.run(Given(list(poisson(100, 3.0, range(3), 0.1, seed=4))), hang)
+    late = [one for one in outcomes if one.refused is Reason.DEADLINE_IN_REPLICA]
+    assert 1 <= len(late) <= 40
+    after = [one for one in outcomes if one.request.at_s > 1.2]
+    assert sum(one.in_time for one in after) >= 0.95 * len(after)
+
+
+def test_a_cancelled_request_is_not_run() -> None:
+    scheduler = ClockworkScheduler(Parameters())
+    watched = Watched(scheduler)
+    pool(watched, models=1, workers=1)
+    watched.on(Submitted(1, ModelId("m0", "1"), 1, 1.0), 0.0)
+    watched.on(Cancelled(1), 0.0)
+    plan = watched.plan(0.0)
+    assert [action.kind for action in plan.actions] == []
+    assert scheduler.waiting_items == 0
+
+
+def test_a_model_that_goes_is_unloaded_and_its_requests_are_refused() -> None:
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=2, workers=1)
+    found.run(Given([Request(at_s=0.0, model=0, objective_s=0.1)]))
+    assert ModelId("m0", "1") in found.workers[0].held
+    scheduler.on(ModelDown(ModelId("m0", "1")), 1.0)
+    actions = scheduler.plan(1.0).actions
+    assert [(action.kind, action.model.name) for action in actions] == [(Kind.UNLOAD, "m0")]

@@ -1,0 +1,196 @@
+"""The parts of the clockwork scheduler: durations, timelines, promises, and the batches that can still be made."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.clockwork.backlog import BUCKETS, Backlog
+from serving.scheduling.clockwork.durations import WINDOW, Durations, Window
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.clockwork.waiting import Entry, Waiting
+
+RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
+
+
+def test_a_window_is_worth_its_longest_measurement_and_forgets_the_eleventh_last() -> None:
+    window = Window(1.0, 0.1)
+    assert window.worth_s == pytest.approx(1.1), "the profile's, with the guard"
+    window.observe(5.0)
+    assert window.worth_s == pytest.approx(5.5)
+    for _ in range(WINDOW):
+        window.observe(2.0)
+    assert window.worth_s == pytest.approx(2.2)
+
+
+def test_only_sizes_that_are_the_quickest_way_are_run() -> None:
+    """Five items as four and one take 8.6 ms, padded to eight 9.9; seven padded to eight are quicker than split."""
+    durations = Durations(RESNET, most=16, guard=0.0, pads=True)
+    assert durations.sizes == (1, 2, 3, 4, 6, 7, 8, 13, 14, 15, 16)
+    assert durations.quickest_s(5) == pytest.approx(RESNET[4] + RESNET[1])
+    assert durations.quickest_s(33) == pytest.approx(2 * RESNET[16] + RESNET[1])
+
+
+@given(
+    told=st.dictionaries(st.integers(1, 20), st.floats(1e-4, 0.1), min_size=1, max_size=6),
+    most=st.integers(1, 20),
+    pads=st.booleans(),
+    count=st.integers(1, 60),
+)
+def test_the_cost_of_items_adds_up(
+    told: dict[int, float], most: int, pads: bool, count: int
+) -> None:
+    """Item by item they cost what they cost together, and no batch that may be run is dearer than its parts."""
+    durations = Durations(told, most=most, guard=0.0, pads=pads)
+    period = len(durations.more_s)
+    each = sum(durations.more_s[number % period] for number in range(count))
+    assert each == pytest.approx(durations.quickest_s(count))
+    assert all(step >= 0 for step in durations.more_s)
+    assert durations.sizes[0] == 1
+    for place, size in enumerate(durations.sizes):
+        assert durations.worth_s[place] <= size * durations.worth_s[0] * (1 + 1e-9)
+
+
+def test_what_ends_early_moves_what_follows() -> None:
+    timeline = Timeline()
+    timeline.add(1, 1.0, 0.5)
+    timeline.add(2, 1.5, 0.5)
+    assert timeline.free_s(1.2) == pytest.approx(2.0)
+    timeline.ended(1, 1.3)
+    assert timeline.free_s(1.3) == pytest.approx(1.8)
+    timeline.ended(2, 1.9)
+    assert timeline.free_s(1.9) == pytest.approx(1.9)
+
+
+def test_what_is_late_is_trusted_less_the_longer_it_is() -> None:
+    timeline = Timeline()
+    timeline.add(1, 1.0, 0.5)
+    assert timeline.free_s(1.6) == pytest.approx(1.7)
+    assert timeline.free_s(2.5) == pytest.approx(3.5)
+
+
+promises = st.lists(st.tuples(st.floats(0.0, 0.4), st.floats(0.0, 0.05)), min_size=1, max_size=30)
+
+
+@given(promised=promises, deadline_s=st.floats(0.0, 0.18), work_s=st.floats(0.001, 0.05))
+def test_promises_that_fit_are_kept_earliest_deadline_first(
+    promised: list[tuple[float, float]], deadline_s: float, work_s: float
+) -> None:
+    """Whatever was promised one by one can be done in time, to the width of a bucket, by a simple simulation."""
+    width_s = 0.0015
+    backlog = Backlog(width_s)
+    kept: list[tuple[float, float]] = []
+    for due_s, work in [*promised, (deadline_s, work_s)]:
+        if due_s <= BUCKETS * width_s - 2 * width_s and backlog.fits(
+            due_s, work, free_s=0.0, now_s=0.0
+        ):
+            backlog.add(due_s, work)
+            kept.append((due_s, work))
+    done_s = 0.0
+    for due_s, work in sorted(kept):
+        done_s += work
+        assert done_s <= due_s + width_s + 1e-9
+    assert backlog.total_s == pytest.approx(sum(work for _, work in kept))
+
+
+@given(
+    promised=promises,
+    times=st.lists(st.floats(0.0, 0.2), min_size=1, max_size=10),
+    question=st.tuples(st.floats(0.0, 0.15), st.floats(0.001, 0.05)),
+)
+def test_promises_that_are_taken_back_leave_nothing(
+    promised: list[tuple[float, float]],
+    times: list[float],
+    question: tuple[float, float],
+) -> None:
+    """Added and removed, across moments that pass in between, a backlog answers like a new one."""
+    backlog, new = Backlog(0.0015), Backlog(0.0015)
+    noted = []
+    now_s = 0.0
+    for number, (after_s, work_s) in enumerate(promised):
+        now_s += times[number % len(times)] / 10
+        backlog.fits(now_s, 0.0, free_s=now_s, now_s=now_s)
+        noted.append((now_s + after_s, work_s, backlog.add(now_s + after_s, work_s)))
+    for due_s, work_s, is_near in noted:
+        now_s += 0.01
+        backlog.fits(now_s, 0.0, free_s=now_s, now_s=now_s)
+        backlog.remove(due_s, work_s, is_near=is_near)
+    after_s, work_s = question
+    asked = {"free_s": now_s, "now_s": now_s}
+    room_s = after_s - work_s
+    if abs(room_s) > 1e-6:
+        assert backlog.fits(now_s + after_s, work_s, **asked) == new.fits(
+            now_s + after_s, work_s, **asked
+        )
+
+
+def waiting(*deadlines_s: float) -> Waiting:
+    found = Waiting()
+    for number, deadline_s in enumerate(deadlines_s):
+        found.push(Entry(number, 1, deadline_s, deadline_s), 1)
+    return found
+
+
+SIZES, WORTH_S = (1, 2, 4), (1.0, 1.5, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("deadlines_s", "start_s", "size", "first", "why"),
+    [
+        ((9, 9, 9, 9), 0.0, 4, 0, "all are in time together"),
+        ((9, 9, 9), 0.0, 2, 0, "three are no size"),
+        ((1.2, 9, 9, 9), 0.0, 1, 0, "the first alone, and the others after it"),
+        ((1.2, 2.5, 2.5, 2.5, 2.5), 0.0, 4, 1, "four without the first, who would cost them"),
+        ((0.5, 9), 0.0, 1, 1, "the first cannot be in time any more"),
+        ((0.5,), 0.0, None, None, "nobody can"),
+        ((), 0.0, None, None, "nobody waits"),
+    ],
+)
+def test_the_largest_batch_in_time_is_chosen(
+    deadlines_s: tuple[float, ...],
+    start_s: float,
+    size: int | None,
+    first: int | None,
+    why: str,
+) -> None:
+    chosen = waiting(*deadlines_s).choose(start_s, SIZES, WORTH_S)
+    found = (None, None) if chosen is None else (SIZES[chosen.place], chosen.first)
+    assert found == (size, first), why
+
+
+@given(
+    deadlines_s=st.lists(st.floats(0.0, 20.0), max_size=12),
+    start_s=st.floats(0.0, 10.0),
+)
+def test_every_member_of_a_chosen_batch_is_in_time(
+    deadlines_s: list[float], start_s: float
+) -> None:
+    queue = waiting(*deadlines_s)
+    chosen = queue.choose(start_s, SIZES, WORTH_S)
+    assert queue.deadlines_s == sorted(deadlines_s)
+    if chosen is None:
+        assert all(deadline_s < start_s + WORTH_S[0] for deadline_s in deadlines_s)
+        return
+    took_s = WORTH_S[chosen.place]
+    members = queue.take(chosen.first, SIZES[chosen.place])
+    assert len(members) == SIZES[chosen.place]
+    assert all(entry.deadline_s >= start_s + took_s for entry in members)
+    assert chosen.latest_s == min(entry.deadline_s for entry in members) - took_s
+    assert len(queue) == len(deadlines_s) - len(members)
+
+
+def test_items_of_a_request_wait_leave_and_come_back_one_by_one() -> None:
+    queue = Waiting()
+    one, other = Entry(1, 3, 5.0, 5.0), Entry(2, 1, 4.0, 4.0)
+    assert queue.push(one, 3), "it is the first"
+    assert queue.push(other, 1), "earlier than the first"
+    assert [entry.id for entry in queue.take(0, 2)] == [2, 1]
+    assert [one.give(), one.give()] == [0, 1]
+    one.returned.append(0)
+    queue.push(one, 1)
+    assert len(queue) == 3 - 1 + 1
+    assert one.give() == 0, "what came back goes first"
+    queue.remove(one)
+    assert not len(queue)
+    assert one.waits == 0

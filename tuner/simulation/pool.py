@@ -1,0 +1,325 @@
+"""A pool in virtual time: the real scheduler, and workers that only pretend to work.
+
+    traffic --request--> scheduler --LOAD, UNLOAD, INFER--> emulated worker --result--> scheduler --answer--> traffic
+
+An emulated worker runs its actions in order, one at a time (loads beside batches where it loads apart), each as
+long as its model's profile says and a jitter makes it. An action whose window has passed when its turn comes
+fails with its code and is not run. A message takes a time each way. The clock jumps from event to event.
+
+In: models, workers, traffic, and what befalls the workers. Out: what became of each request, and what the
+workers did. Deterministic, if jitter and lag are. Knows no scheduler in particular.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import heapq
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, Protocol
+
+from serving.scheduling.seam import (
+    Action,
+    Event,
+    Kind,
+    ModelUp,
+    Reason,
+    Result,
+    Scheduler,
+    Submitted,
+    WorkerDown,
+    WorkerUp,
+)
+from serving.values import ModelId, StageTimes
+
+SLOTS = 1_000_000
+"""Unfinished actions that an emulated worker may have: as many as it is given."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedModel:
+    """What a model costs a worker."""
+
+    id: ModelId
+    pages: int
+    load_s: float
+    batch_s: Mapping[int, float]
+    """Items -> seconds; a batch of another size is padded to the next one."""
+
+    def took_s(self, items: int) -> float:
+        """Seconds of a batch."""
+        return self.batch_s[min(size for size in self.batch_s if size >= items)]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request of the traffic."""
+
+    at_s: float
+    model: int
+    """Its place among the models."""
+    objective_s: float
+    """Its deadline, from `at_s`."""
+    items: int = 1
+    client: int = -1
+    """Whose it is; -1: nobody's who waits for it."""
+
+
+class Traffic(Protocol):
+    """Where requests come from."""
+
+    def __iter__(self) -> Iterator[Request]:
+        """Requests that come whatever happens, in order of time."""
+
+    def answered(self, request: Request, now_s: float) -> Request | None:
+        """What a client sends next, now that it has its answer or refusal; only for those that have one."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that befalls a worker."""
+
+    at_s: float
+    worker: int
+    kind: Literal["dies", "returns", "slows"]
+    factor: float = 1.0
+    """Of `slows`: how much longer everything takes from then on."""
+
+
+@dataclasses.dataclass(slots=True)
+class Outcome:
+    """What became of a request."""
+
+    request: Request
+    done_s: float = math.nan
+    """When its answer or its refusal was there; NaN: never."""
+    refused: Reason | None = None
+    batch: int = 0
+    """Items of the last batch that it was in."""
+    left: int = 0
+    """Items without an answer."""
+
+    @property
+    def in_time(self) -> bool:
+        """Whether it was answered by its deadline."""
+        deadline_s = self.request.at_s + self.request.objective_s
+        return self.refused is None and self.done_s <= deadline_s
+
+
+class EmulatedWorker:
+    """One worker: how far its executors have come, and what it holds."""
+
+    def __init__(self, number: int, *, pages: int | None, loads_apart: bool) -> None:
+        self.number = number
+        self.pages = pages
+        self.loads_apart = loads_apart
+        self.is_up = True
+        self.factor = 1.0
+        self.life = 0
+        """Counts its deaths: what an earlier life was given has no result."""
+        self.free_s = {Kind.INFER: 0.0, Kind.LOAD: 0.0}
+        self.held: dict[ModelId, int] = {}
+        """Models in memory, with their pages."""
+        self.busy_s: dict[Kind, float] = dict.fromkeys(Kind, 0.0)
+        self.counts: collections.Counter[Kind] = collections.Counter()
+        self.batches: collections.Counter[int] = collections.Counter()
+        self.too_late = 0
+        """Actions whose window had passed."""
+        self.most_pages = 0
+
+    def executor(self, kind: Kind) -> Kind:
+        """Loads and batches share one where the worker cannot do both at once."""
+        return kind if self.loads_apart else Kind.INFER
+
+
+class EmulatedPool:
+    """One run; use it once."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        models: Sequence[EmulatedModel],
+        workers: Sequence[EmulatedWorker],
+        *,
+        jitter: Callable[[], float],
+        lag_s: Callable[[], float],
+    ) -> None:
+        """Tell the scheduler of models and workers.
+
+        Args:
+            scheduler: new.
+            models: all of the pool.
+            workers: numbered as they stand.
+            jitter: a factor for the duration of one action.
+            lag_s: what one message takes.
+        """
+        self._scheduler = scheduler
+        self._models = models
+        self._by_id = {model.id: model for model in models}
+        self.workers = workers
+        self._jitter, self._lag_s = jitter, lag_s
+        self._events: list[tuple[float, int, Event | Request | Fault, int, Action | None]] = []
+        self._count = 0
+        self.outcomes: list[Outcome] = []
+        for model in models:
+            event = ModelUp(model.id, model.pages, model.load_s, model.batch_s, pads=True)
+            scheduler.on(event, 0.0)
+        for worker in workers:
+            self._up(worker, 0.0)
+
+    def run(self, traffic: Traffic, faults: Sequence[Fault] = ()) -> list[Outcome]:
+        """All of the traffic, until nothing happens any more."""
+        for fault in faults:
+            self._later(fault.at_s, fault)
+        coming = iter(traffic)
+        upcoming = next(coming, None)
+        wake_s: float | None = None
+        while True:
+            now_s = self._next_s(upcoming, wake_s)
+            if now_s == math.inf:
+                return self.outcomes
+            done: list[Outcome] = []
+            if self._events and self._events[0][0] <= now_s:
+                _, _, what, life, action = heapq.heappop(self._events)
+                if isinstance(what, Request):
+                    self._submit(what, now_s)
+                elif isinstance(what, Fault):
+                    self._befall(what, now_s)
+                else:
+                    self._result(what, life, action, now_s, done)
+            elif upcoming is not None and upcoming.at_s <= now_s:
+                self._submit(upcoming, now_s)
+                upcoming = next(coming, None)
+            wake_s = self._plan(now_s, done)
+            for outcome in done:
+                if outcome.request.client >= 0:
+                    following = traffic.answered(outcome.request, now_s)
+                    if following is not None:
+                        self._later(following.at_s, following)
+
+    def _next_s(self, upcoming: Request | None, wake_s: float | None) -> float:
+        now_s = math.inf if upcoming is None else upcoming.at_s
+        if self._events:
+            now_s = min(now_s, self._events[0][0])
+        # A scheduler asks to be woken at a time; just behind it, what was to be true has become so.
+        return now_s if wake_s is None else min(now_s, wake_s + 1e-9)
+
+    def _later(
+        self,
+        at_s: float,
+        what: Event | Request | Fault,
+        life: int = 0,
+        action: Action | None = None,
+    ) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at_s, self._count, what, life, action))
+
+    def _submit(self, request: Request, now_s: float) -> None:
+        id_ = len(self.outcomes)
+        self.outcomes.append(Outcome(request, left=request.items))
+        model = self._models[request.model].id
+        deadline_s = request.at_s + request.objective_s
+        self._scheduler.on(Submitted(id_, model, request.items, deadline_s), now_s)
+
+    def _plan(self, now_s: float, done: list[Outcome]) -> float | None:
+        plan = self._scheduler.plan(now_s)
+        for action in plan.actions:
+            self._take(action, now_s)
+        for refusal in plan.refusals:
+            outcome = self.outcomes[refusal.id]
+            if outcome.refused is not None or not outcome.left:
+                raise AssertionError(f"request {refusal.id} is refused after its end")
+            outcome.refused = refusal.reason
+            outcome.done_s = now_s
+            done.append(outcome)
+        return plan.wake_at_s
+
+    def _up(self, worker: EmulatedWorker, now_s: float) -> None:
+        event = WorkerUp(worker.number, SLOTS, worker.pages, (), worker.loads_apart)
+        self._scheduler.on(event, now_s)
+
+    def _befall(self, fault: Fault, now_s: float) -> None:
+        worker = self.workers[fault.worker]
+        if fault.kind == "slows":
+            worker.factor = fault.factor
+        elif fault.kind == "dies" and worker.is_up:
+            worker.is_up = False
+            worker.life += 1
+            worker.held.clear()
+            self._scheduler.on(WorkerDown(worker.number, "killed"), now_s)
+        elif fault.kind == "returns" and not worker.is_up:
+            worker.is_up = True
+            worker.free_s = dict.fromkeys(worker.free_s, now_s)
+            self._up(worker, now_s)
+
+    def _take(self, action: Action, now_s: float) -> None:
+        """A worker gets an action; what will come of it is known at once."""
+        worker = self.workers[action.worker]
+        model = self._by_id[action.model]
+        if not worker.is_up:
+            raise AssertionError(f"action {action.id} for worker {worker.number}, which is down")
+        here_s = now_s + self._lag_s()
+        if action.kind is Kind.UNLOAD:
+            del worker.held[action.model]
+            self._answer(action, worker, here_s, StageTimes(0.0, 0.0, 0.0, 0.0))
+            return
+        executor = worker.executor(action.kind)
+        start_s = max(here_s, worker.free_s[executor], action.earliest_s)
+        if start_s > action.latest_s:
+            worker.too_late += 1
+            self._answer(action, worker, start_s, StageTimes(start_s - now_s, 0.0, 0.0, 0.0), False)
+            return
+        if action.kind is Kind.LOAD:
+            took_s = model.load_s
+            worker.held[action.model] = model.pages
+            worker.most_pages = max(worker.most_pages, sum(worker.held.values()))
+        else:
+            items = sum(stop - start for _, start, stop in action.parts)
+            if action.model not in worker.held:
+                raise AssertionError(f"action {action.id} runs a model that is not loaded")
+            took_s = model.took_s(items)
+            worker.batches[items] += 1
+        took_s *= worker.factor * self._jitter()
+        worker.busy_s[action.kind] += took_s
+        worker.counts[action.kind] += 1
+        worker.free_s[executor] = start_s + took_s
+        times = StageTimes(start_s - now_s, 0.0, took_s, 0.0)
+        self._answer(action, worker, start_s + took_s, times)
+
+    def _answer(
+        self,
+        action: Action,
+        worker: EmulatedWorker,
+        at_s: float,
+        times: StageTimes,
+        ok: bool = True,
+    ) -> None:
+        result = Result(action.id, worker.number, ok, times)
+        self._later(at_s + self._lag_s(), result, worker.life, action)
+
+    def _result(
+        self,
+        event: Event,
+        life: int,
+        action: Action | None,
+        now_s: float,
+        done: list[Outcome],
+    ) -> None:
+        assert isinstance(event, Result)
+        assert action is not None
+        if life != self.workers[event.worker].life:
+            return
+        self._scheduler.on(event, now_s)
+        if action.kind is not Kind.INFER or not event.ok:
+            return
+        items = sum(stop - start for _, start, stop in action.parts)
+        for id_, start, stop in action.parts:
+            outcome = self.outcomes[id_]
+            if outcome.refused is not None:
+                continue
+            outcome.left -= stop - start
+            outcome.batch = items
+            if not outcome.left:
+                outcome.done_s = now_s
+                done.append(outcome)
