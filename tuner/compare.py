@@ -277,7 +277,7 @@ def _searching(
         seed=search.seed + repeat,
         epsilon=search.epsilon if sampler == "epsilon-greedy" else None,
     )
-    return dataclasses.replace(settings, search=mine)
+    return prediction.settled(dataclasses.replace(settings, search=mine))
 
 
 def _take_turns(

@@ -21,7 +21,7 @@ from tuner.limits import Limit
 from tuner.objective import COSTS
 from tuner.prices import DEFAULT, Prices, held
 from tuner.sampling import registry
-from tuner.settings import StudySettings
+from tuner.settings import SearchSettings, StudySettings
 from tuner.simulation import closed_form, discrete
 from tuner.simulation.closed_form import Load
 from tuner.simulation.profile import Profile
@@ -42,8 +42,10 @@ OBJECTIVES = COSTS | {
     "consistency",
 }
 """Those that go with the mean round trip, or with it and what is reserved; it is no guess of energy."""
+PREDICTED, UNPREDICTED = "structured", "gp"
+"""The sampler that a prediction is made for, and what it is without one."""
 _WITHOUT = {
-    "structured": "the search relies on what it measures alone (sampler gp)",
+    PREDICTED: "the search relies on what it measures alone (sampler gp)",
     "guess": "the sampler guess has nothing to go by, and tries configurations at random",
 }
 """What a sampler does without a prediction."""
@@ -72,8 +74,27 @@ def why_none(settings: StudySettings) -> str | None:
         why = "a profile tells of a closed loop, and not how requests queue up in an open one"
     else:
         why = f"a profile does not tell of the objective {settings.measurement.first}"
-    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT["structured"])
+    instead = _WITHOUT.get(settings.search.sampler, _WITHOUT[PREDICTED])
     return f"no prediction: {why}; {instead}"
+
+
+def settled(settings: StudySettings) -> StudySettings:
+    """The settings, with a longer start where the search gets no prediction."""
+    if is_wanted(settings):
+        return settings
+    return dataclasses.replace(settings, search=unpredicted(settings.search))
+
+
+def unpredicted(search: SearchSettings) -> SearchSettings:
+    """The settings of a search that gets no prediction: it starts as one that never does.
+
+    With a prediction four launches are a start; without one, a search that starts with four ends more often
+    in the valley that they happened to be in.
+    """
+    if search.initial is not None or search.sampler != PREDICTED:
+        return search
+    initial = dataclasses.replace(search, sampler=UNPREDICTED).first_trials
+    return dataclasses.replace(search, initial=initial)
 
 
 def profile_of(bench: Bench, arena: Arena) -> Profile | None:

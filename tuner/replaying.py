@@ -513,9 +513,12 @@ def search_of(ground: Ground, order: Order, seed: int, launches: DrawnLaunches) 
     settings = SearchSettings(
         sampler=order.sampler, trials=order.trials, initial=order.initial, seed=seed
     )
+    arena = taught(guessed(ground, order, seed), ground, order, seed)
+    if arena.guess is None:
+        settings = prediction.unpredicted(settings)
     search = Search(
         store=StudyStore.in_memory(f"seed-{seed}"),
-        arena=taught(guessed(ground, order, seed), ground, order, seed),
+        arena=arena,
         bench=launches,
         budget=Budget(
             trials=order.trials,

@@ -295,8 +295,9 @@ class SearchSettings:
         "--initial",
         "COUNT",
         "launches before results guide the sampler; the default configuration is the first; "
-        "default 4 for structured, 8 for gp and ridge, 10 for skopt, tpe, optuna-gp, smac and botorch, 25 for "
-        "gpy, random and epsilon-greedy, none for guess and hill-climb; at most half of --trials",
+        "default 4 for structured (8 where nothing is predicted), 8 for gp and ridge, 10 for skopt, tpe, "
+        "optuna-gp, smac and botorch, 25 for gpy, random and epsilon-greedy, none for guess and hill-climb; "
+        "at most half of --trials",
         parse=int,
     )
     max_time_s: float = _option(

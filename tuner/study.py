@@ -123,7 +123,7 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
     """
     engine = other_engines.engine_of(settings.target)
     card = other_engines.card_of(settings.target, engine)
-    settings = named(settings, card, now=dt.datetime.now().astimezone())
+    settings = prediction.settled(named(settings, card, now=dt.datetime.now().astimezone()))
     folder = folder_of(settings)
     if folder.exists() and not fresh:
         raise name_taken(folder)
