@@ -214,20 +214,21 @@ def on(modules: Any, **conditions: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("trials", "random", "verdict", "why"),
+    ("trials", "random", "within", "against_random", "why"),
     [
-        (10, 45, "reached", "15 and a third of 45"),
-        (16, 90, "MISSED", "more than 15"),
-        (10, 29, "MISSED", "more than a third of random's"),
-        (None, 45, "MISSED", "half of the searches never get there"),
+        (10, 30, "reached", "reached", "15 trials, and a third of 30"),
+        (16, 90, "MISSED", "reached", "more than 15"),
+        (10, 29, "reached", "MISSED", "more than a third of random's"),
+        (None, 45, "MISSED", "MISSED", "half of the searches never get there"),
     ],
 )
 def test_trials_within_three_percent(
-    modules: Any, trials: int | None, random: int, verdict: str, why: str
+    modules: Any, trials: int | None, random: int, within: str, against_random: str, why: str
 ) -> None:
     found = on(modules, gp=kept("gp", trials))
     found.facts["within"]["0.03"]["random_median"] = random
-    assert modules.rows.within(found, "gp").verdict == verdict, why
+    assert modules.rows.within(found, "gp").verdict == within, why
+    assert modules.rows.against_random(found, "gp").verdict == against_random, why
 
 
 def test_within_one_percent_is_told_where_it_can_be(modules: Any) -> None:
