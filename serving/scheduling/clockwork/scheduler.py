@@ -34,7 +34,7 @@ from serving.scheduling.clockwork.holdings import (
     State,
     Worker,
 )
-from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.clockwork.waiting import Chosen, Entry
 from serving.scheduling.seam import (
     Action,
     Cancelled,
@@ -495,13 +495,13 @@ class ClockworkScheduler:
             if start_s >= now_s + parameters.ahead_s:
                 self._look(worker, start_s - parameters.ahead_s)
                 return
-            holding = self._next(worker, start_s)
-            if holding is None:
+            found = self._next(worker, start_s)
+            if found is None:
                 return
-            self._infer(worker, holding, start_s, now_s)
+            self._infer(worker, *found, start_s, now_s)
 
-    def _next(self, worker: Worker, start_s: float) -> Holding | None:
-        """The model whose batch must start first, were it to start then."""
+    def _next(self, worker: Worker, start_s: float) -> tuple[Holding, Chosen] | None:
+        """The model whose batch must start first, were it to start then, and the batch."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
@@ -520,14 +520,15 @@ class ClockworkScheduler:
                 holding.key_s = chosen.latest_s
                 heapq.heapreplace(heap, (chosen.latest_s, next(self._numbers), holding))
                 continue
-            return holding
+            return holding, chosen
         return None
 
-    def _infer(self, worker: Worker, holding: Holding, start_s: float, now_s: float) -> None:
+    def _infer(
+        self, worker: Worker, holding: Holding, chosen: Chosen, start_s: float, now_s: float
+    ) -> None:
+        """Give the worker a batch."""
         model = holding.model
         durations, waiting = model.durations, model.waiting
-        chosen = waiting.choose(start_s, durations.sizes, durations.worth_s)
-        assert chosen is not None
         deadline_s = waiting.deadlines_s[chosen.first]
         entries = waiting.take(chosen.first, durations.sizes[chosen.place])
         self._waiting_items -= len(entries)
