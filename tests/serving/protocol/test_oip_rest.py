@@ -308,10 +308,13 @@ def test_a_client_that_does_not_read_is_not_read_from(running):
     """Answers that nobody reads stop the reading of requests, and nothing is lost once it goes on."""
     request = b"GET /v2/models/echo HTTP/1.1\r\nHost: x\r\n\r\n"
     sent = 0
-    with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+    with socket.socket() as client:
+        for buffer in (socket.SO_RCVBUF, socket.SO_SNDBUF):  # what grows by itself may hold it all
+            client.setsockopt(socket.SOL_SOCKET, buffer, 1 << 16)
         client.settimeout(2)  # a busy machine stalls for less
+        client.connect(("127.0.0.1", running.port))
         with pytest.raises(TimeoutError):
-            for _ in range(200_000):
+            for _ in range(2_000_000):  # some 80 MB: more than the kernel holds at the listener's side
                 client.sendall(request)
                 sent += 1
         (connection,) = running.do(lambda: [c for c in running.listener.connections if c._blocked])
