@@ -365,13 +365,13 @@ class Bench:
         found = self._driven(engine, dataclasses.replace(plan, race=race))
         if found.measurement is None or race is None:
             return self._lengthened(engine, plan, found)
-        left_s = self.settings.seconds - found.load.measured_s
+        left_s = self.settings.measured_s - found.load.measured_s
         measured = dataclasses.replace(found.measurement, ended_early=left_s > race.look_s / 2)
         return dataclasses.replace(found, measurement=measured)
 
     def _lengthened(self, engine: Engine, plan: LoadPlan, found: _Driven) -> _Driven:
         """The same, measured again for longer where a p99 is needed and rests on too few requests."""
-        most_s = MOST_TIMES * self.settings.seconds
+        most_s = MOST_TIMES * self.settings.measured_s
         needs = Needs.of(self.settings).needs_p99 and self.lengthens and plan.seconds is not None
         while needs and (measured := found.measurement) is not None and not measured.has_p99:
             if measured.seconds >= most_s * (1 - 1e-6):
@@ -393,7 +393,7 @@ class Bench:
         plan = dataclasses.replace(plan, timeout_s=min(plan.timeout_s, patience_s))
         search = highest.Highest(
             self._rate_per_s or self._guessed_rate(plan, load),
-            least_per_s=highest.LEAST_REQUESTS / self.settings.seconds,
+            least_per_s=highest.LEAST_REQUESTS / self.settings.measured_s,
         )
         best: _Driven | None = None
         last: _Driven | None = None
@@ -493,7 +493,7 @@ class Bench:
             host=engine.host,
             port=engine.port,
             concurrency=self.concurrency,
-            seconds=settings.seconds if settings.requests is None else None,
+            seconds=settings.measured_s if settings.requests is None else None,
             requests=settings.requests,
             warmup=Warmup(seconds=settings.warmup_s, round_trips=WARMUP_ROUND_TRIPS),
             timeout_s=settings.timeout_s,

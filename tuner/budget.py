@@ -24,7 +24,7 @@ MOST_FOR_VERIFICATION = 0.5
 """Largest share that is kept where a third is too short for the least pairs: the search has as much."""
 MOST_FINALISTS = 3
 """Configurations among which fresh starts choose the best."""
-OPEN_LOADS = 2
+OPEN_LOADS = 3
 """How many times as long as a trial default and best are measured in an open loop at the end."""
 FINAL_ROUNDS = 4
 """Fresh starts that each finalist gets."""

@@ -119,13 +119,13 @@ def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
             if launch.measurement is None:
                 raise TunerError(f"the noise cannot be measured: {launch.outcome.reason}")
             measured.append(launch.measurement)
-            starts_s.append(time.monotonic() - before_s - settings.seconds)
+            starts_s.append(time.monotonic() - before_s - settings.measured_s)
     components = noise.components_of([measured])
     if components is None:
         raise TunerError("the noise cannot be measured: round trips are too long for blocks")
     trial_sd = components.trial_sd(len(measured[0].blocks))
     start_s = sorted(starts_s)[len(starts_s) // 2]
-    pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.seconds)
+    pairs = power.pairs_within(VERIFICATION_S, start_s=start_s, measured_s=settings.measured_s)
     return NoiseFound(
         model=served.model,
         launches=launches,

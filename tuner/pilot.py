@@ -218,10 +218,10 @@ def read(
         pooled=pooled,
         overhead_s=overhead_s,
         useful_s=useful_s,
-        recommended_s=recommended_seconds(useful_s, typical_s, usual_s=measurement.seconds),
+        recommended_s=recommended_seconds(useful_s, typical_s, usual_s=measurement.measured_s),
         lengths=tuple(_length(found, seconds, overhead_s) for seconds in LENGTHS_S),
         gains=tuple(
-            _gain(found, pairs, measurement.seconds)
+            _gain(found, pairs, measurement.measured_s)
             for pairs in sorted({min(sequential.LEAST_PAIRS, measurement.pairs), measurement.pairs})
         ),
     )
@@ -293,7 +293,7 @@ class _Piloting:
             )
         self._progress.say(f"a look at {wording.plural(len(spread), 'configuration')}")
         settings = self._order.settings.measurement
-        look_s = max(LEAST_SECONDS, LOOK_SHARE * settings.seconds)
+        look_s = max(LEAST_SECONDS, LOOK_SHARE * settings.measured_s)
         self._bench.settings = dataclasses.replace(settings, seconds=look_s)
         seen: dict[Configuration, Measurement] = {}
         reason = ""

@@ -27,12 +27,10 @@ from typing import Self
 
 from scipy.special import ndtri
 
-from tuner.settings import StudySettings
+from tuner.settings import OF_MEANS, StudySettings
 from tuner.traffic.plan import Race
 
 ALPHA = 0.05
-OBJECTIVES = frozenset({"mean", "throughput", "time-per-item"})
-"""Those that are raced."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class Racing:
         if measurement.racing == "off" or measurement.requests or is_whole:
             return None
         return cls(
-            blocks=max(1, round(measurement.seconds / measurement.block_s)),
+            blocks=max(1, round(measurement.measured_s / measurement.block_s)),
             block_s=measurement.block_s,
             concurrency=target.in_flight,
             client_batch=target.client_batch,
@@ -62,7 +60,7 @@ class Racing:
     def race(
         self, objective: str, *, minimised: float, sd: float, noise_sd: float, error: float
     ) -> Race | None:
-        """The limits of a trial; None where its objective is not one of `OBJECTIVES`.
+        """The limits of a trial; None where its objective is not one of `settings.OF_MEANS`.
 
         Args:
             objective: its name.
@@ -71,7 +69,7 @@ class Racing:
             noise_sd: of a whole launch, blocks included, on the log scale.
             error: the part of it that its blocks bring.
         """
-        if objective not in OBJECTIVES:
+        if objective not in OF_MEANS:
             return None
         factors = {
             "mean": 1,

@@ -162,7 +162,7 @@ class _Recorder:
 
     def _tell(self, cells: int, done: int, expected: int) -> None:
         settings = self._order.settings.measurement
-        each_s = settings.seconds + settings.warmup_s + 0.3
+        each_s = settings.measured_s + settings.warmup_s + 0.3
         text = f"{self._head.name}: {wording.plural(cells, 'configuration')} that differ, "
         text += f"{self._order.thoroughness.passes} passes, then the best ones again; "
         text += f"about {wording.plural(expected, 'launch')}"

@@ -60,6 +60,10 @@ RATE_LOADS = 8
 """Rates that such a launch tries at most."""
 OF_THE_LOAD = ("throughput", "time-per-item")
 """Objectives that an open loop sets itself."""
+OF_MEANS = frozenset({"mean", "throughput", "time-per-item"})
+"""Objectives that the mean round trip decides, at a fixed number of requests in flight (Little's law)."""
+SHORT_S, USUAL_S = 1.2, 2.0
+"""Measured seconds of a launch where the mean alone decides, and elsewhere: four blocks of whole periods."""
 QUOTA_PERIOD_S = 0.1
 """CPU quotas work in periods of 100 ms; a block is a whole number of them."""
 
@@ -416,11 +420,12 @@ class MeasurementSettings:
         "measure this many requests in each launch instead of a time; default: by time",
         parse=int,
     )
-    seconds: float = _option(
-        2.0,
+    seconds: float | None = _option(
+        None,
         "--seconds",
         "S",
-        "seconds measured in each launch, in four blocks; default 2",
+        "seconds measured in each launch, in four blocks; default 1.2 where the mean alone decides "
+        "(objectives mean, throughput and time-per-item, without --slo-ms and --constraint), else 2",
         parse=float,
     )
     warmup_s: float = _option(
@@ -495,7 +500,7 @@ class MeasurementSettings:
             "a whole number from 20",
         )
         _require(
-            0.4 <= self.seconds <= 3600,
+            self.seconds is None or 0.4 <= self.seconds <= 3600,
             "--seconds",
             self.seconds,
             "from 0.4 (four quota periods) to 3600",
@@ -533,15 +538,31 @@ class MeasurementSettings:
         return (limits.of_slo(self.slo_ms), *found)
 
     @property
+    def is_of_means(self) -> bool:
+        """Whether the mean round trip alone decides: at a fixed number in flight throughput is its inverse."""
+        return self.objective in OF_MEANS and not self.limits
+
+    @property
+    def measured_s(self) -> float:
+        """Seconds measured in each launch.
+
+        Where the mean decides, launches differ by more than their blocks do: shorter ones find as good a
+        configuration in less time (benchmarks/results/search.md). A tail needs its requests.
+        """
+        if self.seconds is not None:
+            return self.seconds
+        return SHORT_S if self.is_of_means else USUAL_S
+
+    @property
     def load_s(self) -> float:
         """Warm-up and measured seconds of one launch, at most where it tries several rates."""
         loads = RATE_LOADS if self.objective == RATE else 1
-        return loads * (self.warmup_s + self.seconds)
+        return loads * (self.warmup_s + self.measured_s)
 
     @property
     def block_s(self) -> float:
         """Seconds of one block: a quarter of the time, in whole periods of the CPU quota."""
-        return max(1, round(self.seconds / 4 / QUOTA_PERIOD_S)) * QUOTA_PERIOD_S
+        return max(1, round(self.measured_s / 4 / QUOTA_PERIOD_S)) * QUOTA_PERIOD_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

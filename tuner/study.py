@@ -440,7 +440,7 @@ def _in_open_loop(setup: Setup, ending: Ending, verdict: Verdict, *, needs_s: fl
     starts = []
     for role, configuration in (("default", setup.arena.default), ("best", ending.best)):
         assert configuration is not None, "a verdict has a best"
-        seconds = OPEN_LOADS * settings.measurement.seconds
+        seconds = OPEN_LOADS * settings.measurement.measured_s
         launch = setup.bench.launch_at(configuration, load, seconds=seconds)
         starts.append(FreshStart(role=role, outcome=launch.outcome, measurement=launch.measurement))
         setup.progress.opened(role, rate_per_s, launch.outcome, launch.measurement)

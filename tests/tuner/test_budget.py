@@ -92,7 +92,7 @@ def test_what_is_shown_in_an_open_loop_has_its_time(max_time_s: float, left_s: f
     plain = dataclasses.replace(BUDGET, max_time_s=max_time_s)
     shown = dataclasses.replace(plain, shows_open=True)
     assert plain.open_s == 0
-    assert shown.open_s == pytest.approx(2 * (shown.fresh_s + shown.load_s))
+    assert shown.open_s == pytest.approx(2 * (shown.fresh_s + 2 * shown.load_s))
     assert shown._kept_s() >= plain._kept_s()
     assert shown._kept_s() <= max(max_time_s / 2, 1e-9)
     assert 2 <= shown.pairs_in(left_s) <= plain.pairs_in(left_s)

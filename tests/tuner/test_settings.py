@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 import yaml
@@ -140,7 +141,7 @@ def test_a_rate_that_is_searched_is_an_open_loop() -> None:
             target=TargetSettings(model="echo", **target), measurement=measurement
         )
         assert settings.is_open
-    assert measurement.load_s == 8 * MeasurementSettings().load_s == 20.0
+    assert measurement.load_s == 20.0
 
 
 @pytest.mark.parametrize(
@@ -222,9 +223,29 @@ def test_the_initial_launches_are_half_of_a_small_budget(
 
 
 def test_blocks_are_whole_quota_periods() -> None:
-    """Two seconds make four blocks of half a second; shorter phases keep whole periods."""
-    assert MeasurementSettings().block_s == pytest.approx(0.5)
+    """A time makes four blocks; shorter phases keep whole periods."""
+    assert MeasurementSettings().block_s == pytest.approx(0.3)
+    assert MeasurementSettings(seconds=2.0).block_s == pytest.approx(0.5)
     assert MeasurementSettings(seconds=0.5).block_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "measured_s"),
+    [
+        ({}, 1.2),
+        ({"objective": "throughput"}, 1.2),
+        ({"objective": "p99"}, 2.0),
+        ({"objective": "mean,cost"}, 2.0),
+        ({"slo_ms": 50.0}, 2.0),
+        ({"constraints": ("mean_ms <= 20",)}, 2.0),
+        ({"objective": "p99", "seconds": 0.8}, 0.8),
+    ],
+)
+def test_launches_are_short_where_the_mean_alone_decides(
+    changes: dict[str, Any], measured_s: float
+) -> None:
+    """Tails, limits and what is counted per launch get longer ones, and what was asked for counts."""
+    assert MeasurementSettings(**changes).measured_s == measured_s
 
 
 def test_the_slo_is_a_limit_on_p99_unless_answers_within_it_are_counted() -> None:

@@ -108,7 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=options.parsing(float),
         default=argparse.SUPPRESS,
         help="seconds that the study in question measures in each launch, with which others are compared; "
-        "default 2",
+        "default 1.2",
     )
     for group, names in ONLY_PILOT.items():
         options.add_group(parser, group, only=names)
@@ -136,7 +136,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}
     if order is not None:
         found = pilot.measure(order, terminal=terminal)
-        parts += ["", noise.text(found, usual_s=order.settings.measurement.seconds)]
+        parts += ["", noise.text(found, usual_s=order.settings.measurement.measured_s)]
         data["pilot"] = noise.as_json(found)
     elif launches:
         parts += _short(arguments, launches, terminal, data)

@@ -61,7 +61,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="header that is sent with every request; may be repeated; default none",
     )
     options.add_group(parser, "target", only=LOAD)
-    options.add_group(parser, "measurement", only=["requests", "seconds", "warmup_s", "timeout_s"])
+    options.add_group(
+        parser,
+        "measurement",
+        only=["requests", "seconds", "warmup_s", "timeout_s"],
+        instead={"seconds": 2},
+    )
     options.add_json(parser)
 
 
@@ -109,7 +114,7 @@ def _plan(
         host=target.host,
         port=target.port,
         concurrency=asked.in_flight,
-        seconds=settings.seconds if settings.requests is None else None,
+        seconds=settings.measured_s if settings.requests is None else None,
         requests=settings.requests,
         warmup=Warmup(seconds=settings.warmup_s),
         timeout_s=settings.timeout_s,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from serving.errors import nearest
@@ -67,6 +68,7 @@ def add_group(
     *,
     only: Iterable[str] | None = None,
     but: Iterable[str] = (),
+    instead: Mapping[str, Any] = MappingProxyType({}),
 ) -> ArgumentGroup:
     """Add the options of a group of settings; returns the group of the parser.
 
@@ -75,6 +77,7 @@ def add_group(
         name: a key of `tuner.settings.GROUPS`.
         only: fields to add; all without it.
         but: fields not to add.
+        instead: defaults of this command, by field, instead of the settings' own.
     """
     known = {field.name for field, _ in options(GROUPS[name])}
     wanted = (known if only is None else set(only)) - set(but)
@@ -87,6 +90,8 @@ def add_group(
         if option.instead is not None:
             is_needed = option.instead not in wanted
             told += "" if is_needed else option.more
+        if field.name in instead:
+            told = f"{told.partition('; default')[0]}; default {instead[field.name]}"
         group.add_argument(
             option.flag,
             action="append" if option.is_repeated else "store",
@@ -95,7 +100,7 @@ def add_group(
             type=parsing(option.parse),
             help=told.replace("%", "%%"),
             required=is_needed,
-            default=argparse.SUPPRESS,
+            default=instead.get(field.name, argparse.SUPPRESS),
             choices=option.choices,
         )
     return group

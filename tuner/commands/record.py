@@ -77,7 +77,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seed of the orders and of random inputs; default 0",
     )
-    options.add_group(parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"])
+    options.add_group(
+        parser,
+        "measurement",
+        only=["objective", "seconds", "warmup_s", "timeout_s"],
+        instead={"seconds": 2},
+    )
     parser.add_argument(
         "--out",
         required=True,

@@ -314,7 +314,9 @@ def test_a_client_that_does_not_read_is_not_read_from(running):
         client.settimeout(2)  # a busy machine stalls for less
         client.connect(("127.0.0.1", running.port))
         with pytest.raises(TimeoutError):
-            for _ in range(2_000_000):  # some 80 MB: more than the kernel holds at the listener's side
+            for _ in range(
+                2_000_000
+            ):  # some 80 MB: more than the kernel holds at the listener's side
                 client.sendall(request)
                 sent += 1
         (connection,) = running.do(lambda: [c for c in running.listener.connections if c._blocked])
