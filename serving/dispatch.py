@@ -165,8 +165,10 @@ class BatchDone:
 
 
 class Wanted(NamedTuple):
-    """How a replica is to load the model."""
+    """What a replica is to load, and how."""
 
+    card: ModelCard
+    """The model version."""
     threads: int
     """What the model may use inside one operator."""
     max_items: int = 1
@@ -238,8 +240,8 @@ class _Worker:
     def __init__(
         self,
         connection: Connection,
-        wanted: Wanted,
-        on_loaded: Callable[[Loaded | ServingError], None],
+        wanted: Callable[[ModelId], Wanted],
+        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
     ) -> None:
         self.connection = connection
@@ -261,14 +263,14 @@ class Dispatcher:
     def __init__(
         self,
         scheduler: Scheduler,
-        card: ModelCard,
         *,
         on_batch: Callable[[BatchDone], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._scheduler = scheduler
-        self._card = card
         self._on_batch = on_batch
+        self._numbers: dict[ModelId, int] = {}
+        """Of the models on the wire."""
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
@@ -336,16 +338,17 @@ class Dispatcher:
         self,
         connection: Connection,
         *,
-        wanted: Wanted,
-        on_loaded: Callable[[Loaded | ServingError], None],
+        wanted: Callable[[ModelId], Wanted],
+        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
     ) -> None:
-        """A replica is connected; the scheduler will have it load the model.
+        """A replica is connected; the scheduler will have it load models.
 
         Args:
             connection: its socket.
-            wanted: how the model is to be loaded there.
-            on_loaded: called once with what the replica says of the model, or with why it could not be loaded.
+            wanted: how a model is to be loaded there.
+            on_loaded: called after each load with what the replica says of the model, or with why it could not
+                be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
         """
         self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
@@ -388,13 +391,11 @@ class Dispatcher:
             self.worker_draining(worker)
             known.on_broken(fault)
 
-    def close(self) -> None:
-        """Refuse whoever still waits and forget the workers."""
+    def close(self, label: str) -> None:
+        """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
-            job.release().refuse(
-                NotReady(f"{self._card.label} is not served any more; send it again")
-            )
+            job.release().refuse(NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()
@@ -427,21 +428,28 @@ class Dispatcher:
             return
         known.sent[action.id] = (action, now_s)
         if action.kind is Kind.LOAD:
-            known.connection.send([self._load_message(action, known.wanted)])
+            known.connection.send([self._load_message(action, known.wanted(action.model))])
         else:
             earliest_ns, latest_ns = _window_ns(action)
             unload = wire.encode_unload(
-                action.id, model=MODEL_NUMBER, earliest_ns=earliest_ns, latest_ns=latest_ns
+                action.id,
+                model=self._number(action.model),
+                earliest_ns=earliest_ns,
+                latest_ns=latest_ns,
             )
             known.connection.send([unload])
 
+    def _number(self, model: ModelId) -> int:
+        """What a model is called on the wire."""
+        return self._numbers.setdefault(model, len(self._numbers) + 1)
+
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
-        card = self._card
+        card = wanted.card
         weights = wanted.weights or card.path
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
-            model=MODEL_NUMBER,
+            model=self._number(action.model),
             name=card.name,
             version=card.version,
             kind=card.kind,
@@ -472,7 +480,9 @@ class Dispatcher:
             else:
                 frames.append((request.frame_bytes, request.encoding, 0, 0))
             message += request.frame
-        message[0] = wire.infer_head(action.id, MODEL_NUMBER, *_window_ns(action), frames)
+        message[0] = wire.infer_head(
+            action.id, self._numbers[action.model], *_window_ns(action), frames
+        )
         return message
 
     # Messages of replicas
@@ -491,15 +501,18 @@ class Dispatcher:
     def _loaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_loaded(body)
         known = self._workers.get(worker)
-        if known is None or known.sent.pop(message.action_id, None) is None:
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
             return
+        model = sent[0].model
         ok = message.status == wire.ActionStatus.OK
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         if ok:
-            known.on_loaded(_what_was_loaded(message.detail))
+            known.on_loaded(model, _what_was_loaded(message.detail))
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
-            known.on_loaded(kind(self._card.label, str(message.detail.get("error"))))
+            label = known.wanted(model).card.label
+            known.on_loaded(model, kind(label, str(message.detail.get("error"))))
         self._pump()
 
     def _unloaded(self, worker: int, body: memoryview) -> None:
@@ -594,10 +607,6 @@ def _window_ns(action: Action) -> tuple[int, int]:
     """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
-
-
-MODEL_NUMBER = 1
-"""Number of the pool's only model on the wire."""
 
 
 def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:

@@ -29,7 +29,7 @@ from serving.errors import (
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
 from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
-from serving.values import ModelCard, Signature
+from serving.values import ModelCard, ModelId, Signature
 
 log = logging.getLogger(__name__)
 
@@ -432,7 +432,7 @@ class Pool:
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
-        def loaded(outcome: Loaded | ServingError) -> None:
+        def loaded(_model: ModelId, outcome: Loaded | ServingError) -> None:
             if member.ready.done():
                 return
             if isinstance(outcome, Loaded):
@@ -453,13 +453,16 @@ class Pool:
 
         limits = member.limits
         wanted = Wanted(
+            self._card,
             limits.threads,
             member.max_items,
             limits.warmup_s,
             device=member.accelerator.device,
             weights=self._card.weights(member.variant),
         )
-        self._dispatcher.worker_up(connection, wanted=wanted, on_loaded=loaded, on_broken=broken)
+        self._dispatcher.worker_up(
+            connection, wanted=lambda _model: wanted, on_loaded=loaded, on_broken=broken
+        )
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""

@@ -71,7 +71,7 @@ class Served:
         self.codecs: dict[str, Any] = {}
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
         self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
-        self.dispatcher = Dispatcher(self._scheduler, card, on_batch=self._batch_done)
+        self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
         self.pool = Pool(
             home,
             self.dispatcher,
@@ -230,7 +230,7 @@ class Served:
     async def close(self) -> None:
         """End the replicas; whoever still waits is refused."""
         await self.pool.close(grace_s=0.0)
-        self.dispatcher.close()
+        self.dispatcher.close(self.card.label)
 
 
 def _measured(batch_s: object) -> dict[int, float]:

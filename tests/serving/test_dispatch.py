@@ -40,7 +40,6 @@ class Bench:
         settings = ServingSettings().changed(values)
         self.dispatcher = Dispatcher(
             AdaptiveScheduler(CARD.id, settings),
-            CARD,
             on_batch=lambda *_: None,
             clock=lambda: self.now_s,
         )
@@ -53,7 +52,10 @@ class Bench:
     def up(self, worker):
         connection = Connection(self.dispatcher, worker)
         self.dispatcher.worker_up(
-            connection, wanted=Wanted(1), on_loaded=lambda _: None, on_broken=self.broken.append
+            connection,
+            wanted=lambda _: Wanted(CARD, 1),
+            on_loaded=lambda *_: None,
+            on_broken=self.broken.append,
         )
         self.actions += 1
         detail = {"signature": SIGNATURE.as_json(), "load_s": 0.0}
@@ -82,7 +84,7 @@ class Bench:
 async def _bench():
     bench = Bench(batching__max_size=1)
     yield bench
-    bench.dispatcher.close()
+    bench.dispatcher.close(CARD.label)
 
 
 async def test_a_buffered_batch_is_held_since_the_result_before_it(bench):
@@ -172,7 +174,7 @@ async def test_requests_too_large_for_one_message_are_sent_one_by_one():
         pair.result(4)
         assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
     finally:
-        pair.dispatcher.close()
+        pair.dispatcher.close(CARD.label)
 
 
 class Planned:
@@ -208,12 +210,15 @@ class Line:
 async def test_windows_and_unloading_go_over_the_wire():
     """Any scheduler's action reaches the replica with its window; what the replica says comes back."""
     scheduler = Planned()
-    dispatcher = Dispatcher(scheduler, CARD, on_batch=lambda *_: None)
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
     connection = Connection(dispatcher, 1)
     sent = []
     connection.connection_made(Line(sent))
     dispatcher.worker_up(
-        connection, wanted=Wanted(2, 8, 0.5), on_loaded=sent.append, on_broken=sent.append
+        connection,
+        wanted=lambda _: Wanted(CARD, 2, 8, 0.5),
+        on_loaded=lambda *_: None,
+        on_broken=sent.append,
     )
     scheduler.actions = [
         Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
@@ -241,4 +246,4 @@ async def test_windows_and_unloading_go_over_the_wire():
     assert isinstance(ended, Result)
     assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
     assert dispatcher.holds(1) == 2
-    dispatcher.close()
+    dispatcher.close(CARD.label)
