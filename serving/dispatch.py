@@ -21,7 +21,7 @@ import math
 import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from serving.alarm import Alarm
 from serving.errors import (
@@ -58,14 +58,19 @@ from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
 from serving.waiter import Batch, Waiter, answer, spoilt
 
 log = logging.getLogger(__name__)
+Number = TypeVar("Number", int, float)
 
 SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
 MAX_RESULT_BYTES = 2**31 - 1
 
-_NOT_STARTED = (wire.ActionStatus.TOO_LATE, wire.ActionStatus.UNKNOWN_MODEL)
-"""How a batch ends that a replica has not touched."""
+_NOT_STARTED = (
+    wire.ActionStatus.TOO_LATE,
+    wire.ActionStatus.UNKNOWN_MODEL,
+    wire.ActionStatus.NO_ROOM,
+)
+"""How an action ends that a replica has not begun."""
 
 
 class Request(Protocol):
@@ -191,6 +196,8 @@ class Loaded(NamedTuple):
     """What was run before the first request, as docs/replica-wire.md has it; empty: it does not say."""
     device: str | None
     """Where it runs, `cpu` or `cuda`; None: it does not say."""
+    memory_bytes: int | None = None
+    """By how much the process has grown; None: it does not say."""
 
 
 class Connection(asyncio.Protocol):
@@ -504,10 +511,14 @@ class Dispatcher:
         sent = known.sent.pop(message.action_id, None) if known is not None else None
         if known is None or sent is None:
             return
-        model = sent[0].model
+        action, sent_s = sent
+        model = action.model
         ok = message.status == wire.ActionStatus.OK
-        self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
-        if ok:
+        times = _load_times(message.detail, sent_s)
+        self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        if message.status in _NOT_STARTED:
+            pass  # it is no fault of the model
+        elif ok:
             known.on_loaded(model, _what_was_loaded(message.detail))
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
@@ -614,13 +625,31 @@ def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
         signature = Signature.from_json(detail["signature"])
     except (KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
-    load_s, warmup, device = detail.get("load_s"), detail.get("warmup"), detail.get("device")
+    warmup, device = detail.get("warmup"), detail.get("device")
     return Loaded(
         signature,
-        load_s if isinstance(load_s, float) else None,
+        _number(detail, "load_s", float),
         warmup if isinstance(warmup, dict) else {},
         device if isinstance(device, str) else None,
+        _number(detail, "memory_bytes", int),
     )
+
+
+def _load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
+    """When a replica began to load, and how long it took; None where it does not say."""
+    started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
+    if started_ns is None or load_s is None:
+        return None
+    return StageTimes(max(0.0, started_ns * 1e-9 - sent_s), 0.0, load_s, 0.0)
+
+
+def _number(detail: Mapping[str, Any], name: str, kind: type[Number]) -> Number | None:
+    """One that a replica tells, which may be in any language; None where it is missing or makes no sense."""
+    value = detail.get(name)
+    if kind is float and type(value) is int:
+        value = float(value)
+    is_one = isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < math.inf
+    return value if is_one else None
 
 
 def _error_of(refusal: Refusal) -> ServingError:

@@ -51,6 +51,8 @@ _ACTIONS_PER_LOOK = 16
 _ACTIONS_WITHOUT_COLLECTION = 16_384
 """Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
 _PAUSE_MS = 2
+_STATM = pathlib.Path("/proc/self/statm")
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
 
 
@@ -111,6 +113,8 @@ class Host:
         self._max_message_bytes = max_message_bytes
         self._executions: dict[int, Execution] = {}
         """Loaded models by the number that the gateway gave them."""
+        self._pages: dict[int, int] = {}
+        """Memory that the gateway counts for each of them."""
         self._actions = 0
         """Actions since garbage was last collected."""
         self._head = bytearray(wire.HEAD.size)
@@ -213,6 +217,10 @@ class Host:
         if began_ns is None:
             refused = {"error": _TOO_LATE}
             return wire.encode_loaded(message.action_id, ActionStatus.TOO_LATE, refused)
+        lacking = self._room_lacking(message)
+        if lacking:
+            return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
+        resident_bytes = _resident_bytes()
         detail: dict[str, object]
         try:
             path = self._place(message.path)
@@ -232,6 +240,7 @@ class Host:
             facts = {"model": message.name, "error": warmed.failure}
             log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)
         self._executions[message.model] = execution
+        self._pages[message.model] = message.pages
         gc.collect()
         gc.freeze()
         load_s = (time.monotonic_ns() - began_ns) * 1e-9
@@ -240,8 +249,22 @@ class Host:
             "load_s": load_s,
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
+            "started_ns": began_ns,
+            "memory_bytes": max(0, _resident_bytes() - resident_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _room_lacking(self, message: wire.LoadMessage) -> str:
+        """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
+        if message.budget is None:
+            return ""
+        others = sum(self._pages.values()) - self._pages.get(message.model, 0)
+        if others + message.pages <= message.budget:
+            return ""
+        return (
+            f"{message.pages} pages of {message.budget} are wanted and {others} are in use: "
+            "unload models first"
+        )
 
     def _unload(self, message: wire.UnloadMessage) -> bytes:
         if _start(message.earliest_ns, message.latest_ns) is None:
@@ -250,6 +273,7 @@ class Host:
         if self._executions.pop(message.model, None) is None:
             detail = {"error": _unknown(message.model)}
             return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
+        del self._pages[message.model]
         gc.unfreeze()
         gc.collect()
         gc.freeze()
@@ -271,6 +295,11 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         pieces.append(b"".join(small))
     return pieces
+
+
+def _resident_bytes() -> int:
+    """Memory that this process has in use."""
+    return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
 
 
 _TOO_LATE = "the action's window had closed before it could start"

@@ -217,7 +217,7 @@ async def test_windows_and_unloading_go_over_the_wire():
     dispatcher.worker_up(
         connection,
         wanted=lambda _: Wanted(CARD, 2, 8, 0.5),
-        on_loaded=lambda *_: None,
+        on_loaded=lambda *_: pytest.fail("a load that was not begun says nothing of the model"),
         on_broken=sent.append,
     )
     scheduler.actions = [
@@ -240,10 +240,58 @@ async def test_windows_and_unloading_go_over_the_wire():
         9_000_000_000,
         load.model,
     )
+    message = wire.encode_loaded(
+        1, wire.ActionStatus.TOO_LATE, {"error": "too late", "started_ns": -1, "load_s": True}
+    )
+    dispatcher.received(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    ended = scheduler.events[-1]
+    assert (ended.action, ended.ok, ended.times) == (1, False, None)
     message = wire.encode_unloaded(3, wire.ActionStatus.OK, {})
     dispatcher.received(1, wire.MessageType.UNLOADED, memoryview(message)[wire.HEAD.size :])
     ended = scheduler.events[-1]
     assert isinstance(ended, Result)
     assert (ended.action, ended.worker, ended.ok, ended.times) == (3, 1, True, None)
-    assert dispatcher.holds(1) == 2
+    assert dispatcher.holds(1) == 1
+    dispatcher.close(CARD.label)
+
+
+async def test_two_models_of_a_worker_are_told_apart():
+    """Each has a number of its own on the wire; what a load took reaches the scheduler."""
+    scheduler = Planned()
+    now_s = 50.0
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None, clock=lambda: now_s)
+    connection = Connection(dispatcher, 1)
+    sent, loaded = [], []
+    connection.connection_made(Line(sent))
+    other = ModelCard(name="other", version="7", kind="echo", path=None)
+    cards = {card.id: card for card in (CARD, other)}
+    dispatcher.worker_up(
+        connection,
+        wanted=lambda model: Wanted(cards[model], 1),
+        on_loaded=lambda model, outcome: loaded.append((model, outcome)),
+        on_broken=sent.append,
+    )
+    scheduler.actions = [
+        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
+        Action(2, Kind.LOAD, 1, other.id, [], 0.0, math.inf, 0.5),
+        Action(3, Kind.UNLOAD, 1, other.id, [], 0.0, math.inf, 0.0),
+    ]
+    dispatcher.submit(Requests("echo", SIGNATURE).query(BODY, None), Waiting(), CARD.id, 1e9, now_s)
+    dispatcher._pump()
+    bodies = [memoryview(message)[wire.HEAD.size :] for message in sent]
+    first, second = wire.parse_load(bodies[0]), wire.parse_load(bodies[1])
+    assert (first.name, second.name, second.version) == ("echo", "other", "7")
+    assert first.model != second.model == wire.parse_unload(bodies[2]).model
+    detail = {
+        "signature": SIGNATURE.as_json(),
+        "load_s": 2.0,
+        "started_ns": 51_000_000_000,
+        "memory_bytes": 5,
+    }
+    message = wire.encode_loaded(2, wire.ActionStatus.OK, detail)
+    dispatcher.received(1, wire.MessageType.LOADED, memoryview(message)[wire.HEAD.size :])
+    assert scheduler.events[-1].times == pytest.approx((1.0, 0.0, 2.0, 0.0))
+    ((model, outcome),) = loaded
+    assert model == other.id
+    assert (outcome.load_s, outcome.memory_bytes) == (2.0, 5)
     dispatcher.close(CARD.label)

@@ -62,6 +62,7 @@ class ActionStatus(enum.IntEnum):
     TOO_LATE = 11
     INVALID_ACTION = 12
     LOAD_FAILED = 41
+    NO_ROOM = 53
 
 
 InferEntry = tuple[int, int, int, memoryview]

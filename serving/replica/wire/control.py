@@ -3,13 +3,13 @@
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device"}
+                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-A LOAD without the last four asks for no warm-up, on whatever device. LOADED's JSON is {"signature": see
-`Signature.as_json`, "load_s", "warmup", "device"} or {"error"}; UNLOADED's is {} or {"error"}. Unknown keys of a
-JSON object are ignored, so that later versions may add some.
+A LOAD without the last six asks for no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
+{"signature": see `Signature.as_json`, "load_s", "warmup", "device", "started_ns", "memory_bytes"} or {"error"};
+UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ class LoadMessage(NamedTuple):
     """Time for running samples before the answer; 0: none."""
     device: str = "auto"
     """`cpu`, `cuda`, or `auto`: what the runtime can use."""
+    pages: int = 0
+    """Memory that the gateway counts for it."""
+    budget: int | None = None
+    """Pages of all models in the replica together, at most; None: no limit."""
 
 
 class UnloadMessage(NamedTuple):
@@ -118,6 +122,8 @@ def encode_load(
     max_items: int = 1,
     warmup_s: float = 0.0,
     device: str = "auto",
+    pages: int = 0,
+    budget: int | None = None,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -133,6 +139,8 @@ def encode_load(
         "max_items": max_items,
         "warmup_s": warmup_s,
         "device": device,
+        "pages": pages,
+        "budget": budget,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -161,6 +169,8 @@ def parse_load(body: memoryview) -> LoadMessage:
         max_items=_field({"max_items": 1, **data}, "max_items", int, "LOAD"),
         warmup_s=_field({"warmup_s": 0.0, **data}, "warmup_s", float, "LOAD"),
         device=_field({"device": "auto", **data}, "device", str, "LOAD"),
+        pages=_field({"pages": 0, **data}, "pages", int, "LOAD"),
+        budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
     )
 
 

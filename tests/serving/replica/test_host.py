@@ -366,6 +366,27 @@ def test_models_have_numbers(fussy, ints, frame):
     assert fussy.unload(1).status == ActionStatus.UNKNOWN_MODEL
 
 
+def test_models_keep_to_the_budget(talk):
+    """What has no room is not loaded until something was unloaded; a model may replace itself."""
+    talk.hello()
+    assert talk.load("echo", model=1, pages=2, budget=3).status == 0
+    assert talk.load("echo", model=1, pages=3, budget=3).status == 0
+    refused = talk.load("echo", model=2, pages=1, budget=3)
+    assert refused.status == ActionStatus.NO_ROOM
+    assert refused.detail["error"].startswith("1 pages of 3 are wanted and 3 are in use")
+    assert talk.unload(1).status == 0
+    assert talk.load("echo", model=2, pages=1, budget=3).status == 0
+
+
+def test_a_load_tells_what_it_took(talk):
+    """When it began, and the memory; the gateway plans with both."""
+    talk.hello()
+    before_ns = time.monotonic_ns()
+    detail = talk.load("echo").detail
+    assert before_ns <= detail["started_ns"] <= time.monotonic_ns() - 1e9 * detail["load_s"] + 1e6
+    assert detail["memory_bytes"] >= 0
+
+
 def test_an_empty_batch_is_answered(fussy):
     """A batch without requests is answered with none."""
     message, outcomes = fussy.infer([])
