@@ -8,7 +8,8 @@ CLOCK_MONOTONIC, which the gateway shares.
 - A model is warmed up before its LOAD is answered (`warmup`): no first call's cost is left for INFER.
 - Collecting garbage stops the world at a moment that nobody chose, so the caller turns it off and it
   is done here: after a model was loaded and warmed up, and when no message waits. What a load leaves is frozen, for
-  it lives as long as the model.
+  it lives as long as the model. Where models come and go in a budget only the first load is, with the runtime
+  that it brought: later ones collect what the unloaded ones left, and look at the others' few objects alone.
 
 It must not know how the process came to be, nor its limits (`template`, `limits`).
 """
@@ -115,6 +116,8 @@ class Host:
         """Loaded models by the number that the gateway gave them."""
         self._pages: dict[int, int] = {}
         """Memory that the gateway counts for each of them."""
+        self._shares = False
+        """Whether models come and go in a budget."""
         self._actions = 0
         """Actions since garbage was last collected."""
         self._head = bytearray(wire.HEAD.size)
@@ -242,7 +245,9 @@ class Host:
         self._executions[message.model] = execution
         self._pages[message.model] = message.pages
         gc.collect()
-        gc.freeze()
+        if not self._shares:
+            gc.freeze()
+        self._shares = message.budget is not None
         load_s = (time.monotonic_ns() - began_ns) * 1e-9
         detail = {
             "signature": execution.signature.as_json(),
@@ -274,9 +279,10 @@ class Host:
             detail = {"error": _unknown(message.model)}
             return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
         del self._pages[message.model]
-        gc.unfreeze()
-        gc.collect()
-        gc.freeze()
+        if not self._shares:  # else the next LOAD collects it
+            gc.unfreeze()
+            gc.collect()
+            gc.freeze()
         return wire.encode_unloaded(message.action_id, ActionStatus.OK, {})
 
 
