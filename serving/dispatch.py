@@ -43,6 +43,8 @@ from serving.scheduling.seam import (
     Action,
     Cancelled,
     Kind,
+    ModelDown,
+    ModelUp,
     Reason,
     Refusal,
     Result,
@@ -118,18 +120,29 @@ class Job:
     requests at a time.
     """
 
-    __slots__ = ("_dispatcher", "_id", "answers", "arrived_s", "items", "request", "waiter")
+    __slots__ = (
+        "_dispatcher",
+        "_id",
+        "answers",
+        "arrived_s",
+        "items",
+        "model",
+        "request",
+        "waiter",
+    )
 
     def __init__(
         self,
         dispatcher: Dispatcher,
         id_: int,
+        model: ModelId,
         request: Request,
         waiter: Waiter,
         arrived_s: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._id = id_
+        self.model = model
         self.request = request
         self.items = request.items
         self.waiter: Waiter = waiter
@@ -155,12 +168,19 @@ class Job:
 class BatchDone:
     """What is known of a batch that came back."""
 
-    __slots__ = ("items", "parts", "times", "waited_s", "worker")
+    __slots__ = ("items", "model", "parts", "times", "waited_s", "worker")
 
     def __init__(
-        self, worker: int, items: int, times: StageTimes, parts: int, waited_s: float
+        self,
+        worker: int,
+        model: ModelId,
+        items: int,
+        times: StageTimes,
+        parts: int,
+        waited_s: float,
     ) -> None:
         self.worker = worker
+        self.model = model
         self.items = items
         self.times = times
         self.parts = parts
@@ -304,6 +324,14 @@ class Dispatcher:
         """Items in the queue."""
         return self._scheduler.waiting_items
 
+    def unfinished_of(self, model: ModelId) -> int:
+        """Requests of a model without an answer; looks at all requests."""
+        return sum(job.model == model for job in self._jobs.values())
+
+    def waiting_of(self, model: ModelId) -> int:
+        """Items of a model in the queue."""
+        return self._scheduler.waiting_of(model)
+
     def submit(
         self,
         request: Request,
@@ -319,7 +347,7 @@ class Dispatcher:
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(self, id_, request, waiter, now_s)
+        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s)
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
         if not self._pumping:
@@ -333,6 +361,15 @@ class Dispatcher:
         if job is not None:
             job.release()
             self._scheduler.on(Cancelled(id_), self._clock())
+
+    def model_up(self, event: ModelUp) -> None:
+        """A model may be asked for, and loaded by any worker."""
+        self._scheduler.on(event, self._clock())
+
+    def model_down(self, model: ModelId) -> None:
+        """A model will not be asked for any more; who waits for it is refused."""
+        self._scheduler.on(ModelDown(model), self._clock())
+        self._pump()
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""
@@ -348,6 +385,7 @@ class Dispatcher:
         wanted: Callable[[ModelId], Wanted],
         on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
+        pages: int | None = None,
     ) -> None:
         """A replica is connected; the scheduler will have it load models.
 
@@ -357,9 +395,10 @@ class Dispatcher:
             on_loaded: called after each load with what the replica says of the model, or with why it could not
                 be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
+            pages: memory for models there; None: as many as there are.
         """
         self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
-        self._scheduler.on(WorkerUp(connection.worker, SLOTS), self._clock())
+        self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
@@ -583,7 +622,7 @@ class Dispatcher:
             else:
                 self._join(id_, job, start, stop, frame)
         self._answering = None
-        self._on_batch(BatchDone(worker, items, times, parts, waited_s))
+        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s))
 
     def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
         if job.answers is None:

@@ -17,7 +17,7 @@ import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from serving.dispatch import Connection, Dispatcher, Loaded, Wanted
@@ -29,7 +29,7 @@ from serving.errors import (
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
 from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelCard, ModelId
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +111,40 @@ class Home(Protocol):
         ...
 
 
+class Contents(Protocol):
+    """What the replicas of a pool hold."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether models come and go in a replica, so that it is ready as soon as it is connected."""
+        ...
+
+    @property
+    def card(self) -> ModelCard:
+        """What a replica is started for."""
+        ...
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """How a replica is to load a model."""
+        ...
+
+    def pages(self, settings: ServingSettings) -> int | None:
+        """Memory for models in a replica; None: as many as there are."""
+        ...
+
+    def loaded(self, model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
+        """A replica has loaded a model; returns whether what is `possible` has changed."""
+        ...
+
+    def failed(self, model: ModelId, error: ServingError) -> None:
+        """A replica could not load a model."""
+        ...
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """The settings as far as what is held can follow them."""
+        ...
+
+
 class Member:
     """One replica in the pool."""
 
@@ -146,7 +180,7 @@ class Member:
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"
-        self.ready: asyncio.Future[Signature] = asyncio.get_running_loop().create_future()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.leaving = False
         """New settings do without it; its end says nothing about them."""
         self.failure: tuple[str, str] | None = None
@@ -177,9 +211,7 @@ class Pool:
         settings: ServingSettings,
         counting: Counting,
         workers: Iterator[int],
-        on_signature: Callable[[], None],
-        on_loaded: Callable[[Loaded, ReplicaSettings], None],
-        card: ModelCard,
+        contents: Contents,
     ) -> None:
         """Nothing is started yet.
 
@@ -189,9 +221,7 @@ class Pool:
             settings: how many, and under which limits.
             counting: where deaths are counted.
             workers: numbers that no other replica of the home has.
-            on_signature: called when replicas report another signature than before.
-            on_loaded: called with what a replica says of its load, and its limits, before it gets a batch.
-            card: what its replicas will load.
+            contents: what its replicas will hold.
         """
         self._home = home
         self._dispatcher = dispatcher
@@ -199,9 +229,7 @@ class Pool:
         self._counting = counting
         self._members: dict[int, Member] = {}
         self._workers = workers
-        self._on_signature = on_signature
-        self._on_loaded = on_loaded
-        self._card = card
+        self._contents = contents
         self._failures = 0
         self._served: set[int] = set()
         self._restart: asyncio.Task[None] | None = None
@@ -209,9 +237,6 @@ class Pool:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._applying = False
         self._closing = False
-        self.signature: Signature | None = None
-        self.loaded: Loaded | None = None
-        """What the last replica said that became ready."""
         self.deaths: deque[Death] = deque(maxlen=_KEPT_DEATHS)
         self._deaths_of_leaving: list[Death] = []
         """Of replicas that settings which are being applied do without."""
@@ -328,19 +353,12 @@ class Pool:
         self._settings = settings
         if not keep_learnt:
             self._failures = 0
-        self._dispatcher.settings_changed(self._possible(settings), keep_learnt=keep_learnt)
+        possible = self._contents.possible(settings)
+        self._dispatcher.settings_changed(possible, keep_learnt=keep_learnt)
         await asyncio.gather(*(self._retire(m, settings.replica.hang_timeout_s) for m in leaving))
         dead = [m for m in started if m.state == "ended"]
         if dead:
             log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
-
-    def _possible(self, settings: ServingSettings) -> ServingSettings:
-        """The settings as far as the model can follow: one with a fixed batch takes one request at a time."""
-        if self.signature is None or self.signature.is_batched:
-            return settings
-        if settings.batching.max_size > 1:
-            log.warning("the model's first dimension is fixed: its requests are not batched")
-        return settings.changed({"batching.max_size": 1, "batching.timeout_us": 0})
 
     async def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
         """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
@@ -403,17 +421,12 @@ class Pool:
                     memory_mb=member.limits.memory_mb,
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
-                    card=self._card,
+                    card=self._contents.card,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
                 await self._connect(member, replica)
-                signature = await member.ready
-                if signature != self.signature:  # an equal one stays, with what is kept about it
-                    self.signature = signature
-                    self._on_signature()
-                    possible = self._possible(self._settings)
-                    self._dispatcher.settings_changed(possible, keep_learnt=True)
+                await member.ready
         except TimeoutError:
             raise ReplicaStartFailed(
                 "timeout",
@@ -432,18 +445,22 @@ class Pool:
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
-        def loaded(_model: ModelId, outcome: Loaded | ServingError) -> None:
-            if member.ready.done():
+        def loaded(model: ModelId, outcome: Loaded | ServingError) -> None:
+            contents = self._contents
+            if member.ready.done() and not contents.is_shared:
                 return
-            if isinstance(outcome, Loaded):
+            if not isinstance(outcome, Loaded):
+                contents.failed(model, outcome)
+                if not member.ready.done():
+                    member.ready.set_exception(outcome)
+                return
+            reads_json = "json" in replica.features
+            if not member.ready.done():
                 member.state = "ready"
-                self.loaded = outcome
-                self._on_loaded(outcome, member.limits)
-                reads_json = "json" in replica.features
-                signature = dataclasses.replace(outcome.signature, reads_json=reads_json)
-                member.ready.set_result(signature)
-            else:
-                member.ready.set_exception(outcome)
+                member.ready.set_result(None)
+            if contents.loaded(model, outcome, member, reads_json=reads_json):
+                possible = contents.possible(self._settings)
+                self._dispatcher.settings_changed(possible, keep_learnt=True)
 
         def broken(fault: str | None) -> None:
             if fault is not None:
@@ -451,18 +468,17 @@ class Pool:
             if member.state != "ended" and not replica.ended.done():
                 replica.kill(asked=fault is not None)
 
-        limits = member.limits
-        wanted = Wanted(
-            self._card,
-            limits.threads,
-            member.max_items,
-            limits.warmup_s,
-            device=member.accelerator.device,
-            weights=self._card.weights(member.variant),
-        )
+        contents = self._contents
         self._dispatcher.worker_up(
-            connection, wanted=lambda _model: wanted, on_loaded=loaded, on_broken=broken
+            connection,
+            wanted=lambda model: contents.wanted(model, member),
+            on_loaded=loaded,
+            on_broken=broken,
+            pages=contents.pages(self._settings),
         )
+        if contents.is_shared and not member.ready.done():
+            member.state = "ready"
+            member.ready.set_result(None)
 
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""

@@ -20,6 +20,7 @@ from serving.cache.single_flight import SingleFlight
 from serving.dispatch import BatchDone, Dispatcher, Loaded, Request
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsOf
+from serving.one_model import OneModel
 from serving.pool import Home, Pool
 from serving.scheduling import SCHEDULERS
 from serving.scheduling.seam import Warmed
@@ -72,16 +73,8 @@ class Served:
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
         self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
         self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
-        self.pool = Pool(
-            home,
-            self.dispatcher,
-            settings,
-            self.counters,
-            workers,
-            self.codecs.clear,
-            self._replica_loaded,
-            card,
-        )
+        self._model = OneModel(card, self.codecs.clear, self._replica_loaded)
+        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self._model)
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
         self._default_deadline_s = settings.scheduling.default_deadline_s
@@ -89,14 +82,14 @@ class Served:
     @property
     def signature(self) -> Signature:
         """Inputs and outputs, as the replicas report them; there once it is open."""
-        signature = self.pool.signature
+        signature = self._model.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
     def load_facts(self) -> dict[str, Any]:
         """How the last replica loaded it, as plain data: load_s, device, warmup; what is not known is left out."""
-        loaded = self.pool.loaded
+        loaded = self._model.told
         if loaded is None:
             return {}
         facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}

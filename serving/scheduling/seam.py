@@ -244,3 +244,7 @@ class Scheduler(Protocol):
     def waiting_items(self) -> int:
         """Items in the queue, for metrics."""
         ...
+
+    def waiting_of(self, model: ModelId) -> int:
+        """Items of a model in the queue, for metrics; 0 where it is not known."""
+        ...

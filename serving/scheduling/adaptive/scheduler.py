@@ -125,6 +125,10 @@ class AdaptiveScheduler:
         """Items in the queue."""
         return self._queue.items
 
+    def waiting_of(self, model: ModelId) -> int:
+        """Those of a model: all, or none."""
+        return self._queue.items if model == self._model else 0
+
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         if type(event) is Submitted:  # the one event per request; the others come per batch or less

@@ -97,6 +97,11 @@ class ClockworkScheduler:
         """Items in the queue."""
         return self._waiting_items
 
+    def waiting_of(self, model: ModelId) -> int:
+        """Those of a model."""
+        known = self._models.get(model)
+        return 0 if known is None else len(known.waiting)
+
     def models(self) -> Collection[Model]:
         """All models, to look at."""
         return self._models.values()
