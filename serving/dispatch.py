@@ -66,6 +66,8 @@ SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
 MAX_RESULT_BYTES = 2**31 - 1
+_MOST_DIGITS = 7
+"""Of a batch's size."""
 
 _NOT_STARTED = (
     wire.ActionStatus.TOO_LATE,
@@ -204,6 +206,10 @@ class Wanted(NamedTuple):
     """Where it shall run: `accelerator.device`."""
     weights: pathlib.Path | None = None
     """Of the variant that it is to load; None: the card's."""
+    pages: int = 0
+    """Memory that is counted for it."""
+    budget: int | None = None
+    """Pages of all models in the replica together, at most; None: no limit."""
 
 
 class Loaded(NamedTuple):
@@ -218,6 +224,23 @@ class Loaded(NamedTuple):
     """Where it runs, `cpu` or `cuda`; None: it does not say."""
     memory_bytes: int | None = None
     """By how much the process has grown; None: it does not say."""
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
+        told = self.warmup.get("batch_s")
+        measured: dict[int, float] = {}
+        for items, seconds in told.items() if isinstance(told, dict) else ():
+            is_time = isinstance(seconds, float) and 0.0 < seconds < math.inf
+            is_size = isinstance(items, str) and items.isdecimal() and len(items) <= _MOST_DIGITS
+            if is_time and is_size and int(items) > 0:
+                measured[int(items)] = seconds
+        return measured
+
+    @property
+    def warmed_s(self) -> float:
+        """Seconds of the load that went into the warm-up."""
+        return _number(self.warmup, "warmup_s", float) or 0.0
 
 
 class Connection(asyncio.Protocol):
@@ -505,6 +528,8 @@ class Dispatcher:
             max_items=wanted.max_items,
             warmup_s=wanted.warmup_s,
             device=wanted.device,
+            pages=wanted.pages,
+            budget=wanted.budget,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )
@@ -554,6 +579,8 @@ class Dispatcher:
         model = action.model
         ok = message.status == wire.ActionStatus.OK
         times = _load_times(message.detail, sent_s)
+        if times is None and message.status != wire.ActionStatus.TOO_LATE:
+            times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
         if message.status in _NOT_STARTED:
             pass  # it is no fault of the model

@@ -28,15 +28,21 @@ from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import (
     AcceleratorUnavailable,
     InvalidRequest,
+    InvalidSettings,
     NotReady,
     ServingError,
     UnknownModel,
 )
 from serving.homes import Homes
+from serving.metrics.counters import Counters
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
+from serving.placement import own_settings_of_the_pool
+from serving.pool import Home
+from serving.scheduling import SHARED
 from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
 from serving.settings import ServingSettings
+from serving.shared_pool import SharedPool
 from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -175,6 +181,9 @@ class Engine:
         self.resolved: dict[tuple[str, str | None], Target] = {}
         """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
+        self._shared: dict[str, SharedPool] = {}
+        """Replicas that models share, by kind."""
+        self._shared_counters = Counters()
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
         self.editing = asyncio.Lock()
@@ -312,7 +321,8 @@ class Engine:
         try:
             home = await self._homes.of(card)
             settings = self.settings.of(card.name)
-            served = Served(card, settings, home, self._homes.workers)
+            shared = await self._shared_of(card, settings, home)
+            served = Served(card, settings, home, self._homes.workers, shared)
             await served.open()
         except ServingError as error:
             self.note_failure(card.id, str(error))
@@ -329,6 +339,37 @@ class Engine:
             },
         )
         return served
+
+    async def _shared_of(
+        self, card: ModelCard, settings: ServingSettings, home: Home
+    ) -> SharedPool | None:
+        """The replicas that a model shares with others of its kind; None: it has its own.
+
+        Raises:
+            InvalidSettings: it is a program of its own, which serves one model.
+            ServingError: they cannot be started.
+        """
+        policy = settings.scheduling.policy
+        if policy not in SHARED:
+            return None
+        if card.program is not None:
+            raise InvalidSettings(
+                f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
+                f"set models.{card.name}.scheduling.policy to adaptive"
+            )
+        for name in own_settings_of_the_pool(self.settings, card.name):
+            log.warning(
+                "models share replicas: no model has settings of its own for them",
+                extra={"setting": f"models.{card.name}.{name}"},
+            )
+        shared = self._shared.get(card.kind)
+        if shared is None:
+            shared = SharedPool(
+                card, self.settings.of(""), home, self._homes.workers, self._shared_counters
+            )
+            await shared.open()
+            self._shared[card.kind] = shared
+        return shared
 
     async def redeploy(self, card: ModelCard) -> None:
         """Load a version anew, from files that have changed, and let it take the place of the served one.
@@ -481,14 +522,18 @@ class Engine:
             began_s = time.monotonic()
             self._check_serving()
             changed: list[Served] = []
+            changed_pools: list[SharedPool] = []
             try:
                 await self._hold_clock(settings)  # first: what starts now is measured under it
+                for shared in self._shared.values():
+                    changed_pools.append(shared)
+                    await shared.apply(settings.of(""), fresh=fresh, keep_learnt=keep_learnt)
                 for served in self._catalogue.all():
                     wanted = settings.of(served.id.name)
                     await served.apply(wanted, fresh=fresh, keep_learnt=keep_learnt)
                     changed.append(served)
             except BaseException:
-                await self._put_back(changed)
+                await self._put_back(changed, changed_pools)
                 raise
             self.settings = settings
             self.generation += 1
@@ -508,12 +553,21 @@ class Engine:
         except AcceleratorUnavailable as error:
             raise AcceleratorUnavailable(f"accelerator.clock_mhz = {clock_mhz}: {error}") from error
 
-    async def _put_back(self, changed: Sequence[Served]) -> None:
+    async def _put_back(
+        self, changed: Sequence[Served], changed_pools: Sequence[SharedPool]
+    ) -> None:
         """The settings in force, for models that had got others already, and for the GPU."""
         try:
             await self._hold_clock(self.settings)
         except ServingError as error:
             log.error("the GPU's clock cannot be put back", extra={"error": str(error)})
+        for shared in changed_pools:
+            try:
+                await shared.apply(self.settings.of(""), fresh=False, keep_learnt=True)
+            except ServingError as error:
+                log.error(
+                    "settings of shared replicas cannot be put back", extra={"error": str(error)}
+                )
         for served in changed:
             settings = self.settings.of(served.id.name)
             try:
@@ -552,7 +606,7 @@ class Engine:
     def unfinished(self) -> int:
         """Requests without an answer."""
         served = [*self._catalogue.all(), *self._endings.values()]
-        return sum(one.dispatcher.unfinished for one in served)
+        return sum(one.unfinished for one in served)
 
     async def close(self) -> None:
         """End replicas and their homes; whoever still waits is refused."""
@@ -565,6 +619,7 @@ class Engine:
         served = [*self._catalogue.all(), *endings.values()]
         try:
             await asyncio.gather(*(one.close() for one in served))
+            await asyncio.gather(*(shared.close() for shared in self._shared.values()))
             await self._homes.close()
         finally:
             await asyncio.to_thread(self._clock.close)
@@ -586,8 +641,12 @@ class Engine:
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():
             of_model = {"model": served.id.name, "version": served.id.version}
-            replicas += [{**of_model, **member} for member in served.pool.members()]
-            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.pool.deaths]
+            replicas += [{**of_model, **member} for member in served.replicas()]
+            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.deaths()]
+        for kind, shared in self._shared.items():
+            of_pool = {"model": f"pool of {kind}", "version": ""}
+            replicas += [{**of_pool, **member} for member in shared.pool.members()]
+            deaths += [{**of_pool, **dataclasses.asdict(d)} for d in shared.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
 
     def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
@@ -607,9 +666,9 @@ class Engine:
 def _gauges(served: Served) -> Gauges:
     cache = served.cache.cache
     return Gauges(
-        queue_items=served.dispatcher.waiting_items,
-        unfinished_requests=served.dispatcher.unfinished,
-        replicas=served.pool.states(),
+        queue_items=served.waiting_items,
+        unfinished_requests=served.unfinished,
+        replicas=served.replica_states(),
         cache_hits=cache.hits,
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,

@@ -10,30 +10,24 @@ thread; `apply` calls must not overlap.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from serving.cache.prediction_cache import Key
 from serving.cache.single_flight import SingleFlight
-from serving.dispatch import BatchDone, Dispatcher, Loaded, Request
+from serving.dispatch import BatchDone, Request
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsOf
-from serving.one_model import OneModel
-from serving.pool import Home, Pool
-from serving.scheduling import SCHEDULERS
-from serving.scheduling.seam import Warmed
-from serving.settings import ReplicaSettings, ServingSettings
+from serving.placement import OwnPool, Placement, Tenancy
+from serving.pool import Death, Home
+from serving.settings import ServingSettings
+from serving.shared_pool import SharedPool
 from serving.values import ModelCard, Signature
 from serving.waiter import Ticket, Waiter
 
 _RETRY_S = 0.005
 _OK = 200
-_REAL = ("file", "model")
-"""Sources of samples that are real inputs."""
-_MOST_DIGITS = 7
-"""Of a batch's size."""
 
 
 class Query(Request, Protocol):
@@ -54,7 +48,12 @@ class Served:
     """One version of one model."""
 
     def __init__(
-        self, card: ModelCard, settings: ServingSettings, home: Home, workers: Iterator[int]
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        home: Home,
+        workers: Iterator[int],
+        shared: SharedPool | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -63,6 +62,7 @@ class Served:
             settings: those of this model.
             home: where its replicas live, open.
             workers: numbers for its replicas that no other replica of the home has.
+            shared: replicas that it shares with other models; None: it has its own.
         """
         self.card = card
         self.id = card.id
@@ -71,10 +71,12 @@ class Served:
         self._statistics = StatisticsOf(card.id)
         self.codecs: dict[str, Any] = {}
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
-        self._scheduler = SCHEDULERS[settings.scheduling.policy](card.id, settings)
-        self.dispatcher = Dispatcher(self._scheduler, on_batch=self._batch_done)
-        self._model = OneModel(card, self.codecs.clear, self._replica_loaded)
-        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self._model)
+        self._place: Placement = (
+            OwnPool(card, settings, home, workers, self)
+            if shared is None
+            else Tenancy(card, settings, shared, self)
+        )
+        self.dispatcher = self._place.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
         self._default_deadline_s = settings.scheduling.default_deadline_s
@@ -82,14 +84,14 @@ class Served:
     @property
     def signature(self) -> Signature:
         """Inputs and outputs, as the replicas report them; there once it is open."""
-        signature = self._model.signature
+        signature = self._place.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
     def load_facts(self) -> dict[str, Any]:
         """How the last replica loaded it, as plain data: load_s, device, warmup; what is not known is left out."""
-        loaded = self._model.told
+        loaded = self._place.told
         if loaded is None:
             return {}
         facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
@@ -98,9 +100,36 @@ class Served:
         return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
 
     @property
+    def ready_count(self) -> int:
+        """Replicas that take its batches."""
+        return self._place.ready_count
+
+    @property
+    def unfinished(self) -> int:
+        """Requests without an answer."""
+        return self._place.unfinished
+
+    @property
+    def waiting_items(self) -> int:
+        """Items in the queue."""
+        return self._place.waiting_items
+
+    def replica_states(self) -> dict[str, int]:
+        """The replicas that may run it, by state."""
+        return self._place.states()
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """Every replica of its own as plain data."""
+        return self._place.members()
+
+    def deaths(self) -> list[Death]:
+        """Of replicas of its own, since the settings came into force."""
+        return self._place.deaths()
+
+    @property
     def ready(self) -> bool:
         """Whether a replica takes batches."""
-        return self.pool.ready_count > 0
+        return self._place.ready_count > 0
 
     # Requests
 
@@ -117,7 +146,7 @@ class Served:
         dispatcher = self.dispatcher
         if not self._caching:
             return dispatcher.submit(
-                query, waiter, self.id, deadline_s, now_s, query.priority, application
+                query, waiter, self._place.model, deadline_s, now_s, query.priority, application
             )
         return self._looked_up(query, waiter, application, deadline_s, now_s)
 
@@ -131,7 +160,7 @@ class Served:
             return self.dispatcher.submit(
                 query,
                 inner,
-                self.id,
+                self._place.model,
                 inner_deadline_s,
                 time.monotonic(),
                 query.priority,
@@ -157,16 +186,12 @@ class Served:
             successes=counters.responses.get(_OK, 0), answered_s=counters.latency_s.sum
         )
 
-    def _replica_loaded(self, loaded: Loaded, limits: ReplicaSettings) -> None:
-        """The scheduler begins with what a warm-up on real inputs has measured; made-up ones tell too little."""
-        warmup = loaded.warmup
-        if warmup.get("source") in _REAL and "failure" not in warmup:
-            batch_s = _measured(warmup.get("batch_s"))
-            if batch_s:
-                self._scheduler.on(Warmed(batch_s, limits.cpu, limits.threads), time.monotonic())
+    def signature_changed(self) -> None:
+        """What the protocols have made of the old one is of no use any more."""
+        self.codecs.clear()
 
-    def _batch_done(self, done: BatchDone) -> None:
-        self.pool.served(done.worker)
+    def batch_done(self, done: BatchDone) -> None:
+        """Count a batch that came back."""
         self.counters.batch_items.observe(done.items)
         self.counters.exec_s.observe(done.times.exec_s)
         self._statistics.batch(
@@ -180,14 +205,14 @@ class Served:
     # Life
 
     async def open(self) -> None:
-        """Start the replicas; each loads the model.
+        """Make it ready, in replicas of its own or among other models.
 
         Raises:
             ServingError: it cannot be served under its settings; nothing is left running.
         """
         try:
             self.card.weights(self.settings.model.variant)
-            await self.pool.open()
+            await self._place.open()
         except BaseException:
             await self.close()
             raise
@@ -201,7 +226,7 @@ class Served:
         self.card.weights(settings.model.variant)  # it may have no such variant
         if settings.model.variant != self.settings.model.variant:
             keep_learnt = False  # other weights: other answers, and another time for each
-        await self.pool.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        await self._place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20
         if keep_learnt:
@@ -214,30 +239,12 @@ class Served:
     async def drained(self, within_s: float) -> bool:
         """Wait until what was taken is answered; False when it is not in time."""
         until_s = time.monotonic() + within_s
-        while self.dispatcher.unfinished:
+        while self.unfinished:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(_RETRY_S)
         return True
 
     async def close(self) -> None:
-        """End the replicas; whoever still waits is refused."""
-        await self.pool.close(grace_s=0.0)
-        self.dispatcher.close(self.card.label)
-
-
-def _measured(batch_s: object) -> dict[int, float]:
-    """Items -> seconds as a replica tells them; what makes no sense, for it may be in any language, is left out."""
-    measured: dict[int, float] = {}
-    if isinstance(batch_s, dict):
-        for items, seconds in batch_s.items():
-            if (
-                isinstance(seconds, float)
-                and 0.0 < seconds < math.inf
-                and isinstance(items, str)
-                and items.isdecimal()
-                and len(items) <= _MOST_DIGITS
-                and int(items) > 0
-            ):
-                measured[int(items)] = seconds
-    return measured
+        """Give up its place; whoever still waits is refused."""
+        await self._place.close()

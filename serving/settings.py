@@ -194,8 +194,13 @@ class RoutingSettings:
 class SchedulingSettings:
     """The queue in front of the workers."""
 
-    policy: Literal["adaptive"] = _knob("adaptive", live=False)
-    """The scheduler of the pool."""
+    policy: Literal["adaptive", "clockwork"] = _knob("adaptive", live=False)
+    """How requests become batches of replicas (docs/schedulers.md).
+
+    `adaptive`: every model has replicas of its own. `clockwork`: models share replicas, which load and unload them
+    as they are asked for, and a request that cannot be in time is refused when it comes.
+    Default adaptive: it needs no deadlines.
+    """
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
     """Items that may wait; beyond, one request is answered 429: of the application with most of them.
 
@@ -207,6 +212,45 @@ class SchedulingSettings:
     """Priority of a request that names none, 1 being the most urgent.
 
     Default 2: a request can be more urgent than the others, or less.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClockworkSettings:
+    """How models share replicas, where `scheduling.policy` is clockwork (docs/schedulers.md)."""
+
+    memory_mb: int | None = _knob(None, "MiB", 1, 4_194_304)
+    """Memory for models in each replica; beyond it the least recently used is unloaded for the next one.
+
+    Default none: half of `replica.memory_mb`, and without that no limit. A change starts new replicas.
+    """
+    page_mb: float = _knob(1.0, "MiB", 0.0625, 1024, live=False)
+    """Smallest part of that memory that is counted. Default 1 MiB: small models of a CPU are not much larger."""
+    ahead_ms: float = _knob(10.0, "ms", 0.1, 1000)
+    """A replica is given its next batch when it will be free within this time.
+
+    Default 10 ms, Clockwork's: longer than a message and a plan take. A longer one decides earlier, with fewer
+    requests to choose from.
+    """
+    window_ms: float = _knob(10.0, "ms", 0.1, 1000)
+    """A batch or load that has not begun this long after it was expected to is not begun any more.
+
+    Default 10 ms, Clockwork's.
+    """
+    guard: float = _knob(0.1, "", 0, 10)
+    """Share by which a batch may take longer than the longest of the last ten of its size.
+
+    Default 0.1: cores are shared with the gateway; on an accelerator of one's own it may be 0, as Clockwork's.
+    """
+    buffer: float = _knob(0.05, "", 0, 0.5)
+    """Share of a request's time that is planned to be left over.
+
+    Default 0.05: Clockwork's 5 ms of 100 ms; as a share, short deadlines can be met as well.
+    """
+    max_exec_ms: float = _knob(25.0, "ms", 0.1, 60_000)
+    """Batches of more than one item that take longer are not made: they would hold up all other models.
+
+    Default 25 ms, Clockwork's.
     """
 
 
@@ -318,6 +362,7 @@ class ServingSettings:
     cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
     routing: RoutingSettings = dataclasses.field(default_factory=RoutingSettings)
     scheduling: SchedulingSettings = dataclasses.field(default_factory=SchedulingSettings)
+    clockwork: ClockworkSettings = dataclasses.field(default_factory=ClockworkSettings)
     server: ServerSettings = dataclasses.field(default_factory=ServerSettings)
     models: Mapping[str, Mapping[str, Value]] = dataclasses.field(default_factory=dict)
     """What differs for single models: name of the model -> knob -> value."""

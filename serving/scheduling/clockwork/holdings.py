@@ -9,12 +9,14 @@ import collections
 import dataclasses
 import enum
 import math
+from typing import Self
 
 from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Waiting
 from serving.scheduling.seam import Kind, ModelUp, WorkerUp
+from serving.settings import ServingSettings
 
 NEVER_S = math.inf
 
@@ -37,6 +39,8 @@ class Parameters:
     share, short objectives can be met as well."""
     most_items: int = 16
     """Items of the largest batch."""
+    most_waiting: int = 1_000_000
+    """Items that may wait."""
     most_exec_s: float = 0.025
     """Batches of more than one item that take longer are not made: they would hold up all others. Default 25 ms,
     Clockwork's."""
@@ -44,6 +48,20 @@ class Parameters:
     """What a message takes, until it was measured."""
     bucket_s: float = 0.0015
     """Smallest difference of deadlines that is told apart when work is promised; the horizon is 128 of them."""
+
+    @classmethod
+    def of(cls, settings: ServingSettings) -> Self:
+        """As settings have them."""
+        clockwork = settings.clockwork
+        return cls(
+            ahead_s=1e-3 * clockwork.ahead_ms,
+            window_s=1e-3 * clockwork.window_ms,
+            guard=clockwork.guard,
+            buffer_share=clockwork.buffer,
+            most_items=settings.batching.max_size,
+            most_waiting=settings.scheduling.queue_capacity,
+            most_exec_s=1e-3 * clockwork.max_exec_ms,
+        )
 
 
 class State(enum.Enum):
@@ -59,9 +77,12 @@ class Model:
     """A model of the pool, and the requests that wait for it."""
 
     __slots__ = (
+        "_told",
+        "broken_until_s",
         "charged_s",
         "durations",
         "expiry_s",
+        "failures",
         "holdings",
         "id",
         "index",
@@ -75,15 +96,12 @@ class Model:
         self.index = index
         self.id = event.model
         self.pages = event.pages
-        batch_s = {
-            size: took_s
-            for size, took_s in event.batch_s.items()
-            if size == min(event.batch_s) or took_s <= parameters.most_exec_s
-        }
-        self.durations = Durations(
-            batch_s, most=parameters.most_items, guard=parameters.guard, pads=event.pads
-        )
-        self.load = Window(event.load_s, parameters.guard)
+        self._told = event
+        self.begin(parameters)
+        self.failures = 0
+        """Loads in a row that have failed."""
+        self.broken_until_s = 0.0
+        """Until when it is not loaded again."""
         self.waiting = Waiting()
         self.holdings: list[Holding] = []
         self.is_gone = False
@@ -92,6 +110,19 @@ class Model:
         """Work that was promised to those that wait."""
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
+
+    def begin(self, parameters: Parameters) -> None:
+        """Know of its actions what its profile tells."""
+        told = self._told
+        batch_s = {
+            size: took_s
+            for size, took_s in told.batch_s.items()
+            if size == min(told.batch_s) or took_s <= parameters.most_exec_s
+        }
+        self.durations = Durations(
+            batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
+        )
+        self.load = Window(told.load_s, parameters.guard)
 
 
 class Worker:

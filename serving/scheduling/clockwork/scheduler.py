@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Collection
+from typing import Self
 
 from serving.scheduling.clockwork.durations import Window
 from serving.scheduling.clockwork.holdings import (
@@ -54,6 +55,7 @@ from serving.scheduling.seam import (
     WorkerDraining,
     WorkerUp,
 )
+from serving.settings import ServingSettings
 from serving.values import ModelId
 
 STEP = 0.01
@@ -64,6 +66,8 @@ Mathematical Statistics 22, 1951)."""
 LARGEST_RESERVE = 0.5
 MOST_LOSSES = 1
 """Lost workers that a request survives."""
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+"""How long a model that could not be loaded is not tried again, the first time and at most."""
 
 
 class ClockworkScheduler:
@@ -91,6 +95,11 @@ class ClockworkScheduler:
         """The last time that it was told."""
         self._reserve = 0.0
         """Share of a request's time that is kept free when it is admitted, as drops have taught."""
+
+    @classmethod
+    def of(cls, settings: ServingSettings) -> Self:
+        """As settings have it."""
+        return cls(Parameters.of(settings))
 
     @property
     def waiting_items(self) -> int:
@@ -134,7 +143,9 @@ class ClockworkScheduler:
                         self._workers[event.worker].draining = True
                 case WorkerDown():
                     self._worker_down(event, now_s)
-                case Warmed() | SettingsChanged():
+                case SettingsChanged():
+                    self._changed(event)
+                case Warmed():
                     pass
 
     def plan(self, now_s: float) -> Plan:
@@ -174,8 +185,16 @@ class ClockworkScheduler:
     # Requests
 
     def _submitted(self, event: Submitted, now_s: float) -> None:
-        model = self._models[event.model]
+        model = self._models.get(event.model)
         parameters = self._parameters
+        if model is None:
+            self._refusals.append(Refusal(event.id, Reason.CANNOT_LOAD, ""))
+            return
+        if self._waiting_items + event.items > parameters.most_waiting:
+            self._refusals.append(
+                Refusal(event.id, Reason.QUEUE_FULL, str(parameters.most_waiting))
+            )
+            return
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - self._back.worth_s
         entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
@@ -219,14 +238,19 @@ class ClockworkScheduler:
                 chosen, chosen_s = worker, done_s
         if chosen is None:
             chosen = self._planned_load(model, deadline_s, work_s, now_s)
-            if chosen is None:
-                return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
-        self._charge(entry, model, chosen, work_s)
+        if chosen is not None:
+            self._charge(entry, model, chosen, work_s)
+        elif not self._is_alone() or now_s + model.load.worth_s + least_s > deadline_s:
+            return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
         self._waiting_items += items
         if waiting.push(entry, items):
             self._watch(model)
         self._offer(model)
         return None
+
+    def _is_alone(self) -> bool:
+        """Whether there is no worker: one may come, so that a request with time waits for it."""
+        return all(worker.draining for worker in self._workers.values())
 
     def _watch(self, model: Model) -> None:
         """Be there when the first that waits becomes hopeless."""
@@ -365,6 +389,8 @@ class ClockworkScheduler:
         self, model: Model, deadline_s: float, work_s: float, now_s: float
     ) -> Worker | None:
         """Plan to load a model where it is ready first, if that is in time."""
+        if now_s < model.broken_until_s:
+            return None
         load_s, least_s = model.load.worth_s, model.durations.worth_s[0]
         start_s = now_s + self._parameters.lag_s
         # When it is loaded, the worker may have been given batches for `ahead`.
@@ -610,6 +636,7 @@ class ClockworkScheduler:
         elif sent.kind is Kind.LOAD:
             worker.load.ended(event.action, end_s)
             if event.ok:
+                holding.model.failures = 0
                 if times is not None:
                     holding.model.load.observe(took_s)
                 holding.state = State.LOADED
@@ -619,6 +646,8 @@ class ClockworkScheduler:
                     self._settle(holding.model)
             else:
                 worker.free_pages += holding.model.pages
+                if times is not None:  # it was begun
+                    _broke(holding.model, now_s)
                 self._lost(holding, now_s)
 
     def _inferred(self, sent: Sent, ok: bool, took_s: float, now_s: float) -> None:
@@ -654,6 +683,9 @@ class ClockworkScheduler:
             else:
                 self._settle(model)
         self._dirty[worker.id] = worker
+        for model in self._models.values():
+            if model.waiting.entries and not model.holdings:  # there was nobody to promise them
+                self._replace(model, now_s)
 
     def _worker_down(self, event: WorkerDown, now_s: float) -> None:
         worker = self._workers.pop(event.worker, None)
@@ -673,6 +705,18 @@ class ClockworkScheduler:
         for holding in worker.held.values():
             self._replace(holding.model, now_s)
 
+    def _changed(self, event: SettingsChanged) -> None:
+        """Other parameters; what is known of models begins anew with their profiles where it must."""
+        before, self._parameters = self._parameters, Parameters.of(event.settings)
+        if event.keep_learnt and self._parameters == before:
+            return
+        self._reserve = 0.0
+        for model in self._models.values():
+            model.begin(self._parameters)
+            if model.waiting.entries:
+                self._watch(model)
+                self._offer(model)
+
     def _model_down(self, event: ModelDown) -> None:
         model = self._models.pop(event.model, None)
         if model is None:
@@ -683,3 +727,10 @@ class ClockworkScheduler:
         for holding in tuple(model.holdings):
             if holding.is_idle:
                 self._evict(holding, self._now_s)
+
+
+def _broke(model: Model, now_s: float) -> None:
+    """A load was begun and has failed: the file will hardly be better at once."""
+    backoff_s = FIRST_BACKOFF_S * 2.0 ** min(model.failures, 16)
+    model.failures += 1
+    model.broken_until_s = now_s + min(LONGEST_BACKOFF_S, backoff_s)

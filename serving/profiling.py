@@ -1,0 +1,211 @@
+"""What a scheduler is told of a model before anybody asks for it: measured in a replica of its own.
+
+    a fresh replica under the pool's limits: LOAD, LOAD, ... under other numbers, each with another largest batch
+    -> signature, seconds of a LOAD, seconds of a batch by size, memory
+
+Nothing of it disturbs the replicas that serve but their cores. The first load counts only for what it measured of
+batches: it pays what the runtime imports and allocates once.
+
+In: a card, a home, limits. Out: a `ModelProfile`, or why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import statistics
+from collections.abc import Iterator, Sequence
+
+from serving.dispatch import Dispatcher, Loaded, Wanted
+from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
+from serving.pool import Home, Member, Pool
+from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
+from serving.settings import ServingSettings
+from serving.values import ModelCard, ModelId, Signature
+
+LEAST_LOADS = 3
+"""Of which all but the first tell how long one takes."""
+NEVER_S = float("inf")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProfile:
+    """What a model needs, on one kind of worker."""
+
+    signature: Signature
+    load_s: float
+    """Seconds of a LOAD, its first call included."""
+    batch_s: dict[int, float]
+    """Items -> seconds of a batch: inputs, model and outputs."""
+    memory_bytes: int
+    """What it takes beside others in a replica."""
+    told: Loaded
+    """What the replica said of its last load."""
+
+
+def sizes_to(most: int) -> tuple[int, ...]:
+    """1, 2, 4, ... and the largest."""
+    sizes = [1]
+    while 2 * sizes[-1] < most:
+        sizes.append(2 * sizes[-1])
+    return tuple(sizes) if sizes[-1] == most else (*sizes, most)
+
+
+async def profile(
+    card: ModelCard, settings: ServingSettings, home: Home, workers: Iterator[int]
+) -> ModelProfile:
+    """Measure a model.
+
+    Args:
+        card: what is to be loaded.
+        settings: limits of a replica, the largest batch, and how long a warm-up may take.
+        home: where replicas of its kind live, open.
+        workers: numbers that no other replica of the home has.
+
+    Raises:
+        ServingError: it cannot be loaded, or not be run on samples.
+    """
+    one = settings.changed({"replica.count": 1})
+    run = _Run(card, one)
+    dispatcher = Dispatcher(run, on_batch=lambda _: None)
+    pool = Pool(home, dispatcher, one, run, workers, run)
+    try:
+        async with asyncio.timeout(settings.replica.ready_timeout_s):
+            await pool.open()
+            return await run.done
+    except TimeoutError:
+        raise ReplicaStartFailed(
+            "timeout",
+            f"{card.label} was not profiled within {settings.replica.ready_timeout_s:g} s "
+            "(replica.ready_timeout_s); raise it for a model that loads slowly",
+        ) from None
+    finally:
+        await pool.close(grace_s=0.0)
+        dispatcher.close(card.label)
+
+
+class _Run:
+    """One replica's loads: what its pool holds, what plans them, and where its end is told."""
+
+    is_shared = True
+
+    def __init__(self, card: ModelCard, settings: ServingSettings) -> None:
+        self.card = card
+        self._settings = settings
+        sizes = sizes_to(settings.batching.max_size)
+        self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
+        self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
+        self._told: list[Loaded] = []
+        self._reads_json = False
+        self._worker = 0
+        self._sent = 0
+
+    # What the pool holds
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """The load of a number, with its largest batch."""
+        limits = member.limits
+        return Wanted(
+            self.card,
+            limits.threads,
+            self._sizes[int(model.version)],
+            limits.warmup_s,
+            device=member.accelerator.device,
+            weights=self.card.weights(member.variant),
+        )
+
+    def pages(self, _settings: ServingSettings) -> int | None:
+        """No budget."""
+        return None
+
+    def loaded(self, _model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:
+        """One load more has ended."""
+        self._told.append(told)
+        self._reads_json = reads_json
+        if len(self._told) == len(self._sizes) and not self.done.done():
+            try:
+                self.done.set_result(self._found())
+            except ServingError as error:
+                self.done.set_exception(error)
+        return False
+
+    def failed(self, _model: ModelId, error: ServingError) -> None:
+        """The model cannot be loaded."""
+        if not self.done.done():
+            self.done.set_exception(error)
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """All of them."""
+        return settings
+
+    def died(self, reason: str) -> None:
+        """The replica has ended."""
+        if not self.done.done():
+            text = f"the replica that profiled {self.card.label} ended ({reason})"
+            self.done.set_exception(ReplicaStartFailed(reason, text))
+
+    # What plans
+
+    waiting_items = 0
+
+    def waiting_of(self, _model: ModelId) -> int:
+        """Nobody waits."""
+        return 0
+
+    def on(self, event: Event, _now_s: float) -> None:
+        """The replica is there, or has ended a load."""
+        if isinstance(event, WorkerUp):
+            self._worker = event.worker
+        elif not isinstance(event, Result) or not event.ok:
+            return
+        self._due = True
+
+    _due = False
+
+    def plan(self, _now_s: float) -> Plan:
+        """The next load."""
+        actions: list[Action] = []
+        if self._due and self._sent < len(self._sizes):
+            model = ModelId(self.card.name, str(self._sent))
+            self._sent += 1
+            actions = [Action(self._sent, Kind.LOAD, self._worker, model, [], 0.0, NEVER_S, 0.0)]
+        self._due = False
+        return Plan(actions, [], None)
+
+    # What follows
+
+    def _found(self) -> ModelProfile:
+        """The profile, of all loads.
+
+        Raises:
+            ServingError: nothing was run.
+        """
+        took_s: dict[int, list[float]] = {}
+        for told in self._told:
+            for items, seconds in told.batch_s.items():
+                took_s.setdefault(items, []).append(seconds)
+        if not took_s:
+            raise InvalidSettings(
+                f"{self.card.label} cannot be profiled: replica.warmup_s = "
+                f"{self._settings.replica.warmup_s:g} leaves no time to run it, or its made-up inputs fail; "
+                "give the model samples (docs/models.md)"
+            )
+        last = self._told[-1]
+        signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
+        return ModelProfile(
+            signature=signature,
+            load_s=_later(
+                [
+                    (told.load_s or 0.0) - told.warmed_s + told.batch_s.get(1, 0.0)
+                    for told in self._told
+                ]
+            ),
+            batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
+            memory_bytes=int(_later([float(told.memory_bytes or 0) for told in self._told])),
+            told=last,
+        )
+
+
+def _later(values: Sequence[float]) -> float:
+    """The median of all but the first."""
+    return statistics.median(values[1:])

@@ -1,0 +1,256 @@
+"""Replicas that many model versions share, under one scheduler that decides which of them is in memory where.
+
+    join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
+    leave: nobody may ask for it any more -> it is unloaded where it was
+
+In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
+kind of model, since a home runs one kind. Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+import pathlib
+from collections.abc import Callable, Iterator
+
+from serving import profiling
+from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
+from serving.errors import InvalidSettings, ServingError
+from serving.pool import Counting, Home, Member, Pool
+from serving.profiling import ModelProfile
+from serving.scheduling import SHARED
+from serving.scheduling.seam import ModelUp
+from serving.settings import ServingSettings
+from serving.values import ModelCard, ModelId
+
+log = logging.getLogger(__name__)
+
+FIRST_CALL_S = 1e-6
+"""Time for a warm-up in which nothing but the first call is made: what it costs is part of each load."""
+MODELS_SHARE = 0.5
+"""Of a replica's memory limit: what models may take where no budget is set. The runtime and batches need the rest."""
+
+
+class _Tenant:
+    """One model version of the pool."""
+
+    __slots__ = ("card", "on_batch", "pages", "weights")
+
+    def __init__(
+        self,
+        card: ModelCard,
+        weights: pathlib.Path | None,
+        pages: int,
+        on_batch: Callable[[BatchDone], None],
+    ) -> None:
+        self.card = card
+        self.weights = weights
+        self.pages = pages
+        self.on_batch = on_batch
+
+
+class SharedPool:
+    """The replicas of one kind of model."""
+
+    is_shared = True
+
+    def __init__(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        home: Home,
+        workers: Iterator[int],
+        counting: Counting,
+    ) -> None:
+        """Nothing is started yet.
+
+        Args:
+            card: the first model: what replicas are started for.
+            settings: those of the pool.
+            home: where replicas live, open.
+            workers: numbers for replicas that no other replica of the home has.
+            counting: where deaths are counted.
+        """
+        self.card = card
+        self._settings = settings
+        self._home = home
+        self._workers = workers
+        self._tenants: dict[ModelId, _Tenant] = {}
+        self._again = itertools.count(2)
+        self._profiles: dict[tuple[object, ...], ModelProfile] = {}
+        self.dispatcher = Dispatcher(
+            SHARED[settings.scheduling.policy](settings), on_batch=self._batch_done
+        )
+        self.pool = Pool(home, self.dispatcher, settings, counting, workers, self)
+
+    @property
+    def budget(self) -> int | None:
+        """Pages of models in one replica; None: no limit."""
+        return budget_of(self._settings)
+
+    # Life
+
+    async def open(self) -> None:
+        """Start the replicas.
+
+        Raises:
+            ServingError: they do not become ready; nothing is left running.
+        """
+        try:
+            await self.pool.open()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
+        """Bring new settings into force while serving.
+
+        Raises:
+            ServingError: the old settings still serve.
+        """
+        old, self._settings = self._settings, settings
+        try:
+            is_fresh = fresh or budget_of(old) != budget_of(settings)
+            await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        except BaseException:
+            self._settings = old
+            raise
+
+    async def close(self) -> None:
+        """End the replicas."""
+        await self.pool.close(grace_s=0.0)
+        self.dispatcher.close(f"the pool of {self.card.kind} models")
+
+    # Tenants
+
+    async def join(
+        self, card: ModelCard, settings: ServingSettings, on_batch: Callable[[BatchDone], None]
+    ) -> tuple[ModelId, ModelProfile]:
+        """A model may be asked for from now on; returns what the dispatcher calls it, and its profile.
+
+        Args:
+            card: the model.
+            settings: its own.
+            on_batch: called with each of its batches that came back.
+
+        Raises:
+            ServingError: it cannot be loaded or run, or is larger than a replica's budget.
+        """
+        found = await self._profile(card, settings)
+        pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
+        budget = self.budget
+        if budget is not None and pages > budget:
+            raise InvalidSettings(
+                f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
+                f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
+            )
+        weights = card.weights(settings.model.variant)
+        model = card.id
+        if model in self._tenants:  # from files that have changed, and the old one still answers
+            model = ModelId(card.name, f"{card.version} again {next(self._again)}")
+        self._tenants[model] = _Tenant(card, weights, pages, on_batch)
+        most = settings.batching.max_size if found.signature.is_batched else 1
+        batch_s = {size: took_s for size, took_s in found.batch_s.items() if size <= most}
+        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, batch_s))
+        return model, found
+
+    async def leave(self, model: ModelId) -> None:
+        """A model may not be asked for any more; who waits for it is refused."""
+        self.dispatcher.model_down(model)
+        self._tenants.pop(model, None)
+
+    async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
+        """Of a model, or of another one from the same file under the same limits."""
+        key = _file_of(card, settings) if card.path is not None else None
+        known = self._profiles.get(key) if key is not None else None
+        if known is not None:
+            return known
+        found = await profiling.profile(card, settings, self._home, self._workers)
+        log.info(
+            "model profiled",
+            extra={
+                "model": card.name,
+                "version": card.version,
+                "load_s": round(found.load_s, 6),
+                "batch_s": {size: round(took_s, 6) for size, took_s in found.batch_s.items()},
+                "memory_mb": round(found.memory_bytes / 2**20, 2),
+            },
+        )
+        if key is not None:
+            self._profiles[key] = found
+        return found
+
+    # What the pool's replicas hold
+
+    def wanted(self, model: ModelId, member: Member) -> Wanted:
+        """How a model is loaded, in the midst of serving: no more is run than its first call."""
+        tenant = self._tenants[model]
+        limits = member.limits
+        return Wanted(
+            tenant.card,
+            limits.threads,
+            1,
+            min(limits.warmup_s, FIRST_CALL_S),
+            device=member.accelerator.device,
+            weights=tenant.weights,
+            pages=tenant.pages,
+            budget=self.budget,
+        )
+
+    def pages(self, _settings: ServingSettings) -> int | None:
+        """The budget."""
+        return self.budget
+
+    def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
+        """Nothing follows: its profile has told all."""
+        return False
+
+    def failed(self, model: ModelId, error: ServingError) -> None:
+        """The scheduler tries again later; who waits is refused."""
+        log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
+
+    def possible(self, settings: ServingSettings) -> ServingSettings:
+        """All of them."""
+        return settings
+
+    def _batch_done(self, done: BatchDone) -> None:
+        self.pool.served(done.worker)
+        tenant = self._tenants.get(done.model)
+        if tenant is not None:
+            tenant.on_batch(done)
+
+
+def page_bytes(settings: ServingSettings) -> float:
+    """Bytes of a page."""
+    return settings.clockwork.page_mb * 2**20
+
+
+def budget_of(settings: ServingSettings) -> int | None:
+    """Pages of models in one replica, as settings have it; None: no limit."""
+    memory_mb: float | None = settings.clockwork.memory_mb
+    if memory_mb is None and settings.replica.memory_mb is not None:
+        memory_mb = MODELS_SHARE * settings.replica.memory_mb
+    return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _bytes_of(card: ModelCard, settings: ServingSettings, found: ModelProfile) -> int:
+    """Memory of a model: what was measured, and its file's size at least."""
+    weights = card.weights(settings.model.variant)
+    file_bytes = weights.stat().st_size if weights is not None and weights.is_file() else 0
+    return max(found.memory_bytes, file_bytes)
+
+
+def _file_of(card: ModelCard, settings: ServingSettings) -> tuple[object, ...] | None:
+    """What a profile depends on; None where files cannot tell that two models are the same."""
+    weights = card.weights(settings.model.variant)
+    if weights is None or not weights.is_file():
+        return None
+    seen = weights.stat()
+    replica = settings.replica
+    return (
+        *(seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size, card.kind, card.sample),
+        *(replica.cpu, replica.threads, replica.memory_mb, settings.accelerator.device),
+        settings.batching.max_size,
+    )

@@ -1,0 +1,243 @@
+"""Models that share replicas: real processes, real loads, a budget that holds fewer than there are."""
+
+import json
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import pytest
+
+from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.replica.as_process import ProcessHome
+from serving.values import ModelCard, Program
+from tests.fakes.running import gateway
+
+CLOCKWORK = {"scheduling.policy": "clockwork"}
+MODEL = """
+import time
+
+class Model:
+    '''Adds a number of its own.'''
+    inputs = outputs = [{"name": "x", "datatype": "INT32", "shape": [-1, 1]}]
+    sample_inputs = {"x": [[1]]}
+
+    def __init__(self):
+        time.sleep(%(load_s)s)
+        %(more)s
+
+    def predict_batch(self, inputs):
+        time.sleep(%(run_s)s)
+        return {"x": inputs["x"] + %(number)s}
+"""
+
+
+class Home(ProcessHome):
+    """Processes, of which is counted how many were started."""
+
+    def __init__(self):
+        super().__init__()
+        self.release = threading.Event()
+        self.started = []
+
+    async def start(self, worker, **wanted):
+        self.started.append(worker)
+        return await super().start(worker, **wanted)
+
+
+@pytest.fixture(name="card_of")
+def _card_of(tmp_path):
+    def make(name, number=0, *, load_s=0.0, run_s=0.0, more="", version="1"):
+        file = tmp_path / f"{name}_{version}.py"
+        text = MODEL % {"number": number, "load_s": load_s, "run_s": run_s, "more": more}
+        file.write_text(text)
+        path = pathlib.Path(f"{file}:Model")
+        return ModelCard(name=name, version=version, kind="python", path=path)
+
+    return make
+
+
+def ask(running, name, value=1, *, timeout_us=None):
+    body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "INT32", "data": [value]}]}
+    if timeout_us is not None:
+        body["parameters"] = {"timeout": timeout_us}
+    status, answer = running.json("POST", f"/v2/models/{name}/infer", body)
+    return status, answer["outputs"][0]["data"][0] if status == 200 else answer["error"]
+
+
+def replicas(running):
+    return running.json("GET", "/admin/replicas", admin=True)[1]["replicas"]
+
+
+def test_more_models_than_there_is_memory_for(card_of):
+    """Each answers with its own number, whichever were in memory before."""
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 2, "replica.count": 2}
+    with gateway(settings, Home(), card_of("m0")) as running:
+        for number in range(1, 7):
+            running.call(running.engine.deploy(card_of(f"m{number}", number)))
+        for turn in range(3):
+            for number in range(7):
+                assert ask(running, f"m{number}", 10 * turn) == (200, 10 * turn + number)
+        assert [one["model"] for one in replicas(running)] == ["pool of python"] * 2
+        metrics = running.request("GET", "/metrics", admin=True)[2].decode()
+        for number in range(7):
+            assert f'luthier_batch_items_count{{model="m{number}",version="1"}} 3' in metrics
+
+
+def test_clients_of_several_models_at_once(card_of):
+    """Nobody gets another model's answer, and nobody waits in vain."""
+    names = [f"m{number}" for number in range(5)]
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.guard": 1.0}
+    with gateway(settings, Home(), card_of("m0", run_s=0.001)) as running:
+        for number in range(1, 5):
+            running.call(running.engine.deploy(card_of(names[number], number, run_s=0.001)))
+        answers = {name: [] for name in names}
+
+        def client(name):
+            answers[name] += [ask(running, name, value) for value in range(40)]
+
+        threads = [threading.Thread(target=client, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        for number, name in enumerate(names):
+            assert len(answers[name]) == 40
+            for value, (status, answer) in enumerate(answers[name]):
+                assert (status, answer) == (200, value + number) or status == 503, answer
+            assert sum(status == 200 for status, _ in answers[name]) >= 1
+        assert running.engine.unfinished == 0
+
+
+def test_what_cannot_be_in_time_is_refused_at_once(card_of):
+    """A load takes longer than there is time: 503 with the reason, long before the deadline."""
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, Home(), card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("slow", 1, load_s=0.4)))
+        assert ask(running, "m0")[0] == 200
+        began_s = time.monotonic()
+        status, error = ask(running, "slow", timeout_us=200_000)
+        assert (status, time.monotonic() - began_s < 0.15) == (503, True), error
+        assert "cannot be loaded before the request's deadline" in error
+        assert ask(running, "slow", 1, timeout_us=5_000_000) == (200, 2)
+
+
+def test_versions_come_and_go(card_of):
+    """A retired one is unknown, a new one answers, and one whose files changed is loaded anew."""
+    with gateway(CLOCKWORK, Home(), card_of("m", 0)) as running:
+        running.call(running.engine.deploy(card_of("m", 5, version="2")))
+        assert ask(running, "m") == (200, 6)
+        running.call(running.engine.retire("m", "1", within_s=5))
+        assert ask(running, "m/versions/1")[0] == 404
+        running.call(running.engine.redeploy(card_of("m", 7, version="2")))
+        assert ask(running, "m") == (200, 8)
+        running.call(running.engine.retire_model("m", within_s=5))
+        with pytest.raises(UnknownModel):
+            running.engine.resolve("m", None)
+
+
+def test_a_replica_that_is_killed_is_replaced(card_of):
+    """Its models are loaded again, wherever they are asked for."""
+    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("m1", 1)))
+        assert ask(running, "m1") == (200, 2)
+        (victim,) = replicas(running)
+        os.kill(victim["pid"], signal.SIGKILL)
+        end_s = time.monotonic() + 10
+        while [one["pid"] for one in replicas(running)] in ([], [victim["pid"]]):
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        assert ask(running, "m1", timeout_us=5_000_000) == (200, 2)
+        assert ask(running, "m0", timeout_us=5_000_000) == (200, 1)
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert [death["model"] for death in deaths] == ["pool of python"]
+
+
+def test_a_model_that_cannot_be_loaded_joins_nothing(card_of):
+    """It is refused with its reason, and the others serve on."""
+    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+        broken = card_of("broken", more="raise RuntimeError('no good')")
+        with pytest.raises(ModelLoadFailed, match="no good"):
+            running.call(running.engine.deploy(broken))
+        assert ask(running, "broken")[0] == 404
+        assert ask(running, "m0") == (200, 1)
+
+
+def test_a_model_that_fails_to_load_later_is_left_alone_for_a_while(card_of):
+    """Its requests are refused at once, not tried again and again; the others serve on."""
+    more = "import pathlib; assert not pathlib.Path(__file__ + '.gone').exists()"
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, Home(), card_of("m0")) as running:
+        flaky = card_of("flaky", 3, more=more)
+        running.call(running.engine.deploy(flaky))
+        gone = pathlib.Path(str(flaky.path).partition(":")[0] + ".gone")
+        gone.touch()
+        for _ in range(3):
+            assert ask(running, "flaky", timeout_us=2_000_000)[0] == 503
+            assert ask(running, "m0") == (200, 1)
+        gone.unlink()
+        end_s = time.monotonic() + 10
+        while ask(running, "flaky", timeout_us=2_000_000) != (200, 4):
+            assert time.monotonic() < end_s
+            time.sleep(0.1)
+
+
+def test_a_model_beyond_the_budget_is_refused(card_of):
+    """What would never fit is said when it is deployed."""
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 8}
+    with gateway(settings, Home(), card_of("m0")) as running:
+        large = card_of("large", more="self.weights = b'x' * (64 << 20)")
+        with pytest.raises(InvalidSettings, match="a replica's budget is 8"):
+            running.call(running.engine.deploy(large))
+        assert ask(running, "m0") == (200, 1)
+
+
+def test_a_program_of_its_own_shares_no_replica(tmp_path):
+    """It serves one model; which setting helps is said."""
+    program = Program(("/bin/true",), tmp_path)
+    card = ModelCard(name="own", version="1", kind="command", path=None, program=program)
+    with (
+        pytest.raises(InvalidSettings, match=r"set models\.own\.scheduling\.policy to adaptive"),
+        gateway(CLOCKWORK, Home(), card),
+    ):
+        pass
+
+
+def test_settings_change_while_it_serves(card_of):
+    """Replicas come, limits of a batch change, another budget starts new replicas; answers go on."""
+    home = Home()
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 2}, home, card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("m1", 1)))
+
+        def patched(**settings):
+            values = {name.replace("__", "."): value for name, value in settings.items()}
+            answer = running.json("PATCH", "/admin/settings", {"settings": values}, admin=True)
+            assert answer[0] == 200, answer
+            assert ask(running, "m0", timeout_us=5_000_000) == (200, 1)
+            assert ask(running, "m1", timeout_us=5_000_000) == (200, 2)
+            return {one["pid"] for one in replicas(running) if one["state"] == "ready"}
+
+        first = patched(batching__max_size=2, clockwork__guard=0.5)
+        more = patched(replica__count=2)
+        assert first < more
+        assert len(more) == 2
+        assert not patched(clockwork__memory_mb=3) & more
+
+
+def test_a_profile_is_measured_once_for_a_file(tmp_path):
+    """Models from the same file, as hard links are, need no replica of their own to be measured in."""
+    home = Home()
+    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "gan.onnx"
+    if not onnx.is_file():
+        (onnx,) = onnx.parent.glob("*.onnx")
+    file = tmp_path / "model.onnx"
+    file.write_bytes(onnx.read_bytes())
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    with gateway(CLOCKWORK, home, card) as running:
+        before = len(home.started)
+        other = tmp_path / "other.onnx"
+        other.hardlink_to(file)
+        for name in "bcd":
+            twin = ModelCard(name=name, version="1", kind="onnx", path=other)
+            running.call(running.engine.deploy(twin))
+        assert len(home.started) == before
+        assert json.loads(running.request("GET", "/v2/models/d")[2])["name"] == "d"
