@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "heard_s", "on_broken", "on_loaded", "sent", "wanted")
+    __slots__ = ("connection", "heard_s", "labels", "on_broken", "on_loaded", "sent", "wanted")
 
     def __init__(
         self,
@@ -300,6 +300,8 @@ class _Worker:
         self.on_broken = on_broken
         self.heard_s = 0.0
         """When its last result came."""
+        self.labels: dict[int, str] = {}
+        """What loads that it has are of, for people."""
         self.sent: dict[int, tuple[Action, float]] = {}
         """Unfinished actions and when they were sent."""
 
@@ -442,6 +444,13 @@ class Dispatcher:
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
 
+    def is_loading(self, worker: int) -> bool:
+        """Whether what the worker is at is a load."""
+        known = self._workers.get(worker)
+        if known is None or not known.sent:
+            return False
+        return next(iter(known.sent.values()))[0].kind is Kind.LOAD
+
     def oldest_sent_s(self, worker: int) -> float | None:
         """Since when the worker has been at its oldest unfinished action: a buffered one waits its turn."""
         known = self._workers.get(worker)
@@ -497,7 +506,9 @@ class Dispatcher:
             return
         known.sent[action.id] = (action, now_s)
         if action.kind is Kind.LOAD:
-            known.connection.send([self._load_message(action, known.wanted(action.model))])
+            wanted = known.wanted(action.model)
+            known.labels[action.id] = wanted.card.label
+            known.connection.send([self._load_message(action, wanted)])
         else:
             earliest_ns, latest_ns = _window_ns(action)
             unload = wire.encode_unload(
@@ -576,19 +587,19 @@ class Dispatcher:
         if known is None or sent is None:
             return
         action, sent_s = sent
-        model = action.model
+        model, label = action.model, known.labels.pop(action.id, "")
+        known.heard_s = self._clock()
         ok = message.status == wire.ActionStatus.OK
         times = _load_times(message.detail, sent_s)
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
-        if message.status in _NOT_STARTED:
-            pass  # it is no fault of the model
+        if message.status in _NOT_STARTED and action.latest_s < math.inf:
+            pass  # it is no fault of the model, and will be tried again
         elif ok:
             known.on_loaded(model, _what_was_loaded(message.detail))
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
-            label = known.wanted(model).card.label
             known.on_loaded(model, kind(label, str(message.detail.get("error"))))
         self._pump()
 

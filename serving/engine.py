@@ -15,6 +15,7 @@ All methods belong to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import logging
 import random
@@ -34,7 +35,6 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.homes import Homes
-from serving.metrics.counters import Counters
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.placement import own_settings_of_the_pool
 from serving.pool import Home
@@ -183,7 +183,6 @@ class Engine:
         self._changing = asyncio.Lock()
         self._shared: dict[str, SharedPool] = {}
         """Replicas that models share, by kind."""
-        self._shared_counters = Counters()
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
         self.editing = asyncio.Lock()
@@ -329,6 +328,7 @@ class Engine:
             raise
         finally:
             self._loading.discard(card.id)
+            await self._give_up_pools()
         log.info(
             "model loaded",
             extra={
@@ -352,6 +352,11 @@ class Engine:
         policy = settings.scheduling.policy
         if policy not in SHARED:
             return None
+        if settings.replica.home != "process":
+            raise InvalidSettings(
+                f"scheduling.policy = {policy!r}: replicas that models share are processes; "
+                "set replica.home to process, or the policy to adaptive"
+            )
         if card.program is not None:
             raise InvalidSettings(
                 f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
@@ -364,12 +369,17 @@ class Engine:
             )
         shared = self._shared.get(card.kind)
         if shared is None:
-            shared = SharedPool(
-                card, self.settings.of(""), home, self._homes.workers, self._shared_counters
-            )
+            shared = SharedPool(card, policy, self.settings.of(""), home, self._homes.workers)
             await shared.open()
             self._shared[card.kind] = shared
         return shared
+
+    async def _give_up_pools(self) -> None:
+        """End the replicas that no model shares any more."""
+        for kind, shared in list(self._shared.items()):
+            if shared.is_empty:
+                del self._shared[kind]
+                await shared.close()
 
     async def redeploy(self, card: ModelCard) -> None:
         """Load a version anew, from files that have changed, and let it take the place of the served one.
@@ -454,6 +464,8 @@ class Engine:
         finally:
             try:
                 await served.close()
+                async with self._changing:
+                    await self._give_up_pools()
             except Exception:  # it may be that nobody waits for this
                 log.exception("a version has not ended", extra={"model": name, "version": version})
 
@@ -617,12 +629,12 @@ class Engine:
         await asyncio.gather(*endings, return_exceptions=True)
         # One that was cancelled before it began has ended nothing.
         served = [*self._catalogue.all(), *endings.values()]
-        try:
+        async with contextlib.AsyncExitStack() as last:
+            last.push_async_callback(asyncio.to_thread, self._clock.close)
+            last.push_async_callback(self._homes.close)
+            for shared in self._shared.values():
+                last.push_async_callback(shared.close)
             await asyncio.gather(*(one.close() for one in served))
-            await asyncio.gather(*(shared.close() for shared in self._shared.values()))
-            await self._homes.close()
-        finally:
-            await asyncio.to_thread(self._clock.close)
 
     # Facts
 
@@ -659,8 +671,29 @@ class Engine:
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
                 for served in self._catalogue.all()
+            )
+            + tuple(
+                ModelMetrics(
+                    id=ModelId(f"pool of {kind}", ""),
+                    counters=shared.counters,
+                    gauges=_of_pool(shared),
+                )
+                for kind, shared in self._shared.items()
             ),
         )
+
+
+def _of_pool(shared: SharedPool) -> Gauges:
+    """Of replicas that models share: what waits and is unfinished is told model by model."""
+    return Gauges(
+        queue_items=0,
+        unfinished_requests=0,
+        replicas=shared.pool.states(),
+        cache_hits=0,
+        cache_misses=0,
+        cache_shared=0,
+        cache_bytes=0,
+    )
 
 
 def _gauges(served: Served) -> Gauges:

@@ -238,8 +238,8 @@ class Tenancy:
         return self.dispatcher.waiting_of(self.model)
 
     def states(self) -> dict[str, int]:
-        """The pool's replicas by state."""
-        return self._shared.pool.states()
+        """None of its own: the pool tells of its replicas."""
+        return {}
 
     def members(self) -> list[dict[str, Any]]:
         """None of its own."""

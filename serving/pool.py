@@ -155,6 +155,7 @@ class Member:
         "leaving",
         "limits",
         "max_items",
+        "pages",
         "ready",
         "replica",
         "state",
@@ -169,6 +170,7 @@ class Member:
         accelerator: AcceleratorSettings,
         variant: str | None,
         max_items: int,
+        pages: int | None,
     ) -> None:
         self.worker = worker
         self.limits = limits
@@ -177,6 +179,8 @@ class Member:
         """Of the model, that it loads; None: the default one."""
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
+        self.pages = pages
+        """Memory for models that come and go; None: as many as there are."""
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"
@@ -393,6 +397,7 @@ class Pool:
                 settings.accelerator,
                 settings.model.variant,
                 max_items,
+                self._contents.pages(settings),
             )
             self._members[member.worker] = member
             members.append(member)
@@ -474,7 +479,7 @@ class Pool:
             wanted=lambda model: contents.wanted(model, member),
             on_loaded=loaded,
             on_broken=broken,
-            pages=contents.pages(self._settings),
+            pages=member.pages,
         )
         if contents.is_shared and not member.ready.done():
             member.state = "ready"
@@ -569,7 +574,9 @@ class Pool:
             await asyncio.sleep(_WATCH_PERIOD_S)
             now_s = time.monotonic()
             for member in list(self._members.values()):
-                limit_s = member.limits.hang_timeout_s
+                limits = member.limits
+                is_loading = self._dispatcher.is_loading(member.worker)
+                limit_s = limits.ready_timeout_s if is_loading else limits.hang_timeout_s
                 sent_s = self._dispatcher.oldest_sent_s(member.worker)
                 if (
                     member.state == "ready"
@@ -578,6 +585,8 @@ class Pool:
                     and now_s - sent_s > limit_s
                 ):
                     text = f"held a batch for over {limit_s:g} s (replica.hang_timeout_s)"
+                    if is_loading:
+                        text = f"loaded for over {limit_s:g} s (replica.ready_timeout_s)"
                     member.failure = ("hang", text)
                     member.replica.kill()
 

@@ -1,6 +1,6 @@
 """What a scheduler is told of a model before anybody asks for it: measured in a replica of its own.
 
-    a fresh replica under the pool's limits: LOAD, LOAD, ... under other numbers, each with another largest batch
+    a fresh replica under the pool's limits: LOAD, beside it LOAD, UNLOAD, LOAD, ... with another largest batch each
     -> signature, seconds of a LOAD, seconds of a batch by size, memory
 
 Nothing of it disturbs the replicas that serve but their cores. The first load counts only for what it measured of
@@ -34,7 +34,7 @@ class ModelProfile:
 
     signature: Signature
     load_s: float
-    """Seconds of a LOAD, its first call included."""
+    """Seconds of a LOAD and a call."""
     batch_s: dict[int, float]
     """Items -> seconds of a batch: inputs, model and outputs."""
     memory_bytes: int
@@ -70,15 +70,8 @@ async def profile(
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
-        async with asyncio.timeout(settings.replica.ready_timeout_s):
-            await pool.open()
-            return await run.done
-    except TimeoutError:
-        raise ReplicaStartFailed(
-            "timeout",
-            f"{card.label} was not profiled within {settings.replica.ready_timeout_s:g} s "
-            "(replica.ready_timeout_s); raise it for a model that loads slowly",
-        ) from None
+        await pool.open()
+        return await run.done  # a load that takes too long ends the replica
     finally:
         await pool.close(grace_s=0.0)
         dispatcher.close(card.label)
@@ -141,7 +134,7 @@ class _Run:
     def died(self, reason: str) -> None:
         """The replica has ended."""
         if not self.done.done():
-            text = f"the replica that profiled {self.card.label} ended ({reason})"
+            text = f"the replica that profiled {self.card.label} ended ({reason}); see the log"
             self.done.set_exception(ReplicaStartFailed(reason, text))
 
     # What plans
@@ -156,8 +149,8 @@ class _Run:
         """The replica is there, or has ended a load."""
         if isinstance(event, WorkerUp):
             self._worker = event.worker
-        elif not isinstance(event, Result) or not event.ok:
-            return
+        elif not isinstance(event, Result) or not event.ok or event.action % 2:
+            return  # an UNLOAD has ended
         self._due = True
 
     _due = False
@@ -166,11 +159,17 @@ class _Run:
         """The next load."""
         actions: list[Action] = []
         if self._due and self._sent < len(self._sizes):
-            model = ModelId(self.card.name, str(self._sent))
+            if self._sent > 1:  # the first stays, so that the others tell what one more takes
+                actions.append(self._action(Kind.UNLOAD, self._sent - 1))
+            actions.append(self._action(Kind.LOAD, self._sent))
             self._sent += 1
-            actions = [Action(self._sent, Kind.LOAD, self._worker, model, [], 0.0, NEVER_S, 0.0)]
         self._due = False
         return Plan(actions, [], None)
+
+    def _action(self, kind: Kind, number: int) -> Action:
+        model = ModelId(self.card.name, str(number))
+        id_ = 2 * number + (kind is Kind.UNLOAD)
+        return Action(id_, kind, self._worker, model, [], 0.0, NEVER_S, 0.0)
 
     # What follows
 
@@ -201,7 +200,7 @@ class _Run:
                 ]
             ),
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
-            memory_bytes=int(_later([float(told.memory_bytes or 0) for told in self._told])),
+            memory_bytes=max(told.memory_bytes or 0 for told in self._told[1:]),
             told=last,
         )
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from serving import profiling
 from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ServingError
-from serving.pool import Counting, Home, Member, Pool
+from serving.metrics.counters import Counters
+from serving.pool import Home, Member, Pool
 from serving.profiling import ModelProfile
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp
@@ -59,19 +60,19 @@ class SharedPool:
     def __init__(
         self,
         card: ModelCard,
+        policy: str,
         settings: ServingSettings,
         home: Home,
         workers: Iterator[int],
-        counting: Counting,
     ) -> None:
         """Nothing is started yet.
 
         Args:
             card: the first model: what replicas are started for.
+            policy: of its scheduler, a key of `scheduling.SHARED`.
             settings: those of the pool.
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
-            counting: where deaths are counted.
         """
         self.card = card
         self._settings = settings
@@ -80,15 +81,15 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles: dict[tuple[object, ...], ModelProfile] = {}
-        self.dispatcher = Dispatcher(
-            SHARED[settings.scheduling.policy](settings), on_batch=self._batch_done
-        )
-        self.pool = Pool(home, self.dispatcher, settings, counting, workers, self)
+        self.dispatcher = Dispatcher(SHARED[policy](settings), on_batch=self._batch_done)
+        self.counters = Counters()
+        """Of replicas: their ends."""
+        self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
 
     @property
-    def budget(self) -> int | None:
-        """Pages of models in one replica; None: no limit."""
-        return budget_of(self._settings)
+    def is_empty(self) -> bool:
+        """Whether no model is served by it."""
+        return not self._tenants
 
     # Life
 
@@ -110,18 +111,18 @@ class SharedPool:
         Raises:
             ServingError: the old settings still serve.
         """
-        old, self._settings = self._settings, settings
-        try:
-            is_fresh = fresh or budget_of(old) != budget_of(settings)
-            await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
-        except BaseException:
-            self._settings = old
-            raise
+        for tenant in self._tenants.values():
+            _check_fits(tenant.card, tenant.pages, settings)
+        is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
+        await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        self._settings = settings
 
     async def close(self) -> None:
-        """End the replicas."""
-        await self.pool.close(grace_s=0.0)
-        self.dispatcher.close(f"the pool of {self.card.kind} models")
+        """End the replicas; whoever still waits is refused."""
+        try:
+            await self.pool.close(grace_s=0.0)
+        finally:
+            self.dispatcher.close(f"the pool of {self.card.kind} models")
 
     # Tenants
 
@@ -138,14 +139,14 @@ class SharedPool:
         Raises:
             ServingError: it cannot be loaded or run, or is larger than a replica's budget.
         """
+        own = {
+            "model.variant": settings.model.variant,
+            "batching.max_size": settings.batching.max_size,
+        }
+        settings = self._settings.changed(own)  # the rest is the pool's
         found = await self._profile(card, settings)
         pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
-        budget = self.budget
-        if budget is not None and pages > budget:
-            raise InvalidSettings(
-                f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
-                f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
-            )
+        _check_fits(card, pages, settings)
         weights = card.weights(settings.model.variant)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
@@ -196,12 +197,12 @@ class SharedPool:
             device=member.accelerator.device,
             weights=tenant.weights,
             pages=tenant.pages,
-            budget=self.budget,
+            budget=member.pages,
         )
 
-    def pages(self, _settings: ServingSettings) -> int | None:
+    def pages(self, settings: ServingSettings) -> int | None:
         """The budget."""
-        return self.budget
+        return budget_of(settings)
 
     def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
         """Nothing follows: its profile has told all."""
@@ -233,6 +234,20 @@ def budget_of(settings: ServingSettings) -> int | None:
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
+    """A model must have room in an empty replica.
+
+    Raises:
+        InvalidSettings: it has none.
+    """
+    budget = budget_of(settings)
+    if budget is not None and pages > budget:
+        raise InvalidSettings(
+            f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
+            f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
+        )
 
 
 def _bytes_of(card: ModelCard, settings: ServingSettings, found: ModelProfile) -> int:

@@ -293,6 +293,45 @@ def test_the_second_level(
     assert row.verdict == verdict, why
 
 
+def test_searches_that_were_watched_for_longer_are_not_compared(modules: Any) -> None:
+    """What is reached *for good* depends on how long one looks."""
+    found = on(modules, gp=kept("gp", 10), gp_noise=kept("gp", 10, trials=40))
+    assert modules.rows.noise(found, "gp").verdict == "not measured"
+
+
+def test_a_ratio_has_its_interval_over_seeds(modules: Any) -> None:
+    """Seeds are resampled in pairs; where a side may never get there, that is said."""
+    found = on(modules, gp=kept("gp", 10), gp_noise=kept("gp", 12))
+    assert modules.rows.noise(found, "gp").measured == "1.20 [1.20, 1.20] (12 over 10)"
+    half = [12.0] * 11 + [None] * 9
+    found.conditions["gp-noise"]["trials_to"]["0.05"] = half
+    assert "1.20 [1.20, never]" in modules.rows.noise(found, "gp").measured
+    found.conditions["gp"]["trials_to"]["0.05"] = [None] * 20
+    better = modules.rows.noise(found, "gp")
+    assert (better.verdict, better.measured[:3]) == ("reached", "12;")
+    found.conditions["gp-noise"]["trials_to"]["0.05"] = [None] * 20
+    assert modules.rows.noise(found, "gp").measured == "neither gets there"
+
+
+def test_the_own_prediction_is_held_against_the_plain_process(modules: Any) -> None:
+    """A ratio above 1 is a loss, told with the regrets."""
+    found = on(modules, gp=kept("gp", 10, 0.02), structured=kept("structured", 12, 0.03))
+    row = modules.rows.own_prediction(found)
+    assert row.verdict == "reported"
+    assert row.measured.startswith("1.20 [1.20, 1.20] (12 over 10); regret at 15 +1.0 points")
+    found.facts["simulator"] = None
+    assert "no simulator" in modules.rows.own_prediction(found).measured
+
+
+def test_live_studies_are_shown_when_all_are_there(modules: Any) -> None:
+    """Nineteen are not twenty."""
+    studies = [{"outcome": "no difference shown"}] * 19
+    row = modules.rows.live_null({"studies": studies})
+    assert (row.verdict, row.measured) == ("not measured", "19: 19 no difference shown")
+    whole = modules.rows.live_null({"studies": [*studies, {"outcome": "better"}]})
+    assert (whole.verdict, whole.measured) == ("reported", "20: 1 better, 19 no difference shown")
+
+
 def test_a_wrong_simulator_is_judged_against_the_plain_process(modules: Any) -> None:
     found = on(modules, gp=kept("gp", 20), structured_inverted=kept("structured", 26))
     assert modules.rows.wrong(found, "inverted").verdict == "MISSED"
@@ -316,6 +355,12 @@ def test_racing_is_judged_against_the_best_length_at_equal_regret(modules: Any) 
     assert row.verdict == "reached"
     assert "26.8 % less than 2 block(s)" in row.measured
     assert modules.rows.racing(on(modules)).verdict == "not measured"
+    told = modules.rows.lengths(found).measured.split("; ")
+    assert told[1].startswith("2: +0.5 points, bound")
+    assert told[1].endswith("48.8 % less than whole ones")
+    found.facts["objective"] = "p99"
+    for none in (modules.rows.racing(found), modules.rows.lengths(found)):
+        assert (none.verdict, none.measured) == ("reported", modules.rows.TAIL)
 
 
 def test_a_search_that_is_told_the_best_is_good_from_its_first_trial_where_all_are(
@@ -340,15 +385,21 @@ def test_false_verdicts_and_coverage_are_counted_over_all_surfaces(modules: Any)
     one = on(
         modules,
         null=kept("structured", 1, verdicts=null),
-        coverage=kept("structured", 1, verdicts=held),
+        coverage=kept("structured", 1, verdicts=held[:-5]),
+        coverage_raw=kept("structured", 1, verdicts=held),
     )
     assert modules.rows.null([one, one]).verdict == "reached"
     assert "38 of 1,000" in modules.rows.null([one, one]).measured
     more = [verdict("better", covers=False), *null[:-1]]
     two = on(modules, null=kept("structured", 1, verdicts=more))
     assert modules.rows.null([one, two]).verdict == "MISSED"
-    assert modules.rows.coverage([one, one], "coverage").verdict == "reached"
-    assert "95.0 % of 1,000" in modules.rows.coverage([one, one], "coverage").measured
+    judged = modules.rows.coverage([one, one], "coverage-raw")
+    assert (judged.verdict, judged.measured) == ("reached", "95.0 % of 1,000")
+    assert modules.rows.coverage([one, one], "coverage").verdict == "reported"
+    few = on(modules, coverage_raw=kept("structured", 1, verdicts=[*held[-50:], {"covers": None}]))
+    missed = modules.rows.coverage([few], "coverage-raw")
+    assert (missed.verdict, missed.losses) == ("MISSED", ("toy-20 50.0 %",))
+    assert missed.measured == "50.0 % of 50 (1 more gave no interval)"
 
 
 def test_the_page_shows_every_row_and_every_losing_case(
@@ -368,9 +419,11 @@ def test_the_page_shows_every_row_and_every_losing_case(
     section = text.partition("## toy-20")[2].partition("## toy-5")[0]
     assert "| random" in section
     assert "- gp: non-inferior: tpe at 15: worse" in section
-    picture = modules.page.picture([lost, won])
-    assert "nan" not in picture
-    assert ET.fromstring(picture).tag.endswith("svg")
+    assert "| gp | 2.0 % |" in " ".join(overview.split()), "samplers of all surfaces, at a glance"
+    for draw in (modules.page.picture, modules.page.regrets_picture):
+        picture = draw([lost, won])
+        assert "nan" not in picture
+        assert ET.fromstring(picture).tag.endswith("svg")
 
 
 def test_the_samplers_own_time_is_measured(modules: Any) -> None:

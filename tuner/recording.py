@@ -264,7 +264,7 @@ def _head(
         default=arena.default,
         host={**machine.describe(machine.read()), **facts},
         measurement={
-            "seconds": measurement.seconds,
+            "seconds": measurement.measured_s,
             "warmup_s": measurement.warmup_s,
             "block_s": measurement.block_s,
         },

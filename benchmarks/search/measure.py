@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tuner import contest, prediction, racing, replaying
+from tuner import contest, prediction, replaying
 from tuner import objective as objectives
 from tuner.errors import InvalidSurface
 from tuner.replay import scoring, standings, surface_files
@@ -27,6 +27,7 @@ from tuner.replay.drawn import Wrappers
 from tuner.replaying import Ground, Order
 from tuner.report import wording
 from tuner.sampling import registry
+from tuner.settings import OF_MEANS
 from tuner.values import OUR_ENGINE, Configuration
 
 OURS = ("gp", "structured")
@@ -36,7 +37,6 @@ PEERS = (
     "optuna-gp",
     "smac",
     "skopt",
-    "botorch",
     "ridge",
     "hill-climb",
     "guess",
@@ -45,6 +45,7 @@ PEERS = (
 WRONG = ("shuffled", "inverted", "constant", "twice")
 TRIALS = 40
 PEER_TRIALS = 50
+"""Of searches whose trials to a share are compared with one another."""
 STUDIES = 1000
 """Replayed studies of the null surface and of coverage, over all surfaces together."""
 STUDY_TRIALS = 25
@@ -123,7 +124,7 @@ def conditions(
     noisy, walls = Wrappers(noise_sd=0.05), Wrappers(has_walls=True)
     found = {name: Condition(sampler=name, trials=PEER_TRIALS) for name in OURS}
     for name in OURS:
-        found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy)
+        found[f"{name}-noise"] = Condition(sampler=name, wrappers=noisy, trials=PEER_TRIALS)
         found[f"{name}-walls"] = Condition(sampler=name, wrappers=walls)
     study = Condition(sampler="structured", trials=STUDY_TRIALS, pairs=PAIRS)
     found["null"] = dataclasses.replace(study, wrappers=Wrappers(is_null=True))
@@ -152,7 +153,10 @@ def transfers(name: str, grounds: Mapping[str, Ground]) -> Iterator[tuple[str, C
         head = ground.surface.head
         is_same = (head.model, head.engine) == (own.model, own.engine)
         if is_same and head.concurrency != own.concurrency:
-            yield f"after-{other}", Condition(sampler="structured", after=other)
+            yield (
+                f"after-{other}",
+                Condition(sampler="structured", after=other, trials=PEER_TRIALS),
+            )
 
 
 def grounds_of(folder: pathlib.Path) -> dict[str, Ground]:
@@ -198,7 +202,7 @@ def tasks_of(
         every = conditions(
             peers,
             has_profile=ground.profile is not None,
-            is_raced=ground.objective in racing.OBJECTIVES,
+            is_raced=ground.objective in OF_MEANS,
         )
         every.update(transfers(name, grounds))
         for label, condition in every.items():

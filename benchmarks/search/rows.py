@@ -12,7 +12,7 @@ import json
 import math
 import pathlib
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -31,6 +31,8 @@ MOST_OF_RANDOM = 3
 NAMED_PEERS = ("tpe", "optuna-gp", "smac", "skopt", "random")
 """Those that the target names; the others are shown beside them."""
 BUDGETS = (15, 30, 50)
+RESAMPLES, LEAST_SEEDS = 2000, 10
+"""Of the bootstrap, and seeds below which it tells nothing."""
 WRONG = {
     "shuffled": "of other configurations",
     "inverted": "turned over",
@@ -42,10 +44,13 @@ MOST_NOISE = 1.3
 FREE_FAILURES = 3
 MOST_FAILING = 0.05
 FALSE_BETTER = 38 / 1000
+LIVE_STUDIES = 20
 COVERED = (0.93, 0.97)
 MOST_OLD_LOSS = 0.03
 LEAST_SAVED = 0.25
 EQUAL_REGRET = 0.01
+TAIL = "no: a tail needs its requests"
+"""Why trials of a p99 are not ended early."""
 RACED_TRIALS = 30
 """After which time and regret of racing are compared."""
 MOST_OWN_S = 0.3
@@ -80,6 +85,20 @@ class Surface:
         if found is None:
             return None
         return [math.inf if value is None else value for value in found["trials_to"][share]]
+
+    def pair(
+        self, label: str, other: str, share: str
+    ) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Trials of each seed of two conditions; None where one was not measured, or was shorter.
+
+        Until a search has reached a share *for good* depends on how long one looks.
+        """
+        sides = self.trials(label, share), self.trials(other, share)
+        if sides[0] is None or sides[1] is None:
+            return None
+        if self.conditions[label]["trials"] != self.conditions[other]["trials"]:
+            return None
+        return sides[0], sides[1]
 
     def median(self, label: str, share: str) -> float | None:
         """Trials that half of the seeds need at most, infinite where fewer than half get there."""
@@ -132,18 +151,34 @@ def of_surface(surface: Surface) -> list[Row]:
     rows += [failures(surface, sampler) for sampler in GOALS]
     rows += second_level(surface)
     rows += [wrong(surface, kind) for kind in WRONG]
-    rows += [racing(surface), simulator(surface)]
+    rows += [own_prediction(surface), racing(surface), lengths(surface), simulator(surface)]
     return rows
 
 
-def of_all(surfaces: Sequence[Surface], others: Mapping[str, Any]) -> list[Row]:
-    """Rows of all surfaces together."""
+def of_all(
+    surfaces: Sequence[Surface], others: Mapping[str, Any], fixed: Collection[str] = ()
+) -> list[Row]:
+    """Rows of all surfaces together.
+
+    Args:
+        surfaces: all of them.
+        others: what was kept of none of them.
+        fixed: names of those on which defaults were chosen.
+    """
+    chosen_on = [one for one in surfaces if one.name in fixed]
+    judging = [one for one in surfaces if one.name not in fixed]
     return [
         null(surfaces),
         live_null(others.get("live-null")),
-        coverage(surfaces, "coverage"),
         coverage(surfaces, "coverage-raw"),
+        coverage(surfaces, "coverage"),
         *(over_surfaces(surfaces, sampler) for sampler in GOALS),
+        *(
+            over_surfaces(some, sampler, which)
+            for some, which in ((chosen_on, "on which defaults were chosen"), (judging, "others"))
+            if len(some) > 1 and len(some) < len(surfaces)
+            for sampler in GOALS
+        ),
         own_time(others.get("timing")),
     ]
 
@@ -199,7 +234,7 @@ def within_one(surface: Surface, sampler: str) -> Row:
         verdict="not measured",
     )
     if 2 * error > 0.01:
-        text = f"the truth errs by {_percent(error)}: cannot be told"
+        text = f"cannot be told: twice the optimum's error, {_percent(error)}, is more than 1 %"
         return dataclasses.replace(row, measured=text, verdict="reported")
     if found is None:
         return row
@@ -209,10 +244,10 @@ def within_one(surface: Surface, sampler: str) -> Row:
     return dataclasses.replace(row, measured=text, verdict="reported")
 
 
-def comparisons(surface: Surface, sampler: str) -> tuple[NonInferiority, ...]:
-    """Against every peer after every budget, paired by seed, corrected by Holm."""
+def comparisons(surface: Surface, sampler: str, peers: Sequence[str]) -> tuple[NonInferiority, ...]:
+    """Against every one of the peers after every budget, paired by seed, corrected by Holm."""
     found = []
-    for peer, budget in itertools.product(surface.peers, BUDGETS):
+    for peer, budget in itertools.product(peers, BUDGETS):
         sides = surface.regrets(sampler, budget), surface.regrets(peer, budget)
         if sides[0] is None or sides[1] is None:
             continue
@@ -223,7 +258,7 @@ def comparisons(surface: Surface, sampler: str) -> tuple[NonInferiority, ...]:
 
 def noninferior(surface: Surface, sampler: str) -> Row:
     """Against the peers that the target names."""
-    judged = [one for one in comparisons(surface, sampler) if one.peer in NAMED_PEERS]
+    judged = comparisons(surface, sampler, NAMED_PEERS)
     measured, verdict, losses = _standings(judged)
     return Row(
         key=f"{sampler}: non-inferior",
@@ -235,13 +270,18 @@ def noninferior(surface: Surface, sampler: str) -> Row:
     )
 
 
-def over_surfaces(surfaces: Sequence[Surface], sampler: str) -> Row:
-    """The same with the surface as the unit."""
+def over_surfaces(surfaces: Sequence[Surface], sampler: str, which: str = "") -> Row:
+    """The same with the surface as the unit.
+
+    Args:
+        surfaces: those that count.
+        sampler: ours.
+        which: says which surfaces they are; empty: all.
+    """
     differences: dict[tuple[str, int], list[float]] = {}
     for surface in surfaces:
-        for one in comparisons(surface, sampler):
-            if one.peer in NAMED_PEERS:
-                differences.setdefault((one.peer, one.budget), []).append(one.difference)
+        for one in comparisons(surface, sampler, NAMED_PEERS):
+            differences.setdefault((one.peer, one.budget), []).append(one.difference)
     judged = (
         noninferiority.judged(
             [(peer, budget, np.array(each)) for (peer, budget), each in differences.items()]
@@ -251,12 +291,13 @@ def over_surfaces(surfaces: Sequence[Surface], sampler: str) -> Row:
     )
     measured, verdict, losses = _standings(judged)
     return Row(
-        key=f"{sampler}: non-inferior over surfaces",
-        what=f"`{sampler}` not worse than the peers, surfaces being the units",
+        key=f"{sampler}: non-inferior over {which or 'surfaces'}",
+        what=f"`{sampler}` not worse than the peers, surfaces being the units"
+        + (f": {len(surfaces)} {which}" if which else ""),
         target="all, by 1 point of mean regret (95 %, Holm)",
         measured=measured,
-        verdict=verdict,
-        losses=losses,
+        verdict=verdict if not which or verdict == "not measured" else "reported",
+        losses=() if which else losses,
     )
 
 
@@ -266,7 +307,7 @@ def noise(surface: Surface, sampler: str) -> Row:
         key=f"{sampler}: noise",
         what=f"`{sampler}`, 5 % noise per launch: trials to 5 %, over those without",
         limit=MOST_NOISE,
-        sides=(surface.median(f"{sampler}-noise", "0.05"), surface.median(sampler, "0.05")),
+        sides=surface.pair(f"{sampler}-noise", sampler, "0.05"),
     )
 
 
@@ -306,7 +347,7 @@ def second_level(surface: Surface) -> list[Row]:
             continue
         other = label.removeprefix("after-")
         loss = found.get("old_best_regret")
-        sides = surface.median(label, "0.03"), surface.median("structured", "0.03")
+        sides = surface.pair(label, "structured", "0.03")
         row = _ratio_row(
             key="second level",
             what=f"after a search on {other}: trials to 3 %, over those of a fresh search",
@@ -335,7 +376,7 @@ def wrong(surface: Surface, kind: str) -> Row:
         key=f"wrong simulator: {kind}",
         what=f"prediction {WRONG[kind]}: trials to 3 %, over those of `gp`",
         limit=MOST_WRONG,
-        sides=(surface.median(f"structured-{kind}", "0.03"), surface.median("gp", "0.03")),
+        sides=surface.pair(f"structured-{kind}", "gp", "0.03"),
     )
     if row.verdict == "not measured" and surface.facts["simulator"] is None:
         return dataclasses.replace(
@@ -344,6 +385,49 @@ def wrong(surface: Surface, kind: str) -> Row:
             verdict="reported",
         )
     return row
+
+
+def own_prediction(surface: Surface) -> Row:
+    """Trials with the prediction as it is over those of the plain process."""
+    row = _ratio_row(
+        key="its own prediction",
+        what="the prediction as it is: trials to 3 %, over those of `gp`",
+        limit=1.0,
+        sides=surface.pair("structured", "gp", "0.03"),
+    )
+    measured = row.measured
+    for one in comparisons(surface, "structured", ["gp"]):
+        measured += f"; regret at {one.budget} {_points(one.difference)} points"
+    if surface.facts["simulator"] is None:
+        measured = "no simulator: the plain process searches"
+    return dataclasses.replace(row, target="reported", measured=measured, verdict="reported")
+
+
+def lengths(surface: Surface) -> Row:
+    """What fixed lengths of a trial lose against whole ones, and what time they save."""
+    whole = _spent(surface, "structured")
+    told = []
+    for label in sorted(surface.conditions):
+        spent = _spent(surface, label)
+        if not label.startswith("blocks-") or spent is None or whole is None:
+            continue
+        sides = surface.regrets(label, RACED_TRIALS), surface.regrets("structured", RACED_TRIALS)
+        assert sides[0] is not None, "it was spent"
+        assert sides[1] is not None, "it was spent"
+        count = min(len(sides[0]), len(sides[1]))
+        lost = noninferiority.bounded(sides[0][:count] - sides[1][:count], EQUAL_REGRET)
+        told.append(
+            f"{label.removeprefix('blocks-')}: {_points(lost.mean)} points, bound "
+            f"{_points(lost.upper)}, {_against(spent[0], whole[0])} whole ones"
+        )
+    raced = surface.facts["objective"] != "p99"
+    return Row(
+        key="lengths",
+        what="trials of so many blocks of 0.5 s, against whole ones: regret at 30, time",
+        target="reported",
+        measured="; ".join(told) if raced else TAIL,
+        verdict="reported" if told or not raced else "not measured",
+    )
 
 
 def racing(surface: Surface) -> Row:
@@ -361,7 +445,9 @@ def racing(surface: Surface) -> Row:
         if (spent := _spent(surface, label)) is not None
     }
     measured, verdict = "", "not measured"
-    if mine is not None and fixed:
+    if surface.facts["objective"] == "p99":
+        measured, verdict = TAIL, "reported"
+    elif mine is not None and fixed:
         # The best length is the one with the least time among those whose regret is that of the best.
         least = min(regret for _, regret in fixed.values())
         good = {s: one for s, one in fixed.items() if one[1] <= least + EQUAL_REGRET}
@@ -428,14 +514,14 @@ def live_null(found: Mapping[str, Any] | None) -> Row:
     measured, verdict = "", "not measured"
     if found is not None:
         outcomes = [one["outcome"] for one in found["studies"]]
-        measured = ", ".join(
+        measured = f"{len(outcomes)}: " + ", ".join(
             f"{outcomes.count(outcome)} {outcome}" for outcome in sorted(set(outcomes))
         )
-        verdict = "reported"
+        verdict = "reported" if len(outcomes) >= LIVE_STUDIES else "not measured"
     return Row(
         key="live null",
         what="live studies of a space whose knob does nothing",
-        target="20 shown",
+        target=f"{LIVE_STUDIES} shown; by chance one in forty ends *better*",
         measured=measured,
         verdict=_verdict(verdict),
     )
@@ -444,26 +530,40 @@ def live_null(found: Mapping[str, Any] | None) -> Row:
 def coverage(surfaces: Sequence[Surface], label: str) -> Row:
     """How often the interval of the gain holds the true one."""
     is_known = label == "coverage"
-    verdicts = [one for one in _verdicts(surfaces, label) if one["covers"] is not None]
+    every = _verdicts(surfaces, label)
+    verdicts = [one for one in every if one["covers"] is not None]
     measured, verdict = "", "not measured"
+    losses: tuple[str, ...] = ()
     if verdicts:
         share = statistics.fmean(one["covers"] for one in verdicts)
-        measured = f"{share:.1%} of {len(verdicts):,}".replace("%", " %")
+        measured = f"{_percent(share)} of {len(verdicts):,}"
+        if len(every) > len(verdicts):
+            measured += f" ({len(every) - len(verdicts)} more gave no interval)"
         verdict = "reached" if COVERED[0] <= share <= COVERED[1] else "MISSED"
-        if not is_known:
+        if is_known:
             verdict = "reported"
+        else:
+            losses = tuple(_covered(surface, label) for surface in surfaces)
     what = (
-        "the gain's interval holds the true gain; launches resampled about a known truth"
+        "the same where each launch is drawn anew about a truth that is known exactly"
         if is_known
-        else "the same with launches as they were recorded: the held-out truth has an error of its own"
+        else "the gain's interval holds the gain by the held-out launches"
     )
     return Row(
-        key=label,
+        key="coverage of a known truth" if is_known else "coverage",
         what=what,
-        target="93 to 97 % of 1,000" if is_known else "reported",
+        target="reported" if is_known else "93 to 97 % of 1,000",
         measured=measured,
         verdict=_verdict(verdict),
+        losses=losses if verdict == "MISSED" else (),
     )
+
+
+def _covered(surface: Surface, label: str) -> str:
+    """The coverage on one surface."""
+    found = [one["covers"] for one in _verdicts([surface], label) if one["covers"] is not None]
+    share = _percent(statistics.fmean(found)) if found else "not known"
+    return f"{surface.name} {share}"
 
 
 def own_time(found: Mapping[str, Any] | None) -> Row:
@@ -490,20 +590,24 @@ def rank_of(values: Iterable[float], share: float) -> float:
 
 
 def _ratio_row(
-    *, key: str, what: str, limit: float, sides: tuple[float | None, float | None]
+    *, key: str, what: str, limit: float, sides: tuple[Sequence[float], Sequence[float]] | None
 ) -> Row:
-    """A ratio of two medians, at most a limit."""
-    over, under = sides
+    """A ratio of two medians, at most a limit, with its interval over seeds."""
     measured, verdict = "", "not measured"
-    if over is not None and under is not None:
-        ratio = over / under if math.isfinite(under) else math.inf
-        if math.isinf(under):
-            measured, verdict = "the search that it is compared with does not get there", "reported"
-        elif math.isinf(ratio):
-            measured, verdict = f"does not get there ({under:.0f} without)", "MISSED"
+    if sides is not None:
+        over, under = (rank_of(side, 0.5) for side in sides)
+        if math.isinf(over) and math.isinf(under):
+            measured, verdict = "neither gets there", "reported"
+        elif math.isinf(under):
+            measured, verdict = (
+                f"{over:.0f}; the search that it is compared with does not get there",
+                "reached",
+            )
+        elif math.isinf(over):
+            measured, verdict = f"does not get there (the other: {under:.0f})", "MISSED"
         else:
-            measured = f"{ratio:.2f} ({over:.0f} over {under:.0f})"
-            verdict = "reached" if ratio <= limit else "MISSED"
+            measured = f"{over / under:.2f}{_interval(*sides)} ({over:.0f} over {under:.0f})"
+            verdict = "reached" if over / under <= limit else "MISSED"
     return Row(
         key=key,
         what=what,
@@ -511,6 +615,24 @@ def _ratio_row(
         measured=measured,
         verdict=_verdict(verdict),
     )
+
+
+def _interval(over: Sequence[float], under: Sequence[float]) -> str:
+    """Where 95 % of bootstrapped ratios of medians lie, seeds resampled in pairs."""
+    count = min(len(over), len(under))
+    if count < LEAST_SEEDS:
+        return ""
+    picked = np.random.default_rng(0).integers(count, size=(RESAMPLES, count))
+    middle = math.ceil(0.5 * count) - 1
+    tops, bottoms = (
+        np.sort(np.array(side[:count], dtype=float)[picked], axis=1)[:, middle]
+        for side in (over, under)
+    )
+    known = np.isfinite(bottoms)
+    ratios = np.where(known, tops / np.where(known, bottoms, 1.0), 0.0)
+    low, high = (float(np.quantile(ratios, share, method="higher")) for share in (0.025, 0.975))
+    told = (f"{end:.2f}" if math.isfinite(end) else "never" for end in (low, high))
+    return f" [{', '.join(told)}]"
 
 
 def _standings(judged: Sequence[NonInferiority]) -> tuple[str, Verdict, tuple[str, ...]]:

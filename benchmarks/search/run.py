@@ -26,8 +26,8 @@ from tuner.replay import surface_files
 HERE = pathlib.Path(__file__).resolve().parent
 SURFACES = HERE.parent / "surfaces"
 DATA = HERE / "data"
-PACKAGES = ("optuna", "smac", "botorch", "torch")
-"""Whose versions matter, where they are installed."""
+PACKAGES = {"optuna": "optuna", "smac": "smac", "skopt": "scikit-optimize"}
+"""Modules whose versions matter, and their packages."""
 
 
 def main() -> int:
@@ -57,7 +57,8 @@ def main() -> int:
     parser.add_argument(
         "--peers",
         default=",".join(measure.PEERS),
-        help="samplers to compare with, with commas between them; default: all that are installed",
+        help="samplers to compare with, with commas between them; default: "
+        f"{', '.join(measure.PEERS)}, as far as they are installed (botorch takes many hours)",
     )
     parser.add_argument(
         "--only", nargs="*", default=[], help="surfaces and conditions, by name; default: all"
@@ -101,8 +102,9 @@ def replay(options: argparse.Namespace) -> None:
         for task in tasks
         if (not surfaces or task.surface in surfaces) and (not labels or task.label in labels)
     ]
-    packages = (each for each in PACKAGES if importlib.util.find_spec(each.replace("-", "_")))
-    measure.write(options.data / "machine.json", machine_facts(tuple(packages)))
+    if any(not measure.is_done(task, grounds[task.surface]) for task in wanted):
+        packages = [name for module, name in PACKAGES.items() if importlib.util.find_spec(module)]
+        measure.write(options.data / "machine.json", machine_facts(packages))
     measure.run(wanted, grounds, data=options.data, jobs=options.jobs)
     if not (options.data / "timing.json").exists() and not options.only:
         measure.say("the samplers' own time, among 5,000 configurations")

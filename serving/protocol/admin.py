@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -180,7 +180,8 @@ class AdminRoutes:
         values, fresh, keep_learnt = _patch(await request.read())
         async with self._engine.editing:  # each change starts from what the one before it left
             settings = self._engine.settings.changed(values, source="PATCH /admin/settings")
-            _check_live(self._engine.settings, settings)
+            served = {id_.name for id_ in self._engine.models()}
+            _check_live(self._engine.settings, settings, served)
             applied = await self._engine.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         return web.json_response(
             {
@@ -224,14 +225,23 @@ def _patch(body: bytes) -> tuple[dict[str, Any], bool, bool]:
     return values, flags[0], flags[1]
 
 
-def _check_live(old: ServingSettings, new: ServingSettings) -> None:
-    """Settings that are fixed while the server runs must not change."""
+def _check_live(old: ServingSettings, new: ServingSettings, served: Collection[str]) -> None:
+    """Settings that are fixed while the server runs must not change, nor those of models that it serves."""
     before, after = old.flat(), new.flat()
+    of_models = {model: (old.of(model).flat(), new.of(model).flat()) for model in served}
     for name, knob in KNOBS.items():
-        if not knob.limits.live and before[name] != after[name]:
-            raise InvalidSettings(
-                f"{name} cannot change in a running server ({before[name]!r} to {after[name]!r}); restart it"
-            )
+        if knob.limits.live:
+            continue
+        changes = {name: (before[name], after[name])}
+        changes |= {
+            f"models.{model}.{name}": (then[name], now[name])
+            for model, (then, now) in of_models.items()
+        }
+        for changed, (then, now) in changes.items():
+            if then != now:
+                raise InvalidSettings(
+                    f"{changed} cannot change in a running server ({then!r} to {now!r}); restart it"
+                )
 
 
 @web.middleware

@@ -241,3 +241,82 @@ def test_a_profile_is_measured_once_for_a_file(tmp_path):
             running.call(running.engine.deploy(twin))
         assert len(home.started) == before
         assert json.loads(running.request("GET", "/v2/models/d")[2])["name"] == "d"
+
+
+def test_one_model_may_share_where_others_do_not(card_of):
+    """The policy is each model's own; what is served keeps it."""
+    settings = {"models.m1.scheduling.policy": "clockwork"}
+    with gateway(settings, Home(), card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("m1", 1)))
+        assert [one["model"] for one in replicas(running)] == ["m0", "pool of python"]
+        assert (ask(running, "m0"), ask(running, "m1")) == ((200, 1), (200, 2))
+        change = {"settings": {"models.m1.scheduling.policy": "adaptive"}}
+        status, answer = running.json("PATCH", "/admin/settings", change, admin=True)
+        assert (status, "models.m1.scheduling.policy cannot change" in answer["error"]) == (
+            400,
+            True,
+        )
+
+
+def test_a_budget_that_a_model_does_not_fit_is_refused(card_of):
+    """The settings stay as they were."""
+    more = "self.weights = b'x' * (6 << 20)"
+    with gateway(
+        {**CLOCKWORK, "clockwork.memory_mb": 20}, Home(), card_of("m0", more=more)
+    ) as running:
+        change = {"settings": {"clockwork.memory_mb": 4}}
+        status, answer = running.json("PATCH", "/admin/settings", change, admin=True)
+        assert (status, "a replica's budget is 4" in answer["error"]) == (400, True)
+        assert ask(running, "m0") == (200, 1)
+
+
+def test_the_last_model_takes_the_replicas_with_it(card_of):
+    """Nothing is kept for nobody; the next model starts them again."""
+    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+        running.call(running.engine.retire_model("m0", within_s=5))
+        assert replicas(running) == []
+        running.call(running.engine.deploy(card_of("m1", 1)))
+        assert ask(running, "m1") == (200, 2)
+
+
+def test_containers_are_not_shared_yet(card_of):
+    """That is said at the start, not request by request."""
+    settings = {**CLOCKWORK, "replica.home": "docker"}
+    with (
+        pytest.raises(InvalidSettings, match=r"set replica\.home to process"),
+        gateway(settings, Home(), card_of("m0")),
+    ):
+        pass
+
+
+def test_a_server_that_ends_answers_who_still_waits(card_of):
+    """A batch runs and another replica is idle: nothing is loaded there for a model that has gone."""
+    found = []
+    settings = {**CLOCKWORK, "replica.count": 2}
+    with gateway(settings, Home(), card_of("slow", run_s=0.6)) as running:
+        asking = threading.Thread(target=lambda: found.append(ask(running, "slow")))
+        asking.start()
+        end_s = time.monotonic() + 5
+        while not running.engine.unfinished:
+            assert time.monotonic() < end_s
+            time.sleep(0.005)
+        time.sleep(0.1)
+        running.call(running.engine.close(), 20)
+        asking.join(10)
+    ((status, _),) = found
+    assert status == 503
+
+
+def test_deaths_of_shared_replicas_are_counted(card_of):
+    """The pool has rows of its own in the metrics; models have none of its replicas."""
+    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+        (victim,) = replicas(running)
+        os.kill(victim["pid"], signal.SIGKILL)
+        end_s = time.monotonic() + 10
+        while True:
+            text = running.request("GET", "/metrics", admin=True)[2].decode()
+            if 'luthier_replica_deaths_total{model="pool of python"' in text:
+                break
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+        assert 'luthier_replicas{model="m0"' not in text

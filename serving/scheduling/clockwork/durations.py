@@ -80,8 +80,11 @@ class Durations:
         self._work_out()
 
     def observe(self, count: int, took_s: float) -> None:
-        """A batch of so many items took so long."""
-        window = self._windows[self._of[count]]
+        """A batch of so many items took so long; one that is not made any more tells nothing."""
+        size = self._of.get(count)
+        if size is None:
+            return
+        window = self._windows[size]
         before_s = window.worth_s
         window.observe(took_s)
         if window.worth_s != before_s:

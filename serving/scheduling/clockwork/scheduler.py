@@ -37,6 +37,7 @@ from serving.scheduling.clockwork.holdings import (
 )
 from serving.scheduling.clockwork.waiting import Chosen, Entry
 from serving.scheduling.seam import (
+    BACKGROUND,
     Action,
     Cancelled,
     Event,
@@ -87,6 +88,8 @@ class ClockworkScheduler:
         self._refusals: list[Refusal] = []
         self._actions: list[Action] = []
         self._numbers = itertools.count(1)
+        self._indices = itertools.count()
+        """Of models: never given twice, as workers hold those that are gone."""
         self._last_action = 0
         self._back = Window(parameters.lag_s, 0.0)
         """What passes between an action's end and its result."""
@@ -133,7 +136,8 @@ class ClockworkScheduler:
                 case Cancelled():
                     self._cancelled(event)
                 case ModelUp():
-                    self._models[event.model] = Model(len(self._models), event, self._parameters)
+                    index = next(self._indices)
+                    self._models[event.model] = Model(index, event, self._parameters)
                 case ModelDown():
                     self._model_down(event)
                 case WorkerUp():
@@ -189,6 +193,9 @@ class ClockworkScheduler:
         parameters = self._parameters
         if model is None:
             self._refusals.append(Refusal(event.id, Reason.CANNOT_LOAD, ""))
+            return
+        if event.priority >= BACKGROUND and self._waiting_items:
+            self._refusals.append(Refusal(event.id, Reason.CANNOT_FINISH, ""))
             return
         if self._waiting_items + event.items > parameters.most_waiting:
             self._refusals.append(
@@ -389,7 +396,7 @@ class ClockworkScheduler:
         self, model: Model, deadline_s: float, work_s: float, now_s: float
     ) -> Worker | None:
         """Plan to load a model where it is ready first, if that is in time."""
-        if now_s < model.broken_until_s:
+        if model.is_gone or now_s < model.broken_until_s:
             return None
         load_s, least_s = model.load.worth_s, model.durations.worth_s[0]
         start_s = now_s + self._parameters.lag_s
@@ -503,7 +510,8 @@ class ClockworkScheduler:
             self._waiting_items -= before
             model.waiting.remove(entry)
             self._uncharge(entry, model)
-        reason = self._place(model, entry, before + count, now_s)
+        is_lost = model.is_gone and not model.holdings
+        reason = Reason.CANNOT_LOAD if is_lost else self._place(model, entry, before + count, now_s)
         if reason is not None:
             self._refuse(entry, model, reason)
 
@@ -647,7 +655,7 @@ class ClockworkScheduler:
             else:
                 worker.free_pages += holding.model.pages
                 if times is not None:  # it was begun
-                    _broke(holding.model, now_s)
+                    _broke(holding.model, now_s, is_sure=True)
                 self._lost(holding, now_s)
 
     def _inferred(self, sent: Sent, ok: bool, took_s: float, now_s: float) -> None:
@@ -696,7 +704,9 @@ class ClockworkScheduler:
             holding.model.holdings.remove(holding)
             holding.key_s = NEVER_S
         for sent in worker.sent.values():
-            if sent.kind is Kind.INFER:
+            if sent.kind is Kind.LOAD:
+                _broke(sent.holding.model, now_s, is_sure=False)
+            elif sent.kind is Kind.INFER:
                 for entry in dict.fromkeys(entry for entry, _ in sent.items):
                     entry.losses += 1
                     if entry.losses > MOST_LOSSES:
@@ -729,8 +739,13 @@ class ClockworkScheduler:
                 self._evict(holding, self._now_s)
 
 
-def _broke(model: Model, now_s: float) -> None:
-    """A load was begun and has failed: the file will hardly be better at once."""
-    backoff_s = FIRST_BACKOFF_S * 2.0 ** min(model.failures, 16)
+def _broke(model: Model, now_s: float, *, is_sure: bool) -> None:
+    """A load was begun and has failed: the file will hardly be better at once.
+
+    Where its worker was lost with it, that may have been another's fault, the first time.
+    """
     model.failures += 1
+    if not is_sure and model.failures == 1:
+        return
+    backoff_s = FIRST_BACKOFF_S * 2.0 ** min(model.failures - 1, 16)
     model.broken_until_s = now_s + min(LONGEST_BACKOFF_S, backoff_s)

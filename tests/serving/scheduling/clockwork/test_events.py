@@ -1,0 +1,230 @@
+"""The clockwork scheduler, event by event: models that come and go, workers that are lost, settings that change."""
+
+from __future__ import annotations
+
+import pytest
+
+from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.seam import (
+    BACKGROUND,
+    Action,
+    Kind,
+    ModelDown,
+    ModelUp,
+    Reason,
+    Refusal,
+    Result,
+    SettingsChanged,
+    Submitted,
+    WorkerDown,
+    WorkerUp,
+)
+from serving.settings import ServingSettings
+from serving.values import ModelId, StageTimes
+
+LOAD_S, BATCH_S = 0.01, {1: 0.001, 2: 0.0015, 4: 0.002, 8: 0.003}
+TOOK = StageTimes(0.0, 0.0, 0.001, 0.0)
+
+
+def id_of(name: str) -> ModelId:
+    return ModelId(name, "1")
+
+
+class Bench:
+    """A scheduler whose clock is a variable, and what it has planned."""
+
+    def __init__(self, *models: str, workers: int = 1, pages: int | None = None, **changes: object):
+        settings = ServingSettings().changed({"scheduling.policy": "clockwork", **changes})
+        self.scheduler = ClockworkScheduler.of(settings)
+        self.now_s = 100.0
+        self.ids = 0
+        self.actions: list[Action] = []
+        self.refusals: list[Refusal] = []
+        for name in models:
+            self.model_up(name)
+        for worker in range(1, workers + 1):
+            self.on(WorkerUp(worker, 2, pages))
+
+    def model_up(self, name: str) -> None:
+        self.on(ModelUp(id_of(name), 1, LOAD_S, BATCH_S))
+
+    def on(self, event: object) -> None:
+        """Tell an event, and keep what follows."""
+        self.scheduler.on(event, self.now_s)  # type: ignore[arg-type]
+        plan = self.scheduler.plan(self.now_s)
+        self.actions += plan.actions
+        self.refusals += plan.refusals
+
+    def ask(self, name: str, *, within_s: float = 5.0, priority: int = 2) -> int:
+        self.ids += 1
+        self.on(Submitted(self.ids, id_of(name), 1, self.now_s + within_s, priority))
+        return self.ids
+
+    def taken(self) -> list[Action]:
+        """What was planned since it was last asked for."""
+        found, self.actions = self.actions, []
+        return found
+
+    def done(self, action: Action, *, ok: bool = True, times: StageTimes | None = TOOK) -> None:
+        self.now_s += 0.001
+        self.on(Result(action.id, action.worker, ok, times))
+
+    def load(self, name: str) -> None:
+        """Have a model in memory, by a request for it."""
+        self.ask(name)
+        while found := self.taken():
+            for action in found:
+                self.done(action)
+
+
+def test_a_model_is_loaded_once_and_then_run() -> None:
+    """A LOAD, an INFER when that has ended, and from then on INFERs alone."""
+    bench = Bench("a")
+    bench.ask("a")
+    (load,) = bench.taken()
+    assert (load.kind, load.model) == (Kind.LOAD, id_of("a"))
+    bench.done(load)
+    (infer,) = bench.taken()
+    assert (infer.kind, infer.parts) == (Kind.INFER, [(1, 0, 1)])
+    bench.done(infer)
+    bench.ask("a")
+    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+    assert not bench.refusals
+
+
+def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
+    """What it took tells nothing of sizes that are made now; its requests are answered."""
+    bench = Bench("a")
+    bench.load("a")
+    for _ in range(9):
+        bench.ask("a", within_s=0.5)
+    first = bench.taken()
+    smaller = ServingSettings().changed({"batching.max_size": 2})
+    bench.on(SettingsChanged(smaller, keep_learnt=False))
+    for action in first:
+        bench.done(action)
+    while found := bench.taken():
+        for action in found:
+            assert sum(stop - start for _, start, stop in action.parts) <= 2
+            bench.done(action)
+    assert not bench.refusals
+    assert bench.scheduler.waiting_items == 0
+
+
+def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
+    """Workers hold models by what they are, not by how many there were."""
+    bench = Bench("a", "b", "c")
+    for name in "abc":
+        bench.load(name)
+    bench.on(ModelDown(id_of("a")))
+    bench.model_up("d")
+    bench.taken()
+    bench.ask("d")
+    assert [(one.kind, one.model) for one in bench.taken()] == [(Kind.LOAD, id_of("d"))]
+    bench.ask("c")
+    assert not bench.refusals
+
+
+def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
+    """Its batch was with a worker that is lost: the request is refused, though another worker is idle."""
+    bench = Bench("a", workers=2)
+    bench.load("a")
+    asked = bench.ask("a")
+    (infer,) = bench.taken()
+    bench.on(ModelDown(id_of("a")))
+    bench.on(WorkerDown(infer.worker, "lost"))
+    assert all(action.kind is Kind.UNLOAD for action in bench.taken())
+    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+
+
+def test_a_model_whose_load_ends_workers_is_left_alone_after_the_second() -> None:
+    """The first time it may have been another's fault."""
+    bench = Bench("a", workers=4)
+    asked = bench.ask("a")
+    for _ in range(2):
+        (load,) = bench.taken()
+        assert load.kind is Kind.LOAD
+        bench.on(WorkerDown(load.worker, "lost"))
+    assert not bench.taken()
+    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+    bench.now_s += 31
+    bench.ask("a")
+    assert [action.kind for action in bench.taken()] == [Kind.LOAD]
+
+
+def test_a_load_that_failed_is_tried_again_later_and_later() -> None:
+    """Requests in between are refused at once."""
+    bench = Bench("a")
+    for wait_s in (0.5, 1.0, 2.0):
+        bench.ask("a")
+        (load,) = bench.taken()
+        bench.done(load, ok=False)
+        assert bench.refusals.pop().reason is Reason.CANNOT_LOAD
+        bench.now_s += wait_s - 0.01
+        bench.ask("a")
+        assert not bench.taken()
+        assert bench.refusals.pop().reason is Reason.CANNOT_LOAD
+        bench.now_s += 0.02
+    bench.load("a")
+    assert not bench.refusals
+
+
+def test_without_a_worker_a_request_waits_as_long_as_it_can() -> None:
+    """One that comes gets it; who cannot be in time any more is refused."""
+    bench = Bench("a", workers=0)
+    late = bench.ask("a", within_s=0.2)
+    soon = bench.ask("a", within_s=0.005)
+    assert [refusal.id for refusal in bench.refusals] == [soon]
+    bench.on(WorkerUp(1, 2))
+    assert [action.kind for action in bench.taken()] == [Kind.LOAD]
+    alone = Bench("a", workers=0)
+    alone.ask("a", within_s=0.2)
+    alone.now_s += 0.3
+    alone.on(ModelUp(id_of("b"), 1, LOAD_S, BATCH_S))
+    assert [refusal.reason for refusal in alone.refusals] == [Reason.DEADLINE_IN_QUEUE]
+    assert late
+
+
+def test_copies_for_a_shadow_give_way() -> None:
+    """They are taken where nobody waits, and refused where somebody does."""
+    bench = Bench("a", "b")
+    bench.load("a")
+    bench.ask("a", priority=BACKGROUND)
+    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+    bench.ask("b")
+    copied = bench.ask("a", priority=BACKGROUND)
+    assert bench.refusals == [Refusal(copied, Reason.CANNOT_FINISH, "")]
+
+
+def test_the_queue_is_bounded() -> None:
+    """Beyond `scheduling.queue_capacity` a request is told how long the queue is."""
+    bench = Bench("a", **{"scheduling.queue_capacity": 2})
+    for _ in range(2):
+        bench.ask("a")
+    over = bench.ask("a")
+    assert bench.refusals == [Refusal(over, Reason.QUEUE_FULL, "2")]
+
+
+def test_a_model_that_is_not_known_is_refused() -> None:
+    bench = Bench("a")
+    asked = bench.ask("z")
+    assert bench.refusals == [Refusal(asked, Reason.CANNOT_LOAD, "")]
+    assert bench.scheduler.waiting_of(id_of("z")) == 0
+
+
+def test_settings_become_parameters() -> None:
+    """Milliseconds become seconds; batch and queue are those of all schedulers."""
+    values = {
+        "clockwork.ahead_ms": 4,
+        "clockwork.window_ms": 7,
+        "clockwork.guard": 0.5,
+        "clockwork.buffer": 0.1,
+        "clockwork.max_exec_ms": 50,
+        "batching.max_size": 3,
+        "scheduling.queue_capacity": 11,
+    }
+    found = Parameters.of(ServingSettings().changed(values))
+    assert (found.ahead_s, found.window_s, found.most_exec_s) == pytest.approx((0.004, 0.007, 0.05))
+    assert (found.guard, found.buffer_share) == (0.5, 0.1)
+    assert (found.most_items, found.most_waiting) == (3, 11)
