@@ -221,7 +221,7 @@ async def test_windows_and_unloading_go_over_the_wire():
         on_broken=sent.append,
     )
     scheduler.actions = [
-        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, math.inf, 0.5),
+        Action(1, Kind.LOAD, 1, CARD.id, [], 0.0, 9.5, 0.5),
         Action(2, Kind.INFER, 1, CARD.id, [(1, 0, 1)], 7.0, 7.5, 0.001),
         Action(3, Kind.UNLOAD, 1, CARD.id, [], 8.0, 9.0, 0.0),
     ]
@@ -232,7 +232,7 @@ async def test_windows_and_unloading_go_over_the_wire():
     bodies = [memoryview(message)[wire.HEAD.size :] for message in sent]
     load, infer = wire.parse_load(bodies[0]), wire.parse_infer(bodies[1])
     unload = wire.parse_unload(bodies[2])
-    assert (load.earliest_ns, load.latest_ns) == (0, 0)
+    assert (load.earliest_ns, load.latest_ns) == (0, 9_500_000_000)
     assert (load.threads, load.max_items, load.warmup_s) == (2, 8, 0.5)
     assert (infer.earliest_ns, infer.latest_ns) == (7_000_000_000, 7_500_000_000)
     assert (unload.earliest_ns, unload.latest_ns, unload.model) == (
