@@ -305,7 +305,7 @@ def picture(surfaces: Sequence[Surface]) -> str:
         parts += _marks(surface, sampler, top + row * number + row / 2, at, colours[sampler])
     parts.append(
         f'<text x="8" y="{bottom + 32}">line: median to 90th percentile (open: not reached); '
-        "cross: random search, exact median</text></svg>"
+        "cross: random search that is told the truth, exact median</text></svg>"
     )
     return "\n".join(parts) + "\n"
 
