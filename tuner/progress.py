@@ -137,8 +137,10 @@ class Progress:
         """One fresh start in an open loop."""
         found = f"{outcome.status} ({outcome.cause}): {outcome.reason}"
         if measurement is not None:
-            mean, p99 = map(wording.number, (measurement.mean_ms, measurement.p99_ms))
-            found = f"mean {mean} ms, p99 {p99} ms"
+            p99 = f"p99 {wording.number(measurement.p99_ms)} ms"
+            if not measurement.has_p99:
+                p99 = f"no p99 from {measurement.effective:,.0f} effective requests"
+            found = f"mean {wording.number(measurement.mean_ms)} ms, {p99}"
         self.say(f"open loop at {wording.number(rate_per_s)} requests/s {role:<7} {found}")
 
     def recommended(self, best: Mapping[str, Value], luckier: Trial) -> None:

@@ -21,11 +21,12 @@ WINDOW = 10
 class Window:
     """The last measurements of one thing, which takes about the same time each time."""
 
-    __slots__ = ("_guard", "_seen", "worth_s")
+    __slots__ = ("_guard", "_seed_s", "_seen", "worth_s")
 
     def __init__(self, seed_s: float, guard: float) -> None:
         """What a first measurement, or a profile, says; `guard` is a share of it."""
         self._guard = 1.0 + guard
+        self._seed_s = seed_s
         self._seen: collections.deque[float] = collections.deque(maxlen=WINDOW)
         self.worth_s = seed_s * self._guard
 
@@ -33,6 +34,14 @@ class Window:
         """One more measurement; the seed is forgotten with the first."""
         self._seen.append(took_s)
         self.worth_s = max(self._seen) * self._guard
+
+    def doubt(self) -> bool:
+        """Forget the longest measurement, back to the seed at last; returns whether it is worth less now."""
+        before_s = self.worth_s
+        if self._seen:
+            self._seen.remove(max(self._seen))
+        self.worth_s = max(self._seen, default=self._seed_s) * self._guard
+        return self.worth_s < before_s
 
 
 class Durations:
@@ -89,6 +98,13 @@ class Durations:
         window.observe(took_s)
         if window.worth_s != before_s:
             self._work_out()
+
+    def doubt(self) -> bool:
+        """Forget the longest measurement of each size; returns whether one is worth less now."""
+        lower = [window.doubt() for window in self._windows.values()]
+        if any(lower):
+            self._work_out()
+        return any(lower)
 
     def _work_out(self) -> None:
         """The quickest way for every number of items, and what follows from it."""

@@ -89,6 +89,7 @@ class Model:
         "is_gone",
         "load",
         "pages",
+        "told_s",
         "waiting",
     )
 
@@ -98,6 +99,8 @@ class Model:
         self.pages = event.pages
         self._told = event
         self.begin(parameters)
+        self.told_s = 0.0
+        """When an action of it was measured, or its measurements were doubted."""
         self.failures = 0
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0

@@ -65,6 +65,8 @@ MOST_DROPPED = 1e-4
 """Share of the admitted that may be dropped: where it is more, the reserve grows (Robbins and Monro, Annals of
 Mathematical Statistics 22, 1951)."""
 LARGEST_RESERVE = 0.5
+DOUBTED_AFTER_S = 0.25
+"""A model that is refused and was not measured for so long is predicted anew, step by step."""
 MOST_LOSSES = 1
 """Lost workers that a request survives."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
@@ -208,8 +210,23 @@ class ClockworkScheduler:
         reason = self._place(model, entry, event.items, now_s)
         if reason is None:
             self._entries[event.id] = (entry, model)
-        else:
-            self._refusals.append(Refusal(event.id, reason, ""))
+            return
+        self._refusals.append(Refusal(event.id, reason, ""))
+        if now_s - model.told_s > DOUBTED_AFTER_S:
+            self._doubt(model, now_s)
+
+    def _doubt(self, model: Model, now_s: float) -> None:
+        """A model is refused, and nothing of it was measured for a while.
+
+        What is predicted may rest on a stall that is long over; where it alone refuses, nothing would ever tell.
+        So the longest measurements are forgotten, one at a time, until a request is admitted and measured.
+        """
+        model.told_s = now_s
+        model.load.doubt()
+        self._back.doubt()
+        if model.durations.doubt() and model.waiting.entries:
+            self._watch(model)
+            self._offer(model)
 
     def _place(self, model: Model, entry: Entry, items: int, now_s: float) -> Reason | None:
         """Promise items of a request to a worker and let them wait; why not, where none can keep the promise."""
@@ -643,6 +660,7 @@ class ClockworkScheduler:
             self._inferred(sent, event.ok, took_s, now_s)
         elif sent.kind is Kind.LOAD:
             worker.load.ended(event.action, end_s)
+            holding.model.told_s = now_s
             if event.ok:
                 holding.model.failures = 0
                 if times is not None:
@@ -662,6 +680,7 @@ class ClockworkScheduler:
         holding = sent.holding
         model = holding.model
         holding.busy -= 1
+        model.told_s = now_s
         if ok:
             model.durations.observe(len(sent.items), took_s)
             self._reserve = max(0.0, self._reserve - STEP * MOST_DROPPED * len(sent.items))

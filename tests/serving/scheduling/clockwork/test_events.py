@@ -228,3 +228,42 @@ def test_settings_become_parameters() -> None:
     assert (found.ahead_s, found.window_s, found.most_exec_s) == pytest.approx((0.004, 0.007, 0.05))
     assert (found.guard, found.buffer_share) == (0.5, 0.1)
     assert (found.most_items, found.most_waiting) == (3, 11)
+
+
+@pytest.mark.parametrize("kind", [Kind.LOAD, Kind.INFER])
+def test_a_stall_locks_no_model_out(kind: Kind) -> None:
+    """What took long once is doubted where it alone refuses, so that somebody is let in to measure anew."""
+    bench = Bench("a", "b", pages=1)
+    bench.load("a")
+    bench.ask("b" if kind is Kind.LOAD else "a")
+    stalled = next(action for action in bench.taken() if action.kind is kind)
+    bench.now_s += 0.5
+    bench.done(stalled, times=StageTimes(0.0, 0.0, 0.5, 0.0))
+    while found := bench.taken():
+        for action in found:
+            bench.done(action)
+    name = "a"  # not in memory in the one case, with a slow batch in the other
+    bench.load("b" if kind is Kind.INFER else "a")
+    bench.refusals.clear()
+    asked = []
+    for _ in range(8):
+        bench.now_s += 0.3
+        asked.append(bench.ask(name, within_s=0.1))
+        while found := bench.taken():
+            for action in found:
+                bench.done(action)
+    assert asked[-1] not in {refusal.id for refusal in bench.refusals}
+
+
+def test_a_model_that_is_busy_is_not_doubted() -> None:
+    """What was measured a moment ago stands, however many are refused for it."""
+    bench = Bench("a")
+    bench.load("a")
+    bench.ask("a")
+    (infer,) = bench.taken()
+    bench.now_s += 0.5
+    bench.done(infer, times=StageTimes(0.0, 0.0, 0.5, 0.0))
+    for _ in range(20):
+        bench.now_s += 0.01
+        bench.ask("a", within_s=0.1)
+    assert len(bench.refusals) == 20
