@@ -308,6 +308,8 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
         setup.progress.say(
             f"{len(finalists)} configurations may be the best: each is launched afresh {rounds} times"
         )
+        for role, one in roles.items():
+            setup.progress.say(f"{role}: {setup.progress.differences(one)}")
         starts = _alternated(
             setup,
             roles,
