@@ -252,7 +252,9 @@ class ClipperHub:
 
     def count(self, model: ModelId) -> int:
         """Replicas that are ready; 0 for an unknown version."""
-        return sum(served.ready_count for served in self._engine.served() if served.id == model)
+        return sum(
+            served.place.ready_count for served in self._engine.served() if served.id == model
+        )
 
     def _runs(self, model: ModelId) -> bool:
         return model in self._engine.models()

@@ -618,7 +618,7 @@ class Engine:
     def unfinished(self) -> int:
         """Requests without an answer."""
         served = [*self._catalogue.all(), *self._endings.values()]
-        return sum(one.unfinished for one in served)
+        return sum(one.place.unfinished for one in served)
 
     async def close(self) -> None:
         """End replicas and their homes; whoever still waits is refused."""
@@ -653,8 +653,8 @@ class Engine:
         deaths: list[dict[str, Any]] = []
         for served in self._catalogue.all():
             of_model = {"model": served.id.name, "version": served.id.version}
-            replicas += [{**of_model, **member} for member in served.replicas()]
-            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.deaths()]
+            replicas += [{**of_model, **member} for member in served.place.members()]
+            deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.place.deaths()]
         for kind, shared in self._shared.items():
             of_pool = {"model": f"pool of {kind}", "version": ""}
             replicas += [{**of_pool, **member} for member in shared.pool.members()]
@@ -699,9 +699,9 @@ def _of_pool(shared: SharedPool) -> Gauges:
 def _gauges(served: Served) -> Gauges:
     cache = served.cache.cache
     return Gauges(
-        queue_items=served.waiting_items,
-        unfinished_requests=served.unfinished,
-        replicas=served.replica_states(),
+        queue_items=served.place.waiting_items,
+        unfinished_requests=served.place.unfinished,
+        replicas=served.place.states(),
         cache_hits=cache.hits,
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,

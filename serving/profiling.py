@@ -92,6 +92,7 @@ class _Run:
         self._reads_json = False
         self._worker = 0
         self._sent = 0
+        self._due = False
 
     # What the pool holds
 
@@ -126,6 +127,7 @@ class _Run:
         """The model cannot be loaded."""
         if not self.done.done():
             self.done.set_exception(error)
+            self.done.exception()
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
         """All of them."""
@@ -136,6 +138,7 @@ class _Run:
         if not self.done.done():
             text = f"the replica that profiled {self.card.label} ended ({reason}); see the log"
             self.done.set_exception(ReplicaStartFailed(reason, text))
+            self.done.exception()  # the pool's own start may have failed, and nobody asks
 
     # What plans
 
@@ -152,8 +155,6 @@ class _Run:
         elif not isinstance(event, Result) or not event.ok or event.action % 2:
             return  # an UNLOAD has ended
         self._due = True
-
-    _due = False
 
     def plan(self, _now_s: float) -> Plan:
         """The next load."""

@@ -20,7 +20,7 @@ from serving.dispatch import BatchDone, Request
 from serving.metrics.counters import Counters
 from serving.metrics.statistics import ModelStatistics, StatisticsOf
 from serving.placement import OwnPool, Placement, Tenancy
-from serving.pool import Death, Home
+from serving.pool import Home
 from serving.settings import ServingSettings
 from serving.shared_pool import SharedPool
 from serving.values import ModelCard, Signature
@@ -71,12 +71,12 @@ class Served:
         self._statistics = StatisticsOf(card.id)
         self.codecs: dict[str, Any] = {}
         """Room for the protocols to keep what they make of the signature, by protocol; empty when it changes."""
-        self._place: Placement = (
+        self.place: Placement = (
             OwnPool(card, settings, home, workers, self)
             if shared is None
             else Tenancy(card, settings, shared, self)
         )
-        self.dispatcher = self._place.dispatcher
+        self.dispatcher = self.place.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
         self._default_deadline_s = settings.scheduling.default_deadline_s
@@ -84,14 +84,14 @@ class Served:
     @property
     def signature(self) -> Signature:
         """Inputs and outputs, as the replicas report them; there once it is open."""
-        signature = self._place.signature
+        signature = self.place.signature
         assert signature is not None, "a model is asked only after it was opened"
         return signature
 
     @property
     def load_facts(self) -> dict[str, Any]:
         """How the last replica loaded it, as plain data: load_s, device, warmup; what is not known is left out."""
-        loaded = self._place.told
+        loaded = self.place.told
         if loaded is None:
             return {}
         facts: dict[str, Any] = {} if loaded.load_s is None else {"load_s": loaded.load_s}
@@ -100,36 +100,9 @@ class Served:
         return {**facts, "warmup": loaded.warmup} if loaded.warmup else facts
 
     @property
-    def ready_count(self) -> int:
-        """Replicas that take its batches."""
-        return self._place.ready_count
-
-    @property
-    def unfinished(self) -> int:
-        """Requests without an answer."""
-        return self._place.unfinished
-
-    @property
-    def waiting_items(self) -> int:
-        """Items in the queue."""
-        return self._place.waiting_items
-
-    def replica_states(self) -> dict[str, int]:
-        """The replicas that may run it, by state."""
-        return self._place.states()
-
-    def replicas(self) -> list[dict[str, Any]]:
-        """Every replica of its own as plain data."""
-        return self._place.members()
-
-    def deaths(self) -> list[Death]:
-        """Of replicas of its own, since the settings came into force."""
-        return self._place.deaths()
-
-    @property
     def ready(self) -> bool:
         """Whether a replica takes batches."""
-        return self._place.ready_count > 0
+        return self.place.ready_count > 0
 
     # Requests
 
@@ -146,7 +119,7 @@ class Served:
         dispatcher = self.dispatcher
         if not self._caching:
             return dispatcher.submit(
-                query, waiter, self._place.model, deadline_s, now_s, query.priority, application
+                query, waiter, self.place.model, deadline_s, now_s, query.priority, application
             )
         return self._looked_up(query, waiter, application, deadline_s, now_s)
 
@@ -160,7 +133,7 @@ class Served:
             return self.dispatcher.submit(
                 query,
                 inner,
-                self._place.model,
+                self.place.model,
                 inner_deadline_s,
                 time.monotonic(),
                 query.priority,
@@ -212,7 +185,7 @@ class Served:
         """
         try:
             self.card.weights(self.settings.model.variant)
-            await self._place.open()
+            await self.place.open()
         except BaseException:
             await self.close()
             raise
@@ -226,7 +199,7 @@ class Served:
         self.card.weights(settings.model.variant)  # it may have no such variant
         if settings.model.variant != self.settings.model.variant:
             keep_learnt = False  # other weights: other answers, and another time for each
-        await self._place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
+        await self.place.apply(settings, fresh=fresh, keep_learnt=keep_learnt)
         self.settings = settings
         capacity_bytes = settings.cache.capacity_mb * 2**20
         if keep_learnt:
@@ -239,7 +212,7 @@ class Served:
     async def drained(self, within_s: float) -> bool:
         """Wait until what was taken is answered; False when it is not in time."""
         until_s = time.monotonic() + within_s
-        while self.unfinished:
+        while self.place.unfinished:
             if time.monotonic() > until_s:
                 return False
             await asyncio.sleep(_RETRY_S)
@@ -247,4 +220,4 @@ class Served:
 
     async def close(self) -> None:
         """Give up its place; whoever still waits is refused."""
-        await self._place.close()
+        await self.place.close()

@@ -546,8 +546,8 @@ class MeasurementSettings:
     def measured_s(self) -> float:
         """Seconds measured in each launch.
 
-        Where the mean decides, launches differ by more than their blocks do: shorter ones find as good a
-        configuration in less time (benchmarks/results/search.md). A tail needs its requests.
+        Where the mean decides, launches differ by more than their blocks do: shorter ones find one about
+        as good in less time (benchmarks/results/search.md). A tail needs its requests.
         """
         if self.seconds is not None:
             return self.seconds

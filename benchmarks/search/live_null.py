@@ -4,7 +4,7 @@
 
 Each is a whole `tune`, with finals and verification, in a space whose configurations are the same in all
 but name (`null.yaml`, four requests in flight). Verdicts go to `data/live-null.json`, one by one, and what
-is there is not run again. Takes one to three minutes each, on a machine that does nothing else.
+is there is not run again. Takes some four minutes each, on a machine that does nothing else.
 """
 
 from __future__ import annotations

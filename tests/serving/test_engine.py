@@ -195,7 +195,7 @@ def test_what_a_warm_up_took_is_believed_under_its_limits_only():
 
     warmed({"1": 0.5, "8": 1.0})
     with gateway({"replica.cpu": 1.0}, home) as running:
-        known = running.engine.served()[0]._place._scheduler
+        known = running.engine.served()[0].place._scheduler
 
         def measured():
             return running.do(known.profile.measured)

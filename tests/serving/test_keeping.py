@@ -82,7 +82,7 @@ def in_force(core):
         "applications": core.applications.all(),
         "registered": core.clipper.models(),
         "current": core.clipper.current_versions(),
-        "replicas": {served.id: served.ready_count for served in core.engine.served()},
+        "replicas": {served.id: served.place.ready_count for served in core.engine.served()},
     }
 
 

@@ -182,7 +182,7 @@ class Worker:
 class Holding:
     """A model in a worker's memory, or on its way there."""
 
-    __slots__ = ("busy", "is_idle", "key_s", "model", "ready_s", "state", "worker")
+    __slots__ = ("busy", "is_idle", "key_s", "model", "planned_s", "ready_s", "state", "worker")
 
     def __init__(self, model: Model, worker: Worker, state: State, ready_s: float) -> None:
         self.model = model
@@ -190,6 +190,8 @@ class Holding:
         self.state = state
         self.ready_s = ready_s
         """When it will be loaded, as far as is planned."""
+        self.planned_s = 0.0
+        """Seconds that were planned for its load."""
         self.key_s = NEVER_S
         """When its next batch must start: its place in the worker's heap; never: it has none."""
         self.busy = 0

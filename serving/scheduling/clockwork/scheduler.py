@@ -35,6 +35,7 @@ from serving.scheduling.clockwork.holdings import (
     State,
     Worker,
 )
+from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Chosen, Entry
 from serving.scheduling.seam import (
     BACKGROUND,
@@ -224,6 +225,9 @@ class ClockworkScheduler:
         model.told_s = now_s
         model.load.doubt()
         self._back.doubt()
+        holders = [holding.worker for holding in model.holdings]
+        for worker in holders or self._workers.values():
+            worker.longest.doubt()
         if model.durations.doubt() and model.waiting.entries:
             self._watch(model)
             self._offer(model)
@@ -445,21 +449,20 @@ class ClockworkScheduler:
         model.holdings.append(holding)
         worker.held[model.index] = holding
         worker.planned.append(holding)
-        worker.planned_s += model.load.worth_s
+        holding.planned_s = model.load.worth_s
+        worker.planned_s += holding.planned_s
         worker.planned_pages += model.pages
         self._dirty[worker.id] = worker
 
     def _loads(self, worker: Worker, now_s: float) -> None:
         """Give the worker the loads that it could begin soon."""
-        parameters = self._parameters
         while worker.planned:
-            free_s = max(worker.load.free_s(now_s), now_s + parameters.lag_s)
-            if free_s >= now_s + parameters.ahead_s:
-                self._look(worker, free_s - parameters.ahead_s)
+            free_s = self._start_s(worker, worker.load, now_s)
+            if free_s is None:
                 return
             holding = worker.planned.popleft()
             model = holding.model
-            worker.planned_s -= model.load.worth_s
+            worker.planned_s -= holding.planned_s
             worker.planned_pages -= model.pages
             if not worker.planned:
                 worker.planned_s = 0.0
@@ -470,7 +473,7 @@ class ClockworkScheduler:
                 continue
             worker.free_pages -= model.pages
             holding.state = State.LOADING
-            latest_s = free_s + parameters.window_s
+            latest_s = free_s + self._parameters.window_s
             action = self._send(Kind.LOAD, holding, [], [], now_s, latest_s, model.load.worth_s)
             holding.ready_s = worker.load.add(action, free_s, model.load.worth_s)
             holding.ready_s += self._back.worth_s
@@ -545,11 +548,9 @@ class ClockworkScheduler:
 
     def _infers(self, worker: Worker, now_s: float) -> None:
         """Give the worker batches that it could begin soon."""
-        parameters = self._parameters
         while worker.heap:
-            start_s = max(worker.exec.free_s(now_s), now_s + parameters.lag_s)
-            if start_s >= now_s + parameters.ahead_s:
-                self._look(worker, start_s - parameters.ahead_s)
+            start_s = self._start_s(worker, worker.exec, now_s)
+            if start_s is None:
                 return
             found = self._next(worker, start_s)
             if found is None:
@@ -634,6 +635,15 @@ class ClockworkScheduler:
             Action(number, kind, worker.id, model.id, parts, 0.0, latest_s, expected_s)
         )
         return number
+
+    def _start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
+        """When an executor could begin what it is given now; None: not soon, and it is looked at again then."""
+        parameters = self._parameters
+        start_s = max(executor.free_s(now_s), now_s + parameters.lag_s)
+        if start_s < now_s + parameters.ahead_s:
+            return start_s
+        self._look(worker, start_s - parameters.ahead_s)
+        return None
 
     def _look(self, worker: Worker, at_s: float) -> None:
         """Look at a worker again at a time."""
