@@ -30,6 +30,7 @@ The code runs with the rights of the replica: serve only what you trust.
 from __future__ import annotations
 
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import pathlib
@@ -137,13 +138,26 @@ class Model:
         return {spec.name: _checked(answer, spec, count) for spec in self.signature.outputs}
 
 
+class _Uncached(importlib.machinery.SourceFileLoader):
+    """Compiles a file whenever it is loaded.
+
+    Kept bytecode is known by the second of the file's last change and its size: a model that is changed and
+    deployed anew within that second would be the old one still.
+    """
+
+    def path_stats(self, path: str) -> Mapping[str, Any]:
+        raise OSError(f"no bytecode is kept of {path}")
+
+
 def _import(where: str) -> ModuleType:
     """The module at a file's path, whose folder becomes importable, or of a dotted name."""
     if not where.endswith(".py"):
         return importlib.import_module(where)
     file = pathlib.Path(where).absolute()
     module_name = f"served_{file.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, file)
+    spec = importlib.util.spec_from_file_location(
+        module_name, file, loader=_Uncached(module_name, str(file))
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"{file} is not a Python file")
     module = importlib.util.module_from_spec(spec)

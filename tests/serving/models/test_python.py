@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
 import textwrap
@@ -123,6 +124,18 @@ def test_a_file_may_import_its_neighbours(load, tmp_path):
         "scale",
     )
     assert model.predict_batch({"input": np.ones((1, 2))})["output"].tolist() == [[3, 3]]
+
+
+def test_a_file_changed_within_its_second_is_read_anew(tmp_path, monkeypatch):
+    """Python takes bytecode that it kept for that of a file of the same size and the same second."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "changed.py"
+    for factor in (5, 7):
+        file.write_text(f"def scale(items): return [item * {factor} for item in items]\n")
+        os.utime(file, (1_000_000, 1_000_000))
+        model = Model(pathlib.Path(f"{file}:scale"), threads=1)
+        assert model.predict_batch({"input": np.ones((1, 1))})["output"].tolist() == [[factor]]
 
 
 def test_a_module_can_be_named_instead_of_a_file(tmp_path, monkeypatch):
