@@ -18,6 +18,7 @@ import contextlib
 import importlib
 import json
 import logging
+import os
 import signal
 import sys
 import time
@@ -53,6 +54,8 @@ COMMANDS: Mapping[str, str] = {
 SUMMARY = "find the configuration that serves a model best at a set concurrency"
 AGAIN_S = 3.0
 """A signal this long after the first raises once more: what the first one began has failed to end."""
+PIPED_COLUMNS = 200
+"""Of an answer that goes into a file or a pipe."""
 _log = logging.getLogger("tuner.cli")  # also when it runs as __main__
 
 
@@ -165,6 +168,8 @@ def _shown(said: Said, *, is_json: bool) -> int:
             sys.stdout.write(json.dumps(answer, default=str) + "\n")
         else:
             console = rich.console.Console(highlight=False, soft_wrap=True)
+            if not console.is_terminal and "COLUMNS" not in os.environ:
+                console.width = PIPED_COLUMNS  # nobody's window: a table's rows stay whole
             lines.show(console, said.text)
         sys.stdout.flush()
     return said.exit_code

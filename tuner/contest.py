@@ -17,6 +17,8 @@ Standing = Literal["better", "non-inferior", "not shown", "worse"]
 better: its mean regret is lower, the bound of the difference below 0; non-inferior: the bound is at
 most the margin; worse: the opposite bound is above the margin; not shown: none of them.
 """
+LEAST_UNITS = 5
+"""With fewer nothing is shown: not even a test of signs, which takes no shape for granted, would show it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,7 @@ class NonInferiority:
     difference: float
     """Regret of the reference less that of the peer: below 0 is good for the reference."""
     upper: float | None
-    """One-sided 95 % bound of its mean, by Student's t; None of one unit, and of few that are equal."""
+    """One-sided 95 % bound of its mean, by Student's t; None of fewer than five units."""
     p: float | None
     """That the mean is at the margin or above."""
     corrected_p: float | None

@@ -112,7 +112,7 @@ def budgets_of(trials: int) -> tuple[int, ...]:
 
 def over_surfaces(surfaces: Sequence[SurfaceContest]) -> tuple[NonInferiority, ...]:
     """The reference against every peer, a surface's mean difference as one unit; none of one surface."""
-    if len(surfaces) < noninferiority.LEAST_UNITS:
+    if len(surfaces) < 2:
         return ()
     by_pair: dict[tuple[str, int], list[float]] = {}
     for surface in surfaces:
@@ -151,7 +151,7 @@ def _surface(
         objective=ground.objective,
         unit=objective.unit,
         cells=cells,
-        optimum=truth.optimum if objective.is_minimised else 1e3 / truth.optimum,
+        optimum=objective.from_minimised(truth.optimum),
         optimum_se=truth.optimum_se,
         default_regret=default_regret if np.isfinite(default_regret) else None,
         good_cells=good,

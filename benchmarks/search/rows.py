@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from tuner.contest import NonInferiority
+from tuner.contest import LEAST_UNITS, NonInferiority
 from tuner.measurement import noninferiority
 from tuner.replay import scoring
 
@@ -290,6 +290,9 @@ def over_surfaces(surfaces: Sequence[Surface], sampler: str, which: str = "") ->
         else ()
     )
     measured, verdict, losses = _standings(judged)
+    if judged and len(surfaces) < LEAST_UNITS:
+        lower = sum(one.difference < 0 for one in judged)
+        measured = f"nothing can be shown of fewer than {LEAST_UNITS}; mean lower in {lower} of {len(judged)}"
     return Row(
         key=f"{sampler}: non-inferior over {which or 'surfaces'}",
         what=f"`{sampler}` not worse than the peers, surfaces being the units"

@@ -8,11 +8,13 @@ import re
 import signal
 
 import pytest
+import rich.table
 
 from tests.fakes import studies
 from tuner import cli
 from tuner.commands import options
 from tuner.commands import study as study_command
+from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.settings import StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
@@ -231,3 +233,18 @@ def test_a_program_reads_values_in_the_objective_s_own_unit() -> None:
     assert told["best_seen"] == best.measurement.throughput_per_s
     assert told["recommendation"].endswith(".")
     assert told["recommended"] in (dict(record.best), dict(record.default))
+
+
+def test_a_table_in_a_file_has_whole_rows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no window to fold it for, unless `COLUMNS` names one."""
+    table = rich.table.Table(box=None, show_header=False)
+    table.add_row("a figure " * 9, "its interval " * 5)
+    for columns in (None, "80"):
+        monkeypatch.delenv("COLUMNS", raising=False)
+        if columns is not None:
+            monkeypatch.setenv("COLUMNS", columns)
+        assert cli._shown(Said(text=table, data={}), is_json=False) == 0
+        rows = len(capsys.readouterr().out.splitlines())
+        assert rows == 1 if columns is None else rows > 1

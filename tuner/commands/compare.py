@@ -16,7 +16,7 @@ from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.commands.study import finite
 from tuner.compare import Order
-from tuner.contest import Contestant, ContestRecord, NonInferiority
+from tuner.contest import LEAST_UNITS, Contestant, ContestRecord, NonInferiority
 from tuner.errors import StudyExists, WrongUse
 from tuner.progress import Terminal
 from tuner.report import files as report_files
@@ -247,7 +247,7 @@ def _line(one: Contestant, trials: int) -> str:
 
 def _standings(found: Sequence[NonInferiority], record: ContestRecord, unit: str) -> Iterator[str]:
     for one in found:
-        bound = "too few for a bound"
+        bound = f"no bound of fewer than {LEAST_UNITS}"
         if one.upper is not None:
             bound = f"upper 95 % bound {100 * one.upper:+.2f}"
         yield (

@@ -219,6 +219,9 @@ def _said(
     if measurement is None:
         raise TunerError(f"nothing could be measured: {outcome.reason}")
     notes = list(doubts(measurement, cores=machine.read().cores))
+    if not measurement.has_p99:
+        notes.append(f"no p99: {tails.too_few(measurement)}")
+    is_served = not result.fell_behind
     if result.fell_behind:
         notes.append(
             f"the server fell behind by {wording.percent(result.fell_behind)} of the requests that were due: "
@@ -226,13 +229,12 @@ def _said(
         )
     if sent.is_synthetic:
         notes.append(f"the payloads are synthetic: {sent.description}")
-    is_served = True
     if measurement.errors:
         finished = measurement.requests + measurement.errors
         share = measurement.errors / finished
-        is_served = share <= MOST_ERROR_SHARE
         notes.append(_failed(result, measurement.errors, finished, is_open=is_open))
-        if not is_served:
+        if share > MOST_ERROR_SHARE:
+            is_served = False
             notes.append(
                 f"more than {wording.percent(MOST_ERROR_SHARE)} of the requests failed: errors are "
                 "often quicker than answers, so the figures of the others say little"

@@ -8,6 +8,7 @@ import dataclasses
 import pathlib
 from collections.abc import Iterator, Sequence
 
+from tuner import objective as objectives
 from tuner import prices, replaying
 from tuner.commands import options
 from tuner.commands.said import Said
@@ -130,17 +131,19 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     replayed = replaying.replay(ground, order, report=report)
     data = replayed.as_json()
     cells = len(ground.arena.candidates.cells)
+    objective = objectives.named(ground.objective)
+    optimum = wording.number(objective.from_minimised(ground.truth.optimum))
     head = (
         f"{data['surface']}: {wording.plural(cells, 'configuration')}, {order.sampler}, "
         f"{wording.plural(len(order.seeds), 'search')} of {wording.plural(order.trials, 'trial')}; "
-        f"optimum {wording.number(ground.truth.optimum)} (standard error "
+        f"optimum of {objective.label} {optimum} {objective.unit} (standard error "
         f"{wording.percent(ground.truth.optimum_se)})"
     )
     said = [head]
     for share in scoring.SHARES:
         one = scoring.reached(replayed.runs, ground.truth, share, cells=cells)
         said.append(
-            f"within {wording.percent(one.tolerance)} ({wording.plural(one.good_cells, 'configuration')}): "
+            f"within {_tolerance(one)} ({wording.plural(one.good_cells, 'configuration')}): "
             f"median {_trials(one.median)}, 90th percentile {_trials(one.p90)}, reached in "
             f"{wording.percent(one.reached)}; random search: median {one.random_median}"
         )
@@ -171,6 +174,14 @@ def _verdicts(verdicts: Sequence[ReplayedVerdict]) -> Iterator[str]:
     if covered:
         share = sum(covered) / len(covered)
         yield f"the true ratio lay in {share:.1%} of {len(covered)} intervals"
+
+
+def _tolerance(one: scoring.Reached) -> str:
+    """What counts as good, and why it is more than the share that it stands for."""
+    told = wording.percent(one.tolerance)
+    if one.tolerance <= one.share:
+        return told
+    return f"{told}, two standard errors of the optimum, for {wording.percent(one.share)}"
 
 
 def _trials(value: float | None) -> str:

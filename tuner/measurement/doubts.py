@@ -5,7 +5,6 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner import tails
 from tuner.values import LATE_S, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
@@ -30,8 +29,6 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
             f"{100 * measurement.little_error:.0f} % (Little's law): the load was not steady, or "
             "the client or the connections could not keep it up"
         )
-    if not measurement.has_p99:
-        found.append(f"no p99: {tails.too_few(measurement)}")
     late = measurement.late_share
     if late is not None and late > MOST_LATE_SHARE:
         found.append(

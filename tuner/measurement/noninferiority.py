@@ -5,8 +5,8 @@ p-values. Pure.
 
 The mean of n paired differences against the margin: a one-sided test by Student's t. The upper 95 % bound
 lies below the margin exactly where p < 0.05. Where all differences are equal, Student's t knows no doubt;
-there the test is that of their signs, which asks for five of them. Regrets are skewed, so that with few units
-the level is approximate. Several tests are corrected by Holm (Scandinavian Journal of Statistics 6:65, 1979),
+there the test is that of their signs. Regrets are skewed, so that with few units the level is approximate, and
+of fewer than five nothing is said. Several tests are corrected by Holm (Scandinavian Journal of Statistics 6:65, 1979),
 which holds for dependent ones as well.
 """
 
@@ -20,14 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from tuner.contest import NonInferiority, Standing
+from tuner.contest import LEAST_UNITS, NonInferiority, Standing
 
 Array = NDArray[np.float64]
 
 MARGIN = 0.01
 """One point of regret."""
 LEVEL = 0.05
-LEAST_UNITS = 2
 ROUNDING = 1e-12
 """Standard errors below it are those of equal differences."""
 
@@ -38,7 +37,7 @@ class Bounded:
 
     mean: float
     lower: float | None
-    """One-sided 95 % bounds; None of one unit, and of few that are equal."""
+    """One-sided 95 % bounds; None of fewer than `LEAST_UNITS`."""
     upper: float | None
     p: float | None
 
@@ -54,10 +53,7 @@ def bounded(differences: Array, margin: float) -> Bounded:
         reach = float(stats.t.ppf(1 - LEVEL, count - 1)) * error
         p = float(stats.t.sf((margin - mean) / error, count - 1))
         return Bounded(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
-    by_signs = 0.5**count
-    if by_signs > LEVEL:
-        return unknown
-    return Bounded(mean=mean, lower=mean, upper=mean, p=by_signs if mean < margin else 1.0)
+    return Bounded(mean=mean, lower=mean, upper=mean, p=0.5**count if mean < margin else 1.0)
 
 
 def holm(values: Sequence[float]) -> list[float]:

@@ -206,7 +206,8 @@ def _difference(one: NonInferiority, *, has_name: bool) -> tuple[go.Scatter, ...
         legendgroup=one.standing,
         hoverinfo="skip",
     )
-    told = f"{centre:+.2f} points, upper bound {upper:+.2f}: {one.standing}"
+    bound = "" if one.upper is None else f", upper bound {upper:+.2f}"
+    told = f"{centre:+.2f} points{bound}: {one.standing}"
     dot = go.Scatter(
         x=[centre],
         y=[y],

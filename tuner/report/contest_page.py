@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner import objective as objectives
-from tuner.contest import Contestant, ContestRecord, NonInferiority, SurfaceContest
+from tuner.contest import LEAST_UNITS, Contestant, ContestRecord, NonInferiority, SurfaceContest
 from tuner.report import contest_figures, document, tables, wording
 from tuner.report.contest_figures import ranked
 from tuner.report.markup import Child, Markup, bullets, element, joined, table
@@ -98,6 +98,8 @@ def _sentence(record: ContestRecord, each: Sequence[NonInferiority], budget: int
 def _counts(record: ContestRecord, each: Sequence[NonInferiority], unit: str) -> str:
     better = [one.peer for one in each if one.standing == "better"]
     units = min(one.units for one in each)
+    if units < LEAST_UNITS:
+        return f"Nothing is shown of fewer than {LEAST_UNITS} {unit}s; here {units}."
     beaten = f"Its regret is lower than that of {_listed(better)}. " if better else ""
     return (
         f"{beaten}No worse: by {_points(record)} of regret at most, upper 95 % bound, corrected by Holm; "

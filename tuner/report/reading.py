@@ -346,6 +346,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *_ties(study),
         *_against_guess(study),
         *open_loop.sentences(study),
+        *_refused_tails(study),
     )
 
 
@@ -463,11 +464,15 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
         found.append(f"{wording.plural(errors, 'request')} failed in trials that count as ok.")
+    return tuple(found)
+
+
+def _refused_tails(study: StudyRecord) -> Iterator[str]:
+    """Why a p99 is not shown; where it is the objective, a launch that does not tell it has failed."""
     for role in ROLES if has_two_sides(study) else ROLES[:1]:
         side = launches(study, role)
         if side.measurements and not side.tail.is_told:
-            found.append(f"No p99 of the {role}: {side.tail.why_not}.")
-    return tuple(found)
+            yield f"No p99 of the {role}: {side.tail.why_not}."
 
 
 def _worse_beside(study: StudyRecord) -> Iterator[str]:

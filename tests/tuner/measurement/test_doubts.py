@@ -18,7 +18,6 @@ def test_a_sound_measurement_has_none(measured):
     ("changes", "text"),
     [
         ({"little_error": 0.06}, "by 6 % (Little's law)"),
-        ({"requests": 458}, "no p99: p99 rests on 458 effective requests"),
         ({"late_share": 0.02}, "2 % of the requests were sent more than 1 ms after they were due"),
         ({"noise": HostNoise(client_cpu_s=1.7)}, "used 85 % of a core"),
         ({"noise": HostNoise(steal_s=0.1)}, "took 2.5 % of the machine's"),

@@ -8,10 +8,11 @@ from tests.fakes import contests
 from tuner.contest import ContestRecord
 from tuner.report import contest_figures, contest_page, files
 
-RECORD = contests.record()
+RECORD = contests.record(surfaces=5)
 HOSTILE = "</script><img src=x>"
 RECORDS = {
-    "two surfaces": RECORD,
+    "five surfaces": RECORD,
+    "two surfaces": contests.record(),
     "one surface": contests.record(surfaces=1),
     "one seed": contests.record(surfaces=1, seeds=1),
     "few trials": contests.record(trials=6),
@@ -34,6 +35,9 @@ def test_every_contest_has_a_page(name, read_page):
 def test_the_head_says_against_whom_nothing_is_shown(read_page):
     text = read_page(contest_page.render(RECORD)).text
     assert "After 15 trials structured is" in text
+    few = read_page(contest_page.render(RECORDS["two surfaces"])).text
+    assert "undecided against all of the 4 others" in few
+    assert "Nothing is shown of fewer than 5 surfaces; here 2." in few
     alone = read_page(contest_page.render(RECORDS["one seed"])).text
     assert "undecided against all of the 4 others" in alone
 
