@@ -141,7 +141,7 @@ def _cards(study: StudyRecord) -> Markup | None:
 def _plain_ratio(sides: dict[reading.Role, reading.Launches], field: str) -> str:
     default, best = (sides[role].figure(field).middle for role in reading.ROLES)
     if not (default > 0 and best > 0):
-        return "default was not measured" if not default > 0 else "best was not measured"
+        return f"no figure of the {'default' if not default > 0 else 'best'}"
     return f"best over default × {wording.number(best / default)}, no interval"
 
 

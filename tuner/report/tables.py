@@ -71,7 +71,7 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         )
         for label, field in shown
     ]
-    p99 = [element("td", wording.tail(side.tail), class_="number") for side in sides]
+    p99 = [_tail(side.tail) for side in sides]
     rows.append(element("tr", element("td", "p99 (ms) of all requests"), *p99))
     counts = [f"{len(side.measurements)} × ≥ {side.fewest_requests:,}" for side in sides]
     rows.append(
@@ -241,6 +241,18 @@ def _number(figure: reading.Figure) -> Markup:
         "td",
         element("b", wording.number(figure.middle)),
         element("span", spread, class_="spread"),
+        class_="number",
+    )
+
+
+def _tail(found: tails.Tail) -> Markup:
+    """The same of a p99."""
+    if not found.is_told:
+        return element("td", wording.tail(found), class_="number")
+    return element(
+        "td",
+        element("b", wording.number(found.value_ms)),
+        element("span", f" {wording.tail_spread(found)}", class_="spread"),
         class_="number",
     )
 

@@ -46,7 +46,12 @@ def tail(found: Tail) -> str:
     """A p99 with its interval and the effective number of requests; "–" where it is refused."""
     if not found.is_told:
         return "–"
-    return f"{number(found.value_ms)} ({interval(found.interval)}; n {found.effective:,.0f})"
+    return f"{number(found.value_ms)} {tail_spread(found)}"
+
+
+def tail_spread(found: Tail) -> str:
+    """What stands behind a p99 that is told."""
+    return f"({interval(found.interval)}; n {found.effective:,.0f})"
 
 
 def ratio(value: float, ends: Interval) -> str:
