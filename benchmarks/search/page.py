@@ -42,7 +42,8 @@ Intervals in brackets are over seeds. All seeds of a surface draw the same launc
 estimated truth, so no interval here tells of another recording; how well the truth is known stands beside each
 surface, and in [decision 0010](../../docs/decisions/0010-truth-of-a-surface.md).
 Bounds of differences are one-sided at 95 %; that a sampler is shown to be no worse is corrected by Holm.
-The row of live studies comes from `python benchmarks/search/live_null.py`.
+The row of live studies comes from `python benchmarks/search/live_null.py`; beside some of them the machine did other
+work.
 """
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 MARKS = {"reached": "yes", "MISSED": "**no**", "reported": "-", "not measured": "not measured"}
