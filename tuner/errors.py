@@ -6,7 +6,8 @@
     │   │   ├── InvalidSpace         a search space
     │   │   ├── InvalidEngine        the description of another engine
     │   │   ├── InvalidSurface       a recorded surface
-    │   │   └── InvalidPrices        a price file
+    │   │   ├── InvalidPrices        a price file
+    │   │   └── InvalidScenario      a scenario of a pool
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
@@ -87,6 +88,12 @@ class InvalidSurface(InvalidDocument):
     """A recorded surface is wrong."""
 
     noun = "surface"
+
+
+class InvalidScenario(InvalidDocument):
+    """A scenario of a pool is wrong."""
+
+    noun = "scenario"
 
 
 class InvalidPrices(InvalidDocument):

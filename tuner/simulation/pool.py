@@ -64,6 +64,8 @@ class Request:
     items: int = 1
     client: int = -1
     """Whose it is; -1: nobody's who waits for it."""
+    stream: int = 0
+    """Which of the kinds of requests it is, for whoever counts them."""
 
 
 class Traffic(Protocol):
@@ -268,7 +270,7 @@ class EmulatedPool:
         start_s = max(here_s, worker.free_s[executor], action.earliest_s)
         if start_s > action.latest_s:
             worker.too_late += 1
-            self._answer(action, worker, start_s, StageTimes(start_s - now_s, 0.0, 0.0, 0.0), False)
+            self._answer(action, worker, start_s, None, ok=False)  # it was not begun
             return
         if action.kind is Kind.LOAD:
             took_s = model.load_s
@@ -292,7 +294,8 @@ class EmulatedPool:
         action: Action,
         worker: EmulatedWorker,
         at_s: float,
-        times: StageTimes,
+        times: StageTimes | None,
+        *,
         ok: bool = True,
     ) -> None:
         result = Result(action.id, worker.number, ok, times)

@@ -78,6 +78,8 @@ class Model:
 
     __slots__ = (
         "_told",
+        "asked_before_s",
+        "asked_s",
         "broken_until_s",
         "charged_s",
         "durations",
@@ -101,6 +103,8 @@ class Model:
         self.begin(parameters)
         self.told_s = 0.0
         """When an action of it was measured, or its measurements were doubted."""
+        self.asked_s = self.asked_before_s = -NEVER_S
+        """When it was asked for last, and the time before."""
         self.failures = 0
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0
@@ -132,6 +136,7 @@ class Worker:
     """A worker, as far as the controller knows."""
 
     __slots__ = (
+        "ahead_again_s",
         "backlog",
         "draining",
         "exec",
@@ -170,8 +175,15 @@ class Worker:
         self.planned_pages = 0
         self.sent: dict[int, Sent] = {}
         self.draining = False
+        self.ahead_again_s = 0.0
+        """When it may load for nobody who waits again, where a load takes the time of batches."""
         self.look_s = NEVER_S
         """When it is to be looked at again."""
+
+    @property
+    def load_of(self) -> tuple[float, int]:
+        """How much it has to do: promised work, then models."""
+        return self.backlog.total_s, len(self.held)
 
     @property
     def loads_apart(self) -> bool:
@@ -182,7 +194,17 @@ class Worker:
 class Holding:
     """A model in a worker's memory, or on its way there."""
 
-    __slots__ = ("busy", "is_idle", "key_s", "model", "planned_s", "ready_s", "state", "worker")
+    __slots__ = (
+        "busy",
+        "is_ahead",
+        "is_idle",
+        "key_s",
+        "model",
+        "planned_s",
+        "ready_s",
+        "state",
+        "worker",
+    )
 
     def __init__(self, model: Model, worker: Worker, state: State, ready_s: float) -> None:
         self.model = model
@@ -196,6 +218,8 @@ class Holding:
         """When its next batch must start: its place in the worker's heap; never: it has none."""
         self.busy = 0
         """Batches with the worker."""
+        self.is_ahead = False
+        """Whether it is loaded for nobody who waits."""
         self.is_idle = False
         """Whether it may be evicted: then it is counted in the worker's idle pages."""
 

@@ -62,12 +62,16 @@ from serving.values import ModelId
 
 STEP = 0.01
 """By how much one request that was admitted and dropped raises the reserve: a hundredth of a request's time."""
-MOST_DROPPED = 1e-4
+MOST_DROPPED = 3e-5
 """Share of the admitted that may be dropped: where it is more, the reserve grows (Robbins and Monro, Annals of
 Mathematical Statistics 22, 1951)."""
-LARGEST_RESERVE = 0.5
+FIRST_RESERVE, LARGEST_RESERVE = 0.2, 0.5
+AHEAD_SHARE = 0.05
+"""Of an executor's time that loads for nobody who waits may take where batches need it, too."""
 DOUBTED_AFTER_S = 0.25
 """A model that is refused and was not measured for so long is predicted anew, step by step."""
+ROUNDING_S = 1e-9
+"""Less promised work is none."""
 MOST_LOSSES = 1
 """Lost workers that a request survives."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
@@ -99,7 +103,7 @@ class ClockworkScheduler:
         self._waiting_items = 0
         self._now_s = 0.0
         """The last time that it was told."""
-        self._reserve = 0.0
+        self._reserve = FIRST_RESERVE
         """Share of a request's time that is kept free when it is admitted, as drops have taught."""
 
     @classmethod
@@ -208,11 +212,13 @@ class ClockworkScheduler:
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - self._back.worth_s
         entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
+        model.asked_before_s, model.asked_s = model.asked_s, now_s
         reason = self._place(model, entry, event.items, now_s)
         if reason is None:
             self._entries[event.id] = (entry, model)
             return
         self._refusals.append(Refusal(event.id, reason, ""))
+        self._foresee(model, deadline_s, event.items, now_s)
         if now_s - model.told_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)
 
@@ -242,7 +248,7 @@ class ClockworkScheduler:
         else:
             work_s = sum(more_s[(there + each) % len(more_s)] for each in range(items))
         least_s = durations.worth_s[0]
-        start_s = now_s + self._parameters.lag_s
+        start_s, soon_s = now_s + self._parameters.lag_s, now_s + self._parameters.ahead_s
         reserve_s = self._reserve * (deadline_s - now_s)
         chosen: Worker | None = None
         chosen_s = NEVER_S
@@ -250,16 +256,15 @@ class ClockworkScheduler:
             worker = holding.worker
             if worker.draining:
                 continue
-            free_s = worker.exec.free_s(now_s)
-            free_s = max(free_s, start_s)
-            begin_s = free_s
-            if holding.state is not State.LOADED and holding.ready_s > free_s:
-                begin_s = holding.ready_s
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            is_loaded = holding.state is State.LOADED
+            begin_s = free_s if is_loaded else max(free_s, holding.ready_s)
             if begin_s + least_s > deadline_s:
                 continue
-            if not worker.backlog.fits(
-                deadline_s, work_s, free_s=free_s + worker.longest.worth_s + reserve_s, now_s=now_s
-            ):
+            is_next = is_loaded and free_s < soon_s and worker.backlog.total_s < ROUNDING_S
+            if not is_next:  # else it begins at once, and nothing holds it up
+                free_s += worker.longest.worth_s + reserve_s
+            if not worker.backlog.fits(deadline_s, work_s, free_s=free_s, now_s=now_s):
                 continue
             done_s = begin_s + worker.backlog.total_s
             if done_s < chosen_s:
@@ -422,7 +427,8 @@ class ClockworkScheduler:
         load_s, least_s = model.load.worth_s, model.durations.worth_s[0]
         start_s = now_s + self._parameters.lag_s
         # When it is loaded, the worker may have been given batches for `ahead`.
-        latest_s = deadline_s - least_s - self._back.worth_s - self._parameters.ahead_s
+        reserve_s = self._reserve * (deadline_s - now_s)
+        latest_s = deadline_s - least_s - self._back.worth_s - self._parameters.ahead_s - reserve_s
         chosen: Worker | None = None
         chosen_s = NEVER_S
         for worker in self._workers.values():
@@ -434,7 +440,7 @@ class ClockworkScheduler:
                 continue
             if worker.free_pages + worker.idle_pages < worker.planned_pages + model.pages:
                 continue
-            exec_s = max(worker.exec.free_s(now_s), start_s)
+            exec_s = max(worker.exec.free_s(now_s), start_s) + reserve_s
             extra_s = work_s if worker.loads_apart else work_s + load_s
             if not worker.backlog.fits(deadline_s, extra_s, free_s=exec_s, now_s=now_s):
                 continue
@@ -444,7 +450,52 @@ class ClockworkScheduler:
         self._plan_load(chosen, model, chosen_s)
         return chosen
 
-    def _plan_load(self, worker: Worker, model: Model, ready_s: float) -> None:
+    def _foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
+        """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.
+
+        Only where the request would have been in time, had it been loaded there. What is in memory gives way
+        if it was asked for less often of late (the time of the last request but one decides: O'Neil et al.,
+        "The LRU-K Page Replacement Algorithm", SIGMOD 1993). Where loads and batches share an executor, it must
+        have nothing to do, and such loads may take `AHEAD_SHARE` of its time: nobody can tell who comes meanwhile.
+        """
+        if model.is_gone or now_s < model.broken_until_s:
+            return
+        if any(holding.state is not State.LOADED for holding in model.holdings):
+            return
+        work_s, start_s = model.durations.quickest_s(items), now_s + self._parameters.lag_s
+        chosen: Worker | None = None
+        for worker in self._workers.values():
+            if worker.draining or worker.planned or model.index in worker.held or len(worker.load):
+                continue
+            if not worker.loads_apart and (
+                now_s < worker.ahead_again_s or worker.backlog.total_s > ROUNDING_S
+            ):
+                continue
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            if worker.backlog.total_s > ROUNDING_S:
+                free_s += worker.longest.worth_s
+            if not worker.backlog.fits(deadline_s, work_s, free_s=free_s, now_s=now_s):
+                continue
+            if worker.free_pages < model.pages and not _gives_way(worker, model):
+                continue
+            if chosen is None or worker.load_of < chosen.load_of:
+                chosen = worker
+        if chosen is not None:
+            load_s = model.load.worth_s
+            begin_s = max(chosen.load.free_s(now_s), start_s)
+            chosen.ahead_again_s = begin_s + load_s / AHEAD_SHARE
+            self._plan_load(chosen, model, begin_s + load_s).is_ahead = True
+
+    def _is_free_for(self, holding: Holding, free_s: float, now_s: float) -> bool:
+        """Whether a load for nobody who waits still takes time that nobody needs."""
+        worker, load_s = holding.worker, holding.model.load.worth_s
+        if not holding.is_ahead or holding.model.is_gone:
+            return False
+        return worker.loads_apart or worker.backlog.fits(
+            free_s + load_s, load_s, free_s=free_s, now_s=now_s
+        )
+
+    def _plan_load(self, worker: Worker, model: Model, ready_s: float) -> Holding:
         holding = Holding(model, worker, State.PLANNED, ready_s + self._back.worth_s)
         model.holdings.append(holding)
         worker.held[model.index] = holding
@@ -453,6 +504,7 @@ class ClockworkScheduler:
         worker.planned_s += holding.planned_s
         worker.planned_pages += model.pages
         self._dirty[worker.id] = worker
+        return holding
 
     def _loads(self, worker: Worker, now_s: float) -> None:
         """Give the worker the loads that it could begin soon."""
@@ -468,12 +520,16 @@ class ClockworkScheduler:
                 worker.planned_s = 0.0
             if len(model.holdings) == 1:
                 self._drop(model, free_s + model.load.worth_s + self._back.worth_s)
-            if not model.waiting.entries or not self._make_room(worker, model.pages, now_s):
+            is_wanted = bool(model.waiting.entries) or self._is_free_for(holding, free_s, now_s)
+            if not is_wanted or not self._make_room(worker, model.pages, now_s):
                 self._lost(holding, now_s)
                 continue
             worker.free_pages -= model.pages
             holding.state = State.LOADING
             latest_s = free_s + self._parameters.window_s
+            if model.waiting.entries:  # as long as it is of use to anybody who waits
+                left_s = model.waiting.deadlines_s[-1] - model.durations.worth_s[0]
+                latest_s = max(latest_s, left_s - model.load.worth_s)
             action = self._send(Kind.LOAD, holding, [], [], now_s, latest_s, model.load.worth_s)
             holding.ready_s = worker.load.add(action, free_s, model.load.worth_s)
             holding.ready_s += self._back.worth_s
@@ -749,7 +805,7 @@ class ClockworkScheduler:
         before, self._parameters = self._parameters, Parameters.of(event.settings)
         if event.keep_learnt and self._parameters == before:
             return
-        self._reserve = 0.0
+        self._reserve = FIRST_RESERVE
         for model in self._models.values():
             model.begin(self._parameters)
             if model.waiting.entries:
@@ -766,6 +822,22 @@ class ClockworkScheduler:
         for holding in tuple(model.holdings):
             if holding.is_idle:
                 self._evict(holding, self._now_s)
+
+
+def _gives_way(worker: Worker, model: Model) -> bool:
+    """Whether what is evicted next makes room for a model, and was all asked for less often of late."""
+    pages = worker.free_pages
+    if pages + worker.idle_pages < model.pages:
+        return False
+    for holding in worker.held.values():
+        if not holding.is_idle:
+            continue
+        if holding.model.asked_before_s >= model.asked_before_s:
+            return False
+        pages += holding.model.pages
+        if pages >= model.pages:
+            return True
+    return False
 
 
 def _broke(model: Model, now_s: float, *, is_sure: bool) -> None:

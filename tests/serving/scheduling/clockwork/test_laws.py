@@ -237,6 +237,116 @@ def test_a_worker_that_hangs_holds_up_nobody_past_the_deadline() -> None:
     assert sum(one.in_time for one in after) >= 0.95 * len(after)
 
 
+def short(model: int, *, at_s: float) -> Request:
+    """A request without the time for a load."""
+    return Request(at_s=at_s, model=model, objective_s=0.006)
+
+
+@pytest.mark.parametrize("loads_apart", [True, False])
+def test_who_asks_next_finds_the_model_loaded(loads_apart: bool) -> None:
+    """No request has the time to wait for a load; the first is refused, and those behind it are in time.
+
+    Where a load takes the time of batches, the second model waits until the first one's load is a twentieth
+    of the time.
+    """
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=2, workers=1, loads_apart=loads_apart)
+    traffic = [short(number % 2, at_s=0.05 * number) for number in range(20)]
+    outcomes = found.run(Given(traffic))
+    finished(scheduler, found, outcomes)
+    refused = [number for number, one in enumerate(outcomes) if not one.in_time]
+    assert refused == ([0, 1] if loads_apart else [0, 1, 3, 5])
+    assert found.workers[0].counts[Kind.LOAD] == 2, "each once"
+
+
+@pytest.mark.parametrize("cold_per_s", [2.0, 8.0])
+def test_loads_for_those_who_ask_next_leave_a_busy_model_its_time(cold_per_s: float) -> None:
+    """Loads of a second that block the only executor: the model that is asked for always loses little by them."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    kinds = [
+        EmulatedModel(
+            id=ModelId(f"m{number}", "1"), pages=1, load_s=1.0 if number else 0.01, batch_s=RESNET
+        )
+        for number in range(5)
+    ]
+    homes = [EmulatedWorker(0, pages=2, loads_apart=False)]
+    found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    traffic = [
+        *poisson(50, 60.0, [0], 0.1, seed=6),
+        *poisson(cold_per_s, 60.0, [1, 2, 3, 4], 0.1, seed=7),
+    ]
+    outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+    finished(scheduler, found, outcomes)
+    hot = [one for one in outcomes if one.request.model == 0]
+    assert sum(one.in_time for one in hot) >= 0.92 * len(hot)
+
+
+def test_a_model_that_goes_is_not_loaded_for_those_who_ask_next() -> None:
+    """Its load was planned, and nobody was told yet."""
+    scheduler = ClockworkScheduler(Parameters())
+    watched = Watched(scheduler)
+    pool(watched, models=2, workers=1)
+    watched.on(Submitted(0, ModelId("m0", "1"), 1, 0.006), 0.0)
+    watched.on(Submitted(1, ModelId("m1", "1"), 1, 0.006), 0.0)
+    watched.on(ModelDown(ModelId("m0", "1")), 0.0)
+    assert scheduler.plan(0.0).actions == []
+    watched.on(Submitted(2, ModelId("m1", "1"), 1, 0.056), 0.05)
+    loads = [(action.kind, action.model.name) for action in scheduler.plan(0.05).actions]
+    assert loads == [(Kind.LOAD, "m1")], "it is forgotten, and in nobody's way"
+
+
+def test_room_is_made_by_as_many_as_it_takes() -> None:
+    """A model of two pages, asked for again and again, beside two of one page that nobody asks for."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    kinds = [
+        EmulatedModel(id=ModelId(f"m{n}", "1"), pages=pages, load_s=0.00831, batch_s=RESNET)
+        for n, pages in enumerate((1, 1, 2))
+    ]
+    homes = [EmulatedWorker(0, pages=2, loads_apart=True)]
+    found = EmulatedPool(scheduler, kinds, homes, jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    traffic = [short(0, at_s=0.0), short(1, at_s=0.05)]
+    traffic += [short(2, at_s=0.1 + 0.05 * number) for number in range(6)]
+    outcomes = found.run(Given(traffic))
+    finished(scheduler, found, outcomes)
+    assert [one.in_time for one in outcomes[2:]] == [False, False, True, True, True, True]
+
+
+def test_what_is_asked_for_more_often_is_kept() -> None:
+    """Memory for one: a model that is asked for now and then does not drive out the one that is asked for always."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=2, workers=1, room=1)
+    traffic = [short(0, at_s=0.02 * number) for number in range(200)]
+    traffic += [short(1, at_s=0.5 * number + 0.31) for number in range(7)]
+    outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+    finished(scheduler, found, outcomes)
+    assert sum(one.in_time for one in outcomes if one.request.model == 0) == 199
+    assert not any(one.in_time for one in outcomes if one.request.model == 1)
+    assert found.workers[0].counts[Kind.LOAD] == 1
+
+
+def test_a_model_that_became_the_busier_one_takes_the_memory() -> None:
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=2, workers=1, room=1)
+    traffic = [short(0, at_s=0.02 * number) for number in range(50)]
+    traffic += [short(1, at_s=1.0 + 0.02 * number) for number in range(50)]
+    outcomes = found.run(Given(traffic))
+    finished(scheduler, found, outcomes)
+    assert sum(one.in_time for one in outcomes) == 100 - 1 - 2, (
+        "two are refused before it gives way"
+    )
+
+
+def test_a_model_without_enough_workers_is_loaded_by_another() -> None:
+    """One worker does 366 batches of one a second; the deadline leaves no time to batch more, or to load."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=1, workers=3)
+    outcomes = found.run(Given(list(poisson(500, 2.0, [0], 0.008, seed=5))))
+    finished(scheduler, found, outcomes)
+    assert [worker.counts[Kind.LOAD] for worker in found.workers] == [1, 1, 1]
+    later = [one for one in outcomes if one.request.at_s > 0.5]
+    assert sum(one.in_time for one in later) >= 0.95 * len(later)
+
+
 def test_a_cancelled_request_is_not_run() -> None:
     scheduler = ClockworkScheduler(Parameters())
     watched = Watched(scheduler)

@@ -1,0 +1,104 @@
+"""`tune pool`: what a pool of many models makes of a scenario, in virtual time."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+from typing import Any
+
+import rich.console
+import rich.table
+import rich.text
+
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.progress import Terminal
+from tuner.report import wording
+from tuner.scenarios import emulated, files
+from tuner.scenarios.emulated import Counts, Result
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The scenario."""
+    parser.add_argument(
+        "scenario", type=pathlib.Path, metavar="FILE", help="scenario file (docs/scenarios.md)"
+    )
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Emulate it."""
+    scenario = files.read(arguments.scenario)
+    found, _ = emulated.run(scenario, check=terminal.check)
+    work = found.work
+    head = (
+        f"{scenario.name}: {wording.plural(found.requests, 'request')} in {found.seconds:g} s of virtual "
+        f"time; goodput {wording.number(found.goodput_per_s)} requests/s"
+    )
+    workers = (
+        f"workers: {100 * work.exec_share:.1f} % of their time in batches, {100 * work.load_share:.1f} % "
+        f"in {wording.plural(work.loads, 'load')}; {wording.plural(work.missed_windows, 'action')} missed "
+        "the window"
+    )
+    planned = f"the scheduler can plan {found.planned_per_s:,.0f} requests/s on one core here"
+    parts: list[rich.console.RenderableType] = [rich.text.Text(head), _table(found)]
+    parts += [_by_deadline(name, found) for name in found.by_deadline]
+    parts += [rich.text.Text(workers), rich.text.Text(planned)]
+    return Said(text=rich.console.Group(*parts), data=_data(found))
+
+
+def _table(found: Result) -> rich.table.Table:
+    made = rich.table.Table(box=None, pad_edge=False)
+    made.add_column("")
+    for name in ("requests", "refused", "admitted", "in time", "late", "dropped", "p50", "p99.9"):
+        made.add_column(name, justify="right")
+    for name, one in found.streams.items():
+        trips = [f"{value:.1f} ms" for value in one.round_trips_ms] or ["–"] * 4
+        made.add_row(
+            name,
+            f"{one.requests:,}",
+            f"{sum(one.refused_at_once.values()):,}",
+            f"{one.admitted:,}",
+            f"{one.in_time:,}",
+            f"{one.late:,}",
+            f"{sum(one.dropped.values()):,}",
+            trips[0],
+            trips[2],
+        )
+        for reason, count in {**one.refused_at_once, **one.dropped}.items():
+            made.add_row(f"  {reason}", "", f"{count:,}", style="dim")
+    return made
+
+
+def _by_deadline(name: str, found: Result) -> rich.table.Table:
+    made = rich.table.Table(box=None, pad_edge=False)
+    made.add_column(f"{name}: deadline")
+    made.add_column("requests", justify="right")
+    made.add_column("in time", justify="right")
+    for size, one in found.by_deadline[name].items():
+        made.add_row(
+            f"{wording.number(size)} ms",
+            f"{one.requests:,}",
+            wording.percent(one.in_time / one.requests),
+        )
+    return made
+
+
+def _data(found: Result) -> dict[str, Any]:
+    return {
+        "scenario": found.scenario,
+        "seconds": found.seconds,
+        "goodput_per_s": found.goodput_per_s,
+        "streams": {name: _plain(one) for name, one in found.streams.items()},
+        "by_deadline_ms": {
+            name: {f"{size:.9g}": _plain(one) for size, one in by.items()}
+            for name, by in found.by_deadline.items()
+        },
+        "work": dataclasses.asdict(found.work),
+        "planned_per_s": found.planned_per_s,
+    }
+
+
+def _plain(one: Counts) -> dict[str, Any]:
+    return {**dataclasses.asdict(one), "admitted": one.admitted}
