@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import rich.console
@@ -33,7 +34,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     found, _ = emulated.run(scenario, check=terminal.check)
     work = found.work
     head = (
-        f"{scenario.name}: {wording.plural(found.requests, 'request')} in {found.seconds:g} s of virtual "
+        f"{scenario.name}: {wording.plural(found.requests, 'request')} in {scenario.seconds:g} s of virtual "
         f"time; goodput {wording.number(found.goodput_per_s)} requests/s"
     )
     workers = (
@@ -44,7 +45,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     planned = f"the scheduler can plan {found.planned_per_s:,.0f} requests/s on one core here"
     parts: list[rich.console.RenderableType] = [rich.text.Text(head), _table(found)]
     parts += [_by_deadline(name, found) for name in found.by_deadline]
-    parts += [rich.text.Text(workers), rich.text.Text(planned)]
+    parts += [rich.text.Text(line) for line in (*_reasons(found), workers, planned)]
     return Said(text=rich.console.Group(*parts), data=_data(found))
 
 
@@ -66,9 +67,16 @@ def _table(found: Result) -> rich.table.Table:
             trips[0],
             trips[2],
         )
-        for reason, count in {**one.refused_at_once, **one.dropped}.items():
-            made.add_row(f"  {reason}", "", f"{count:,}", style="dim")
     return made
+
+
+def _reasons(found: Result) -> Iterator[str]:
+    """Why requests were refused when they came, or dropped later."""
+    for name, one in found.streams.items():
+        for what, reasons in (("refused", one.refused_at_once), ("dropped", one.dropped)):
+            if reasons:
+                told = "; ".join(f"{count:,} {reason}" for reason, count in reasons.items())
+                yield f"{name}, {what}: {told}"
 
 
 def _by_deadline(name: str, found: Result) -> rich.table.Table:

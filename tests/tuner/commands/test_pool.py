@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 
 import pytest
 
@@ -41,12 +42,17 @@ def test_the_figures_add_up(file: pathlib.Path, capsys: pytest.CaptureFixture[st
     assert data["goodput_per_s"] == pytest.approx(in_time / data["seconds"])
 
 
+@pytest.mark.parametrize("columns", ["80", "200"])
 def test_a_person_reads_why_requests_were_refused(
-    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    file: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    columns: str,
 ) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
     assert cli.main(["pool", str(file)]) == 0
-    text = capsys.readouterr().out
-    assert "its model cannot be loaded in time" in text
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"rare, refused: [\d,]+ its model cannot be loaded in time", text)
     assert "rare: deadline" in text
     assert "of their time in batches" in text
 
