@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from serving.errors import InvalidSettings
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
@@ -25,8 +24,6 @@ from tuner.errors import WrongUse
 from tuner.scenarios import arrivals
 from tuner.scenarios.values import MOST_ARRIVALS, Scenario
 from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Outcome, Request
-
-Array = NDArray[np.float64]
 
 QUANTILES = (0.5, 0.99, 0.999, 1.0)
 ROUNDING_S = 1e-9
@@ -53,11 +50,6 @@ class Counts:
     def admitted(self) -> int:
         """Requests that were not refused at once."""
         return self.requests - sum(self.refused_at_once.values())
-
-    @property
-    def share_in_time(self) -> float:
-        """Of the admitted; NaN where none was."""
-        return self.in_time / self.admitted if self.admitted else float("nan")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +78,6 @@ class Result:
     work: Work
     planning_s: float
     """What the scheduler took, on one core."""
-    events: int
 
     @property
     def requests(self) -> int:
@@ -110,7 +101,6 @@ class Timed:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self.took_s = 0.0
-        self.events = 0
 
     @property
     def waiting_items(self) -> int:
@@ -126,7 +116,6 @@ class Timed:
         began_s = time.perf_counter()
         self._scheduler.on(event, now_s)
         self.took_s += time.perf_counter() - began_s
-        self.events += 1
 
     def plan(self, now_s: float) -> Plan:
         """What is to be done now."""
@@ -220,7 +209,7 @@ def run(
         jitter=lambda: rng.choice(scenario.emulated.jitter),
         lag_s=lambda: half_s + (rng.expovariate(1.0 / half_s) if half_s else 0.0),
     )
-    timed.took_s, timed.events = 0.0, 0
+    timed.took_s = 0.0
     outcomes = pool.run(_Checked(arrivals.traffic(scenario), check))
     return _result(scenario, outcomes, workers, timed), outcomes
 
@@ -259,7 +248,6 @@ def _result(
             missed_windows=sum(worker.too_late for worker in workers),
         ),
         planning_s=timed.took_s,
-        events=timed.events,
     )
 
 
