@@ -37,16 +37,18 @@ MODELS_SHARE = 0.5
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "on_batch", "pages", "weights")
+    __slots__ = ("card", "on_batch", "pages", "root", "weights")
 
     def __init__(
         self,
         card: ModelCard,
         weights: pathlib.Path | None,
+        root: pathlib.Path | None,
         pages: int,
         on_batch: Callable[[BatchDone], None],
     ) -> None:
         self.card = card
+        self.root = root
         self.weights = weights
         self.pages = pages
         self.on_batch = on_batch
@@ -56,10 +58,11 @@ class SharedPool:
     """The replicas of one kind of model."""
 
     is_shared = True
+    card = None
 
     def __init__(
         self,
-        card: ModelCard,
+        kind: str,
         policy: str,
         settings: ServingSettings,
         home: Home,
@@ -68,13 +71,13 @@ class SharedPool:
         """Nothing is started yet.
 
         Args:
-            card: the first model: what replicas are started for.
+            kind: of its models.
             policy: of its scheduler, a key of `scheduling.SHARED`.
             settings: those of the pool.
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
         """
-        self.card = card
+        self._kind = kind
         self._settings = settings
         self._home = home
         self._workers = workers
@@ -122,7 +125,7 @@ class SharedPool:
         try:
             await self.pool.close(grace_s=0.0)
         finally:
-            self.dispatcher.close(f"the pool of {self.card.kind} models")
+            self.dispatcher.close(f"the pool of {self._kind} models")
 
     # Tenants
 
@@ -148,10 +151,11 @@ class SharedPool:
         pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         weights = card.weights(settings.model.variant)
+        root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        self._tenants[model] = _Tenant(card, weights, pages, on_batch)
+        self._tenants[model] = _Tenant(card, weights, root, pages, on_batch)
         most = settings.batching.max_size if found.signature.is_batched else 1
         batch_s = {size: took_s for size, took_s in found.batch_s.items() if size <= most}
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, batch_s))
@@ -160,7 +164,9 @@ class SharedPool:
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
-        self._tenants.pop(model, None)
+        tenant = self._tenants.pop(model, None)
+        if tenant is not None:
+            await self._home.take_back(tenant.root)
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
         """Of a model, or of another one from the same file under the same limits."""
@@ -196,6 +202,7 @@ class SharedPool:
             min(limits.warmup_s, FIRST_CALL_S),
             device=member.accelerator.device,
             weights=tenant.weights,
+            root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
         )
