@@ -39,6 +39,7 @@ from serving.errors import (
 )
 from serving.replica import parts as parts_of
 from serving.replica import wire
+from serving.replica.shelf import placed
 from serving.scheduling.seam import (
     Action,
     Cancelled,
@@ -207,6 +208,8 @@ class Wanted(NamedTuple):
     """Where it shall run: `accelerator.device`."""
     weights: pathlib.Path | None = None
     """Of the variant that it is to load; None: the card's."""
+    root: pathlib.Path | None = None
+    """Below which the replica finds the model's files, by their paths; None: where they are."""
     pages: int = 0
     """Memory that is counted for it."""
     budget: int | None = None
@@ -551,7 +554,8 @@ class Dispatcher:
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = wanted.card
-        weights = wanted.weights or card.path
+        weights = _found(wanted.weights or card.path, wanted.root)
+        samples = _found(card.sample, wanted.root)
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
@@ -559,9 +563,9 @@ class Dispatcher:
             name=card.name,
             version=card.version,
             kind=card.kind,
-            path=str(weights) if weights is not None else None,
+            path=weights,
             threads=wanted.threads,
-            samples=str(card.sample) if card.sample is not None else None,
+            samples=samples,
             max_items=wanted.max_items,
             warmup_s=wanted.warmup_s,
             device=wanted.device,
@@ -721,6 +725,11 @@ def _window_ns(action: Action) -> tuple[int, int]:
     """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
+
+
+def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+    """A path of this machine as the wire has it."""
+    return None if path is None else str(placed(path, root))
 
 
 def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:

@@ -356,11 +356,6 @@ class Engine:
         policy = settings.scheduling.policy
         if policy not in SHARED:
             return None
-        if settings.replica.home != "process":
-            raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: replicas that models share are processes; "
-                "set replica.home to process, or the policy to adaptive"
-            )
         if card.program is not None:
             raise InvalidSettings(
                 f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
@@ -374,7 +369,7 @@ class Engine:
         shared = self._shared.get(card.kind)
         if shared is None:
             shared = SharedPool(
-                card, policy, self.settings.of(""), home, self._homes.workers, self._profiles
+                card.kind, policy, self.settings.of(""), home, self._homes.workers, self._profiles
             )
             await shared.open()
             self._shared[card.kind] = shared

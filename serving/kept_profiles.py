@@ -126,6 +126,8 @@ def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
             "samples": _stamps([card.sample] if card.sample is not None else []),
             "kind": card.kind,
             "runtime": models.runtime_of(card.kind),
+            "home": replica.home,
+            "image": replica.image,
             "cpu": replica.cpu,
             "threads": replica.threads,
             "memory_mb": replica.memory_mb,

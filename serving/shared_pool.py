@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import logging
 import math
+import pathlib
 import time
 from collections.abc import Callable, Iterator
 
@@ -41,17 +42,19 @@ MOST_PROFILING_S = 60.0
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "most", "on_batch", "pages", "profile", "variant", "weights")
+    __slots__ = ("card", "most", "on_batch", "pages", "profile", "root", "variant", "weights")
 
     def __init__(
         self,
         card: ModelCard,
         settings: ServingSettings,
+        root: pathlib.Path | None,
         pages: int,
         profile: ModelProfile,
         on_batch: Callable[[BatchDone], None],
     ) -> None:
         self.card = card
+        self.root = root
         self.variant = settings.model.variant
         self.weights = card.weights(self.variant)
         self.most = settings.batching.max_size
@@ -75,10 +78,11 @@ class SharedPool:
     """The replicas of one kind of model."""
 
     is_shared = True
+    card = None
 
     def __init__(
         self,
-        card: ModelCard,
+        kind: str,
         policy: str,
         settings: ServingSettings,
         home: Home,
@@ -88,14 +92,14 @@ class SharedPool:
         """Nothing is started yet.
 
         Args:
-            card: the first model: what replicas are started for.
+            kind: of its models.
             policy: of its scheduler, a key of `scheduling.SHARED`.
             settings: those of the pool.
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
             profiles: what was measured before.
         """
-        self.card = card
+        self._kind = kind
         self._settings = settings
         self._home = home
         self._workers = workers
@@ -170,7 +174,7 @@ class SharedPool:
         try:
             await self.pool.close(grace_s=0.0)
         finally:
-            self.dispatcher.close(f"the pool of {self.card.kind} models")
+            self.dispatcher.close(f"the pool of {self._kind} models")
 
     # Tenants
 
@@ -195,10 +199,11 @@ class SharedPool:
         found = await self._profile(card, settings)
         pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
+        root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = self._tenants[model] = _Tenant(card, settings, pages, found, on_batch)
+        tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
@@ -209,7 +214,9 @@ class SharedPool:
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
-        self._tenants.pop(model, None)
+        tenant = self._tenants.pop(model, None)
+        if tenant is not None:
+            await self._home.take_back(tenant.root)
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
         """Of a model, or of another one from the same files under the same limits, now or before a restart."""
@@ -243,6 +250,7 @@ class SharedPool:
             min(limits.warmup_s, FIRST_CALL_S),
             device=member.accelerator.device,
             weights=tenant.weights,
+            root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
         )
