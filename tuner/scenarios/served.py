@@ -71,36 +71,56 @@ class _Load:
     from_s: float = 0.0
 
 
-def run(
-    scenario: Scenario,
-    *,
-    settings: Mapping[str, Value] | None = None,
-    program: Sequence[str] = SERVER,
-    say: Callable[[str], None] = lambda _: None,
-) -> Service:
+def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
     """Serve a scenario once.
-
-    Args:
-        scenario: what is served.
-        settings: of the serving core, before the scenario's; default the clockwork scheduler's.
-        program: arguments of Python that make the server.
-        say: told what is being done.
 
     Raises:
         WrongUse: the scenario cannot be served.
         TunerError: the server does not start, or cannot load a model; or the load generator fails.
     """
+    began_s = time.monotonic()
+    with opened(scenario) as engine:
+        models = sum(group.copies for group in scenario.groups)
+        say(f"{models} models deployed in {time.monotonic() - began_s:.1f} s")
+        say(f"{scenario.seconds:g} s of requests")
+        return drive(scenario, engine)
+
+
+@contextlib.contextmanager
+def opened(
+    scenario: Scenario,
+    *,
+    settings: Mapping[str, Value] | None = None,
+    program: Sequence[str] = SERVER,
+) -> Iterator[EngineProcess]:
+    """A server with all models of a scenario.
+
+    Args:
+        scenario: what is served.
+        settings: of the serving core, beside the scenario's; `scheduling.policy` is clockwork unless they say
+            otherwise.
+        program: arguments of Python that make the server.
+
+    Raises:
+        WrongUse: the scenario cannot be served.
+        TunerError: the server does not start, or cannot load a model.
+    """
     _check(scenario)
     with EngineProcess.start(None, _settings(scenario, settings or {}), program=program) as engine:
-        began_s = time.monotonic()
         for group in scenario.groups:
             for name in group.names:
                 engine.admin.deploy(_model(group), name, timeout_s=DEPLOY_TIMEOUT_S)
-        models = sum(group.copies for group in scenario.groups)
-        say(f"{models} models deployed in {time.monotonic() - began_s:.1f} s")
-        loads = list(_loads(scenario, engine.host, engine.port))
-        say(f"{scenario.seconds:g} s of requests")
-        return _service(scenario, loads, _driven(loads))
+        yield engine
+
+
+def drive(scenario: Scenario, engine: EngineProcess) -> Service:
+    """Send a server the requests of a scenario whose models it serves.
+
+    Raises:
+        TunerError: the load generator fails, or the server is gone.
+    """
+    loads = list(_loads(scenario, engine.host, engine.port))
+    return _service(scenario, loads, _driven(loads))
 
 
 def _check(scenario: Scenario) -> None:
