@@ -84,7 +84,7 @@ def _measured(base: Scenario, capacity: float, rounds: int) -> tuple[Runs, Mappi
     """Results by scheduler and share of the capacity, and the replicas' memory in MiB."""
     runs: Runs = collections.defaultdict(list)
     memory = {}
-    order = random.Random(base.seed)  # noqa: S311 - an order
+    order = random.Random(base.seed)
     for number in range(rounds):
         for scheduler in order.sample(SCHEDULERS, len(SCHEDULERS)):
             with _opened(base, scheduler) as engine:
@@ -186,10 +186,10 @@ def _memory_mb(pid: int) -> float:
 def _result(
     base: Scenario, capacity: float, runs: Runs, memory: Mapping[str, float]
 ) -> result.Result:
-    goodput = {key: sum(one.goodput_per_s for one in some) / len(some) for key, some in runs.items()}
-    peaks = {
-        one.name: max(goodput[one.name, share] for share in SHARES) for one in SCHEDULERS
+    goodput = {
+        key: sum(one.goodput_per_s for one in some) / len(some) for key, some in runs.items()
     }
+    peaks = {one.name: max(goodput[one.name, share] for share in SHARES) for one in SCHEDULERS}
     ours = [_all(runs["clockwork", share]) for share in SHARES]
     of_peak = goodput["clockwork", 2.0] / peaks["clockwork"]
     far_late = sum(one.far_late for one in ours)
@@ -197,7 +197,8 @@ def _result(
     in_time = sum(one.in_time for one in ours)
     twice = {one.name: goodput[one.name, 2.0] / peaks[one.name] for one in SCHEDULERS}
     emulation = {
-        share: emulated.run(_at(base, share * capacity, seed=0))[0].goodput_per_s for share in SHARES
+        share: emulated.run(_at(base, share * capacity, seed=0))[0].goodput_per_s
+        for share in SHARES
     }
     return result.Result(
         name="pool_real",
@@ -247,15 +248,16 @@ def _result(
         ),
         figures={
             "capacity_per_s": capacity,
-            "goodput_per_s": {f"{name} {share:g}": value for (name, share), value in goodput.items()},
+            "goodput_per_s": {
+                f"{name} {share:g}": value for (name, share), value in goodput.items()
+            },
             "of_peak": twice,
             "far_late": far_late,
             "memory_mb": dict(memory),
         },
         packages=("numpy", "onnxruntime"),
         notes=(
-            "p50 and p99.9 are of the answers, from when a request was due; a request that is refused at once has "
-            "none. 99.9 % of a scheduler that refuses nobody is what overload looks like.",
+            "p50 and p99.9 are of the answers, from when a request was due; one that is refused has none.",
             "The emulation has the profile of the scenario's file, not of this run.",
         ),
     )

@@ -77,10 +77,8 @@ def _plain_emulation(found: Emulation) -> dict[str, Any]:
 
 
 def _of_service(found: Service) -> tuple[str, ...]:
-    return (
-        f"p99 of sending late: {wording.number(found.send_lag_ms)} ms; the load generator took "
-        f"{wording.number(found.client_cores)} cores",
-    )
+    late = f"p99 of how late requests were sent: {wording.number(found.send_lag_ms)} ms"
+    return (f"{late}; the load generator took {wording.number(found.client_cores)} cores",)
 
 
 def _plain_service(found: Service) -> dict[str, Any]:

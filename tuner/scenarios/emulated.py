@@ -39,6 +39,8 @@ class Work:
     batches: Mapping[int, int]
     """Items -> batches."""
     missed_windows: int
+    most_pages: int
+    """Memory that any of them had in use."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +198,7 @@ def _result(
                 sorted(sum((worker.batches for worker in workers), collections.Counter()).items())
             ),
             missed_windows=sum(worker.too_late for worker in workers),
+            most_pages=max(worker.most_pages for worker in workers),
         ),
         planning_s=timed.took_s,
     )

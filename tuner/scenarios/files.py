@@ -146,7 +146,9 @@ class _Reader:
             at = (*path, name)
             keys = self._mapping(value, at, GROUP_KEYS)
             if "profile" not in keys and "model" not in keys:
-                text = "neither profile (to emulate it) nor model (to serve it); expected one at least"
+                text = (
+                    "neither profile (to emulate it) nor model (to serve it); expected one at least"
+                )
                 raise self._error(at, text)
             yield Group(
                 name=name,

@@ -1,9 +1,9 @@
 """The load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
 
 Frames in (see `wire`): {"do": "payloads", method, path, headers, sizes} with the bodies as the
-blob, or {"do": "mixture", heads, sizes} with the bodies and then the order; and {"do": "run"} with a plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event":
-"running"} each second of a phase, and at its end {"event": "done"} with the columns as the blob, or
-{"event": "failed"} with the reason.
+blob, or {"do": "mixture", heads, sizes} with the bodies and then the order; and {"do": "run"} with a
+plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"} each second of a phase,
+and at its end {"event": "done"} with the columns as the blob, or {"event": "failed"} with the reason.
 
 It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
 the tuner's business alone. It imports as little as it can: each import is paid by every study, and
