@@ -39,12 +39,14 @@ from serving.errors import (
 )
 from serving.replica import parts as parts_of
 from serving.replica import wire
+from serving.replica.shelf import placed
 from serving.scheduling.seam import (
     Action,
     Cancelled,
     Kind,
     ModelDown,
     ModelUp,
+    Profiled,
     Reason,
     Refusal,
     Result,
@@ -206,6 +208,8 @@ class Wanted(NamedTuple):
     """Where it shall run: `accelerator.device`."""
     weights: pathlib.Path | None = None
     """Of the variant that it is to load; None: the card's."""
+    root: pathlib.Path | None = None
+    """Below which the replica finds the model's files, by their paths; None: where they are."""
     pages: int = 0
     """Memory that is counted for it."""
     budget: int | None = None
@@ -228,14 +232,34 @@ class Loaded(NamedTuple):
     @property
     def batch_s(self) -> dict[int, float]:
         """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
-        told = self.warmup.get("batch_s")
-        measured: dict[int, float] = {}
-        for items, seconds in told.items() if isinstance(told, dict) else ():
-            is_time = isinstance(seconds, float) and 0.0 < seconds < math.inf
-            is_size = isinstance(items, str) and items.isdecimal() and len(items) <= _MOST_DIGITS
-            if is_time and is_size and int(items) > 0:
-                measured[int(items)] = seconds
-        return measured
+        return {
+            items: seconds
+            for items, seconds in self._by_size("batch_s").items()
+            if isinstance(seconds, float) and 0.0 < seconds < math.inf
+        }
+
+    @property
+    def stages_s(self) -> dict[int, tuple[float, float, float]]:
+        """Items -> seconds of the same batch's inputs, model and outputs; empty where that is not told."""
+        return {
+            items: (stages[0], stages[1], stages[2])
+            for items, stages in self._by_size("stages_s").items()
+            if isinstance(stages, list)
+            and len(stages) == 3
+            and all(isinstance(each_s, float) and 0.0 <= each_s < math.inf for each_s in stages)
+        }
+
+    def _by_size(self, name: str) -> dict[int, Any]:
+        """What the warm-up tells batch by batch, of sizes that make sense."""
+        told = self.warmup.get(name)
+        return {
+            int(items): value
+            for items, value in (told.items() if isinstance(told, dict) else ())
+            if isinstance(items, str)
+            and items.isdecimal()
+            and len(items) <= _MOST_DIGITS
+            and int(items) > 0
+        }
 
     @property
     def warmed_s(self) -> float:
@@ -395,6 +419,11 @@ class Dispatcher:
         """A model may be asked for, and loaded by any worker."""
         self._scheduler.on(event, self._clock())
 
+    def profiled(self, event: Profiled) -> None:
+        """A model was measured anew."""
+        self._scheduler.on(event, self._clock())
+        self._pump()
+
     def model_down(self, model: ModelId) -> None:
         """A model will not be asked for any more; who waits for it is refused."""
         self._scheduler.on(ModelDown(model), self._clock())
@@ -530,7 +559,8 @@ class Dispatcher:
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = wanted.card
-        weights = wanted.weights or card.path
+        weights = _found(wanted.weights or card.path, wanted.root)
+        samples = _found(card.sample, wanted.root)
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
@@ -538,9 +568,9 @@ class Dispatcher:
             name=card.name,
             version=card.version,
             kind=card.kind,
-            path=str(weights) if weights is not None else None,
+            path=weights,
             threads=wanted.threads,
-            samples=str(card.sample) if card.sample is not None else None,
+            samples=samples,
             max_items=wanted.max_items,
             warmup_s=wanted.warmup_s,
             device=wanted.device,
@@ -704,6 +734,11 @@ def _window_ns(action: Action) -> tuple[int, int]:
     """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
+
+
+def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+    """A path of this machine as the wire has it."""
+    return None if path is None else str(placed(path, root))
 
 
 def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:

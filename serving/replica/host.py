@@ -32,6 +32,7 @@ from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
+from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
 
@@ -81,14 +82,6 @@ def serve(
     except ConnectionError:
         return EXIT_CLOSED
     return EXIT_CLOSED
-
-
-def placed(path: str, root: pathlib.Path | None) -> pathlib.Path:
-    """A path of the gateway where its files lie below a root."""
-    found = pathlib.Path(path)
-    if root is None or not found.is_absolute():
-        return found
-    return root / found.relative_to(found.anchor)
 
 
 def _right_lacking(path: pathlib.Path) -> str:

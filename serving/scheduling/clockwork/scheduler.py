@@ -50,11 +50,11 @@ from serving.scheduling.seam import (
     ModelDown,
     ModelUp,
     Plan,
+    Profiled,
     Reason,
     Result,
     SettingsChanged,
     Submitted,
-    Warmed,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -114,6 +114,8 @@ class ClockworkScheduler:
                 case ModelUp():
                     model = Model(next(self._indices), event, self._pool.parameters)
                     self._pool.models[event.model] = model
+                case Profiled():
+                    self._profiled(event)
                 case ModelDown():
                     self._model_down(event)
                 case WorkerUp():
@@ -125,8 +127,6 @@ class ClockworkScheduler:
                     self._worker_down(event, now_s)
                 case SettingsChanged():
                     self._changed(event)
-                case Warmed():
-                    pass
 
     def plan(self, now_s: float) -> Plan:
         """What is to be done now."""
@@ -216,10 +216,21 @@ class ClockworkScheduler:
             return
         pool.reserve = Reserve()
         for model in pool.models.values():
-            model.begin(pool.parameters)
-            if model.waiting.entries:
-                self._queue.watch(model)
-                self._queue.offer(model)
+            self._begin(model)
+
+    def _profiled(self, event: Profiled) -> None:
+        """What was known of a model's actions is forgotten for a new profile."""
+        model = self._pool.models.get(event.model)
+        if model is not None:
+            model.told(event)
+            self._begin(model)
+
+    def _begin(self, model: Model) -> None:
+        """A model's actions take what its profile tells, and who waits for it is looked at anew."""
+        model.begin(self._pool.parameters)
+        if model.waiting.entries:
+            self._queue.watch(model)
+            self._queue.offer(model)
 
     def _model_down(self, event: ModelDown) -> None:
         model = self._pool.models.pop(event.model, None)
