@@ -46,6 +46,7 @@ from serving.scheduling.seam import (
     Kind,
     ModelDown,
     ModelUp,
+    Profiled,
     Reason,
     Refusal,
     Result,
@@ -231,14 +232,34 @@ class Loaded(NamedTuple):
     @property
     def batch_s(self) -> dict[int, float]:
         """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
-        told = self.warmup.get("batch_s")
-        measured: dict[int, float] = {}
-        for items, seconds in told.items() if isinstance(told, dict) else ():
-            is_time = isinstance(seconds, float) and 0.0 < seconds < math.inf
-            is_size = isinstance(items, str) and items.isdecimal() and len(items) <= _MOST_DIGITS
-            if is_time and is_size and int(items) > 0:
-                measured[int(items)] = seconds
-        return measured
+        return {
+            items: seconds
+            for items, seconds in self._by_size("batch_s").items()
+            if isinstance(seconds, float) and 0.0 < seconds < math.inf
+        }
+
+    @property
+    def stages_s(self) -> dict[int, tuple[float, float, float]]:
+        """Items -> seconds of the same batch's inputs, model and outputs; empty where that is not told."""
+        return {
+            items: (stages[0], stages[1], stages[2])
+            for items, stages in self._by_size("stages_s").items()
+            if isinstance(stages, list)
+            and len(stages) == 3
+            and all(isinstance(each_s, float) and 0.0 <= each_s < math.inf for each_s in stages)
+        }
+
+    def _by_size(self, name: str) -> dict[int, Any]:
+        """What the warm-up tells batch by batch, of sizes that make sense."""
+        told = self.warmup.get(name)
+        return {
+            int(items): value
+            for items, value in (told.items() if isinstance(told, dict) else ())
+            if isinstance(items, str)
+            and items.isdecimal()
+            and len(items) <= _MOST_DIGITS
+            and int(items) > 0
+        }
 
     @property
     def warmed_s(self) -> float:
@@ -393,6 +414,11 @@ class Dispatcher:
     def model_up(self, event: ModelUp) -> None:
         """A model may be asked for, and loaded by any worker."""
         self._scheduler.on(event, self._clock())
+
+    def profiled(self, event: Profiled) -> None:
+        """A model was measured anew."""
+        self._scheduler.on(event, self._clock())
+        self._pump()
 
     def model_down(self, model: ModelId) -> None:
         """A model will not be asked for any more; who waits for it is refused."""

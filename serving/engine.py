@@ -35,6 +35,7 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.homes import Homes
+from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.placement import own_settings_of_the_pool
 from serving.pool import Home
@@ -161,6 +162,7 @@ class Engine:
         settings: ServingSettings,
         homes: Homes,
         clock: ClockLock | None = None,
+        profiles: KeptProfiles | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -169,12 +171,14 @@ class Engine:
             settings: for all models, and what differs for some.
             homes: where replicas live.
             clock: holds the GPU's clock, from `open` to `close`.
+            profiles: what was measured of models before; None: nothing.
         """
         self.settings = settings
         self.generation = 1
         self._cards = tuple(cards)
         self._homes = homes
         self._clock = clock or ClockLock()
+        self._profiles = KeptProfiles() if profiles is None else profiles
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
@@ -364,7 +368,9 @@ class Engine:
             )
         shared = self._shared.get(card.kind)
         if shared is None:
-            shared = SharedPool(card.kind, policy, self.settings.of(""), home, self._homes.workers)
+            shared = SharedPool(
+                card.kind, policy, self.settings.of(""), home, self._homes.workers, self._profiles
+            )
             await shared.open()
             self._shared[card.kind] = shared
         return shared

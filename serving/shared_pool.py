@@ -13,16 +13,18 @@ import itertools
 import logging
 import math
 import pathlib
+import time
 from collections.abc import Callable, Iterator
 
-from serving import profiling
+from serving import kept_profiles, profiling
 from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ServingError
+from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import Counters
 from serving.pool import Home, Member, Pool
 from serving.profiling import ModelProfile
 from serving.scheduling import SHARED
-from serving.scheduling.seam import ModelUp
+from serving.scheduling.seam import ModelUp, Profiled
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId
 
@@ -33,25 +35,43 @@ FIRST_CALL_S = 1e-6
 MODELS_SHARE = 0.5
 """Of a replica's memory limit: what models may take where no budget is set. The runtime and batches need the rest."""
 
+MOST_PROFILING_S = 60.0
+"""Time for measuring models anew, before other limits come into force: they wait for it."""
+
 
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "on_batch", "pages", "root", "weights")
+    __slots__ = ("card", "most", "on_batch", "pages", "profile", "root", "variant", "weights")
 
     def __init__(
         self,
         card: ModelCard,
-        weights: pathlib.Path | None,
+        settings: ServingSettings,
         root: pathlib.Path | None,
         pages: int,
+        profile: ModelProfile,
         on_batch: Callable[[BatchDone], None],
     ) -> None:
         self.card = card
         self.root = root
-        self.weights = weights
+        self.variant = settings.model.variant
+        self.weights = card.weights(self.variant)
+        self.most = settings.batching.max_size
+        """Items of its largest batch, as it was deployed."""
         self.pages = pages
+        self.profile = profile
         self.on_batch = on_batch
+
+    def settings(self, pool: ServingSettings) -> ServingSettings:
+        """The pool's, and its own where these are not meant."""
+        return pool.changed({"model.variant": self.variant, "batching.max_size": self.most})
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of the batches that may be run."""
+        most = self.most if self.profile.signature.is_batched else 1
+        return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
 
 class SharedPool:
@@ -67,6 +87,7 @@ class SharedPool:
         settings: ServingSettings,
         home: Home,
         workers: Iterator[int],
+        profiles: KeptProfiles,
     ) -> None:
         """Nothing is started yet.
 
@@ -76,6 +97,7 @@ class SharedPool:
             settings: those of the pool.
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
+            profiles: what was measured before.
         """
         self._kind = kind
         self._settings = settings
@@ -83,7 +105,7 @@ class SharedPool:
         self._workers = workers
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
-        self._profiles: dict[tuple[object, ...], ModelProfile] = {}
+        self._profiles = profiles
         self.dispatcher = Dispatcher(SHARED[policy](settings), on_batch=self._batch_done)
         self.counters = Counters()
         """Of replicas: their ends."""
@@ -111,14 +133,41 @@ class SharedPool:
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
 
+        Where replicas get other limits, models are measured under these first. Their pages stay: how much
+        memory a model needs hardly depends on limits.
+
         Raises:
             ServingError: the old settings still serve.
         """
         for tenant in self._tenants.values():
             _check_fits(tenant.card, tenant.pages, settings)
+        changed = {}
+        if _limits(self._settings) != _limits(settings):
+            changed = await self._measured_anew(settings)
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
         self._settings = settings
+        for model, found in changed.items():
+            its = self._tenants.get(model)
+            if its is not None:  # it has not left meanwhile
+                its.profile = found
+                self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
+
+    async def _measured_anew(self, settings: ServingSettings) -> dict[ModelId, ModelProfile]:
+        """Profiles of the models under other limits, as far as there is time."""
+        until_s = time.monotonic() + MOST_PROFILING_S
+        changed: dict[ModelId, ModelProfile] = {}
+        for model, tenant in list(self._tenants.items()):
+            wanted = tenant.settings(settings)
+            key = kept_profiles.key_of(tenant.card, wanted)
+            if self._profiles.of(key) is None and time.monotonic() > until_s:
+                log.warning(
+                    "not measured under the new limits, for others took too long",
+                    extra={"model": model.name, "version": model.version},
+                )
+                continue
+            changed[model] = await self._profile(tenant.card, wanted)
+        return changed
 
     async def close(self) -> None:
         """End the replicas; whoever still waits is refused."""
@@ -150,16 +199,17 @@ class SharedPool:
         found = await self._profile(card, settings)
         pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
-        weights = card.weights(settings.model.variant)
         root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        self._tenants[model] = _Tenant(card, weights, root, pages, on_batch)
-        most = settings.batching.max_size if found.signature.is_batched else 1
-        batch_s = {size: took_s for size, took_s in found.batch_s.items() if size <= most}
-        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, batch_s))
+        tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
+        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
+
+    def profile_of(self, model: ModelId) -> ModelProfile:
+        """What was measured of a model, under the limits in force."""
+        return self._tenants[model].profile
 
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""
@@ -169,9 +219,9 @@ class SharedPool:
             await self._home.take_back(tenant.root)
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
-        """Of a model, or of another one from the same file under the same limits."""
-        key = _file_of(card, settings) if card.path is not None else None
-        known = self._profiles.get(key) if key is not None else None
+        """Of a model, or of another one from the same files under the same limits, now or before a restart."""
+        key = kept_profiles.key_of(card, settings)
+        known = self._profiles.of(key)
         if known is not None:
             return known
         found = await profiling.profile(card, settings, self._home, self._workers)
@@ -180,13 +230,11 @@ class SharedPool:
             extra={
                 "model": card.name,
                 "version": card.version,
-                "load_s": round(found.load_s, 6),
-                "batch_s": {size: round(took_s, 6) for size, took_s in found.batch_s.items()},
+                **found.facts(),
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
-        if key is not None:
-            self._profiles[key] = found
+        await self._profiles.keep(key, found)
         return found
 
     # What the pool's replicas hold
@@ -264,15 +312,10 @@ def _bytes_of(card: ModelCard, settings: ServingSettings, found: ModelProfile) -
     return max(found.memory_bytes, file_bytes)
 
 
-def _file_of(card: ModelCard, settings: ServingSettings) -> tuple[object, ...] | None:
-    """What a profile depends on; None where files cannot tell that two models are the same."""
-    weights = card.weights(settings.model.variant)
-    if weights is None or not weights.is_file():
-        return None
-    seen = weights.stat()
-    replica = settings.replica
+def _limits(settings: ServingSettings) -> tuple[object, ...]:
+    """What durations depend on, of the settings of a pool."""
+    replica, accelerator = settings.replica, settings.accelerator
     return (
-        *(seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size, card.kind, card.sample),
-        *(replica.cpu, replica.threads, replica.memory_mb, settings.accelerator.device),
-        settings.batching.max_size,
+        *(replica.cpu, replica.threads, replica.memory_mb),
+        *(accelerator.device, accelerator.share, accelerator.clock_mhz),
     )

@@ -78,6 +78,19 @@ class ModelUp(NamedTuple):
     """Whether a batch of another size takes as long as the next larger one of these."""
 
 
+class Profiled(NamedTuple):
+    """A model was measured anew: its actions will take other times, as workers have other limits.
+
+    Who waits for it goes on to wait. A model that is not known is none.
+    """
+
+    model: ModelId
+    load_s: float
+    """Seconds of a LOAD."""
+    batch_s: Mapping[int, float]
+    """Items -> seconds of a batch."""
+
+
 class ModelDown(NamedTuple):
     """A model will not be asked for any more."""
 
@@ -148,6 +161,7 @@ Event = (
     Submitted
     | Cancelled
     | ModelUp
+    | Profiled
     | ModelDown
     | WorkerUp
     | WorkerDraining

@@ -1,5 +1,6 @@
 """Models that share replicas: real processes and containers, real loads, a budget that holds fewer than there are."""
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -10,6 +11,7 @@ import time
 import pytest
 
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.kept_profiles import KeptProfiles
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.values import ModelCard, Program
@@ -68,10 +70,15 @@ def _home(request):
     return request.param()
 
 
+def open_up(folder):
+    """Let the containers' user, who is another, read what a test has written."""
+    for one in (folder, *list(folder.parents)[:3]):
+        one.chmod(one.stat().st_mode | 0o055)
+
+
 @pytest.fixture(name="card_of")
 def _card_of(tmp_path):
-    for folder in (tmp_path, *list(tmp_path.parents)[:3]):  # the containers' user is another
-        folder.chmod(folder.stat().st_mode | 0o055)
+    open_up(tmp_path)
 
     def make(name, number=0, *, load_s=0.0, run_s=0.0, more="", version="1"):
         file = tmp_path / f"{name}_{version}.py"
@@ -251,14 +258,18 @@ def test_settings_change_while_it_serves(card_of, home):
         assert not patched(clockwork__memory_mb=3) & more
 
 
-def test_a_profile_is_measured_once_for_a_file(tmp_path, home):
-    """Models from the same file, as hard links are, need no replica of their own to be measured in."""
-    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "gan.onnx"
-    if not onnx.is_file():
-        (onnx,) = onnx.parent.glob("*.onnx")
+@pytest.fixture(name="onnx_card")
+def _onnx_card(tmp_path):
+    open_up(tmp_path)
+    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "model.onnx"
     file = tmp_path / "model.onnx"
     file.write_bytes(onnx.read_bytes())
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    return ModelCard(name="a", version="1", kind="onnx", path=file)
+
+
+def test_a_profile_is_measured_once_for_a_file(tmp_path, onnx_card, home):
+    """Models from the same file, as hard links are, need no replica of their own to be measured in."""
+    card, file = onnx_card, onnx_card.path
     with gateway(CLOCKWORK, home, card) as running:
         before = len(home.started)
         other = tmp_path / "other.onnx"
@@ -268,6 +279,51 @@ def test_a_profile_is_measured_once_for_a_file(tmp_path, home):
             running.call(running.engine.deploy(twin))
         assert len(home.started) == before
         assert json.loads(running.request("GET", "/v2/models/d")[2])["name"] == "d"
+
+
+def profile_of(running, name):
+    model = running.json("GET", f"/admin/models/{name}", admin=True)[1]
+    return model["versions"]["1"]["profile"]
+
+
+def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
+    """The next server over the same folder starts the replicas that serve, and none to measure in."""
+    profiles = []
+    for starts in (2, 1):
+        home = type(home)()
+        kept = KeptProfiles.of_folder(tmp_path)
+        with gateway(CLOCKWORK, home, onnx_card, kept) as running:
+            assert len(home.started) == starts
+            profiles.append(profile_of(running, "a"))
+            signature = running.json("GET", "/admin/settings", admin=True)[1]["models"][0]
+            profiles[-1]["signature"] = signature
+            status, facts = running.json("GET", "/v2/models/a/ready")
+            assert status == 200, facts
+        kept.close()
+    assert profiles[0] == profiles[1]
+    for size, took_s in profiles[0]["batch_s"].items():
+        assert len(profiles[0]["stages_s"][size]) == 3, took_s
+
+
+def test_models_are_measured_anew_under_other_limits(onnx_card, home):
+    """Each file once; limits that were in force before are known."""
+    with gateway({**CLOCKWORK, "replica.threads": 1}, home, onnx_card) as running:
+        twin = dataclasses.replace(onnx_card, name="b")
+        running.call(running.engine.deploy(twin))
+
+        def started_by(settings):
+            before = len(home.started)
+            body = {"settings": settings}
+            assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
+            return len(home.started) - before
+
+        first = profile_of(running, "a")
+        assert started_by({"replica.threads": 2}) == 2  # to measure in, and to serve
+        second = profile_of(running, "b")
+        assert second == profile_of(running, "a") != first
+        assert started_by({"replica.threads": 1}) == 1
+        assert profile_of(running, "b") == first
+        assert started_by({"clockwork.guard": 0.5}) == 0
 
 
 def test_one_model_may_share_where_others_do_not(card_of, home):

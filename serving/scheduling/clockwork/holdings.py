@@ -15,7 +15,7 @@ from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Waiting
-from serving.scheduling.seam import Kind, ModelUp, WorkerUp
+from serving.scheduling.seam import Kind, ModelUp, Profiled, WorkerUp
 from serving.settings import ServingSettings
 
 NEVER_S = math.inf
@@ -117,6 +117,10 @@ class Model:
         """Work that was promised to those that wait."""
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
+
+    def told(self, event: Profiled) -> None:
+        """It has another profile, which counts from the next `begin` on."""
+        self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
 
     def begin(self, parameters: Parameters) -> None:
         """Know of its actions what its profile tells."""

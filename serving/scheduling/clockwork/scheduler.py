@@ -47,12 +47,12 @@ from serving.scheduling.seam import (
     ModelUp,
     Part,
     Plan,
+    Profiled,
     Reason,
     Refusal,
     Result,
     SettingsChanged,
     Submitted,
-    Warmed,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -145,6 +145,8 @@ class ClockworkScheduler:
                 case ModelUp():
                     index = next(self._indices)
                     self._models[event.model] = Model(index, event, self._parameters)
+                case Profiled():
+                    self._profiled(event)
                 case ModelDown():
                     self._model_down(event)
                 case WorkerUp():
@@ -156,8 +158,6 @@ class ClockworkScheduler:
                     self._worker_down(event, now_s)
                 case SettingsChanged():
                     self._changed(event)
-                case Warmed():
-                    pass
 
     def plan(self, now_s: float) -> Plan:
         """What is to be done now."""
@@ -807,10 +807,21 @@ class ClockworkScheduler:
             return
         self._reserve = FIRST_RESERVE
         for model in self._models.values():
-            model.begin(self._parameters)
-            if model.waiting.entries:
-                self._watch(model)
-                self._offer(model)
+            self._begin(model)
+
+    def _profiled(self, event: Profiled) -> None:
+        """What was known of a model's actions is forgotten for a new profile."""
+        model = self._models.get(event.model)
+        if model is not None:
+            model.told(event)
+            self._begin(model)
+
+    def _begin(self, model: Model) -> None:
+        """A model's actions take what its profile tells, and who waits for it is looked at anew."""
+        model.begin(self._parameters)
+        if model.waiting.entries:
+            self._watch(model)
+            self._offer(model)
 
     def _model_down(self, event: ModelDown) -> None:
         model = self._models.pop(event.model, None)
