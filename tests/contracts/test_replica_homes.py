@@ -176,7 +176,7 @@ async def test_what_is_not_there_cannot_be_lent(home, card):
     if not isinstance(home, ContainerHome):
         pytest.skip("it lends nothing")
     gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
-    with pytest.raises(ReplicaStartFailed, match="/nowhere/samples.npz") as caught:
+    with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
         await home.lend(gone)
     assert "\n" not in str(caught.value)
     assert not list(home._shelf.folder.iterdir())
