@@ -392,6 +392,8 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
         self._jobs: dict[int, Job] = {}
+        self._unfinished: dict[ModelId, int] = {}
+        """Model -> its requests without an answer."""
         self._workers: dict[int, _Worker] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._last_id = 0
@@ -416,8 +418,8 @@ class Dispatcher:
         return self._scheduler.waiting_items
 
     def unfinished_of(self, model: ModelId) -> int:
-        """Requests of a model without an answer; looks at all requests."""
-        return sum(job.model == model for job in self._jobs.values())
+        """Requests of a model without an answer."""
+        return self._unfinished.get(model, 0)
 
     def waiting_of(self, model: ModelId) -> int:
         """Items of a model in the queue."""
@@ -443,6 +445,7 @@ class Dispatcher:
         """
         self._last_id = id_ = self._last_id + 1
         self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
+        self._unfinished[model] = self._unfinished.get(model, 0) + 1
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
         if not self._pumping:
@@ -454,6 +457,7 @@ class Dispatcher:
         """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
         job = self._jobs.pop(id_, None)
         if job is not None:
+            self._unfinished[job.model] -= 1
             job.release()
             self._scheduler.on(Cancelled(id_), self._clock())
 
@@ -556,6 +560,7 @@ class Dispatcher:
         """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
+            self._unfinished[job.model] -= 1
             job.release().refuse(NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
@@ -746,6 +751,7 @@ class Dispatcher:
                 self._fail(id_, status, frame)
             elif stop - start == job.items:
                 del jobs[id_]
+                self._unfinished[action.model] -= 1
                 waiter = job.release()
                 try:  # `waiter.answer`, without a call of Python's for every request
                     waiter.answer(frame)
@@ -776,6 +782,7 @@ class Dispatcher:
         if sum(end - begin for begin, end, _ in job.answers) < job.items:
             return False
         del self._jobs[id_]
+        self._unfinished[job.model] -= 1
         try:
             joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
         except wire.WireError as error:
@@ -789,6 +796,7 @@ class Dispatcher:
         bad_input = status == wire.ActionStatus.INVALID_INPUT
         error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
         job = self._jobs.pop(id_)
+        self._unfinished[job.model] -= 1
         self._scheduler.on(Cancelled(id_), self._clock())
         job.release().refuse(error)
 
@@ -796,6 +804,7 @@ class Dispatcher:
         job = self._jobs.pop(refusal.id, None)
         if job is None:
             return
+        self._unfinished[job.model] -= 1
         counts = self._refusals.setdefault(job.model, {})
         reason = refusal.reason.value
         counts[reason] = counts.get(reason, 0) + 1

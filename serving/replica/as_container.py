@@ -18,6 +18,7 @@ Containers are removed when they end and at `close` by this file; after a `kill 
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 import os
@@ -215,11 +216,10 @@ class ContainerHome:
             lending.add_done_callback(functools.partial(_removed, shelf))
             raise
         except OSError as error:
-            raise ReplicaStartFailed(
-                "load",
-                f"the files of {card.label} cannot be laid out for containers that run already: {error}; "
-                "TMPDIR names another place, best on the file system of the models",
-            ) from error
+            text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                text += "; set TMPDIR to a folder on the file system of the models: there they take no room"
+            raise ReplicaStartFailed("load", text) from error
 
     async def take_back(self, root: pathlib.Path | None) -> None:
         """What `lend` returned is needed no more."""

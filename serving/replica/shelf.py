@@ -83,7 +83,7 @@ class Shelf:
             self._make_folder(top)
             try:
                 for file in files:
-                    source = file.resolve(strict=True)
+                    source = file.resolve()
                     target = placed(file, top)
                     self._make_folders(top, target.parent)
                     self._lay(source, target, source.stat().st_dev)

@@ -29,6 +29,8 @@ from typing import NamedTuple, Protocol
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
+MOST_LOSSES = 1
+"""Lost workers that a request survives: it is given to another one once."""
 BACKGROUND = 2**31
 """A priority below every one that a request can have: what is of use only where there is time left."""
 

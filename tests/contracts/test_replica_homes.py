@@ -1,6 +1,7 @@
 """What every home of replicas promises: one suite for processes and for containers."""
 
 import asyncio
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -168,6 +169,17 @@ async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, t
         assert loaded.status == ActionStatus.LOAD_FAILED
     replica.sock.close()
     assert (await _end(replica)).reason == "exit"
+
+
+async def test_what_is_not_there_cannot_be_lent(home, card):
+    """It is one line that names the file, and nothing of the model is left."""
+    if not isinstance(home, ContainerHome):
+        pytest.skip("it lends nothing")
+    gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
+    with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
+        await home.lend(gone)
+    assert "\n" not in str(caught.value)
+    assert not list(home._shelf.folder.iterdir())
 
 
 async def test_what_nobody_waited_for_is_not_kept(home, card):

@@ -153,6 +153,28 @@ async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):
     assert bench.dispatcher.oldest_sent_s(1) == 150.0
 
 
+async def test_requests_of_a_model_are_counted_however_they_end():
+    """Answered, failed, cancelled, refused, or left behind."""
+    bench = Bench(batching__max_size=1)
+    dispatcher = bench.dispatcher
+    waiters = [bench.submit() for _ in range(4)]
+    cancelled = dispatcher.submit(bench.query, Waiting(), CARD.id, bench.now_s + 30, bench.now_s)
+    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 5
+    bench.result(2)
+    bench.result(3, status=wire.ActionStatus.INVALID_INPUT)
+    cancelled.cancel()
+    cancelled.cancel()
+    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 2
+    bench.now_s += 31
+    dispatcher._pump()
+    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 0
+    assert [len(waiter.errors) for waiter in waiters] == [0, 1, 1, 1]
+    bench.submit()
+    dispatcher.close(CARD.label)
+    assert dispatcher.unfinished_of(CARD.id) == dispatcher.unfinished == 0
+    assert dispatcher.unfinished_of(CARD.id._replace(version="2")) == 0
+
+
 async def test_a_broken_connection_gets_nothing_new(bench):
     """Between the loss of a socket and the news of the replica's end, its work goes to others."""
     bench.up(2)
