@@ -192,7 +192,6 @@ class Worker:
         "planned_pages",
         "planned_s",
         "sent",
-        "swap_again_s",
     )
 
     def __init__(self, event: WorkerUp, parameters: Parameters) -> None:
@@ -218,8 +217,6 @@ class Worker:
         self.draining = False
         self.ahead_again_s = 0.0
         """When it may load for nobody who waits again, where a load takes the time of batches."""
-        self.swap_again_s = 0.0
-        """When it had best load again in the place of a model that is in use."""
         self.look_s = NEVER_S
         """When it is to be looked at again."""
 
@@ -312,7 +309,7 @@ class Swap:
 
     __slots__ = ("charge", "due_s", "gives", "pages", "start_s")
 
-    def __init__(self, gives: list[Holding], start_s: float, due_s: float, pages: float) -> None:
+    def __init__(self, gives: list[Holding], start_s: float, due_s: float, pages: int) -> None:
         self.gives = gives
         """Those that give their memory."""
         self.start_s = start_s

@@ -194,6 +194,8 @@ class Loading:
         self._memory.forget(holding)
         lost = [] if holding.model.holdings else [holding.model]
         for one in needless:
+            if one not in holding.worker.planned:  # with another one
+                continue
             self._unplan(one)
             lost += self._lose(one)
         return lost

@@ -18,7 +18,6 @@ import dataclasses
 
 from serving.scheduling.clockwork.demand import Demand
 from serving.scheduling.clockwork.holdings import (
-    NEVER_S,
     Charge,
     Holding,
     Leave,
@@ -32,12 +31,15 @@ from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
 
-import os
-LAZY = float(os.environ.get("LAZY", "0.75"))
-SWAP_SHARE = 0.05
-"""Of a worker's time that loads in the place of models in use take, unless who waits cannot wait longer."""
+WAITS = 0.5
+"""Share of the time there is for which a load in the place of a model that is in use is put off: who else asks for
+it meanwhile comes along."""
+LONGEST_WAIT = 50.0
+"""Loads that it is put off for at most."""
 RESIDENCE = 5.0
 """Loads that a model which is in use stays in memory for at least."""
+SLACK = 0.25
+"""Share by which one that is to be there only then may be late, with those in whose place it comes."""
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -67,13 +69,13 @@ class Swapping:
         last_s = now_s + patience_s - demand.least_s - after_s - load_s
         chosen: Place | None = None
         for worker in self._pool.workers.values():
+            has_room = worker.free_pages + worker.idle_pages >= worker.planned_pages + model.pages
+            if has_room and worker.loads_apart:  # it was no want of memory
+                continue
             if worker.draining or not _may_come(worker, model):
                 continue
-            before_s = last_s - worker.longest.worth_s
-            if chosen is not None:
-                before_s = min(before_s, chosen.start_s)
-            place = self._place(worker, model, demand, before_s)
-            if place is None:
+            place = self._place(worker, model, demand, last_s - worker.longest.worth_s)
+            if place is None or (chosen is not None and place.start_s >= chosen.start_s):
                 continue
             begin_s = demand.begins_s(
                 worker,
@@ -92,16 +94,14 @@ class Swapping:
         done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
         done_s += worker.backlog.total_s  # all that was promised, whatever its deadline
         start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
-        held = worker.held.get(model.index)
-        if (
-            held is not None and held.leave is not None
-        ):  # it comes back behind the one it leaves for
-            start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
         if not worker.loads_apart:
             start_s = max(start_s, done_s)
+        held = worker.held.get(model.index)
+        if held is not None and held.leave is not None:  # it comes back behind whom it leaves for
+            start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
         if start_s > last_s:
             return None
-        start_s = min(last_s, start_s + LAZY * (last_s - start_s))
+        start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
         pages = model.pages - max(0, worker.free_pages - worker.planned_pages)
         stays_s = RESIDENCE * load_s
         away_s = done_s - now_s + stays_s + 2.0 * load_s
@@ -109,12 +109,15 @@ class Swapping:
         gives: list[Holding] = []
         work_s = 0.0
         for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
-            if holding.leave is not None or holding.state is State.PLANNED:
+            if holding.leave is not None or holding.model is model:
                 continue
-            if not holding.is_idle and (
-                holding.ready_s + stays_s > start_s or holding.model.patience_s < patient_s
-            ):
-                continue
+            if not holding.is_idle:
+                left_s = holding.ready_s + stays_s
+                if holding.state is State.PLANNED:
+                    left_s += SLACK * (left_s - now_s)
+                if left_s > last_s or holding.model.patience_s < patient_s:
+                    continue
+                start_s = max(start_s, left_s)
             gives.append(holding)
             work_s += holding.model.durations.quickest_s(len(holding.model.waiting.entries))
             pages -= holding.model.pages
@@ -142,7 +145,6 @@ class Swapping:
             one.leave = Leave(holding, start_s, owes, Charge.of(worker, start_s, work_s))
             if owes:
                 self._queue.offer(one.model)
-        worker.swap_again_s = start_s + load_s / SWAP_SHARE
         self._orders.look(worker, start_s)
 
     def may_begin(self, holding: Holding, swap: Swap, free_s: float, now_s: float) -> bool:
@@ -175,19 +177,23 @@ class Swapping:
             Planned loads that are not needed any more: of those that stay.
         """
         worker, swap, leave = holding.worker, holding.swap, holding.leave
-        if leave is not None and leave.to.swap is not None:  # its memory is free for that one
-            leave.to.swap.gives.remove(holding)
-            leave.to.swap.pages += holding.model.pages
-            worker.planned_pages += holding.model.pages
+        needless = []
+        if leave is not None and leave.to.swap is not None:
             self._stay(holding)
+            leave.to.swap.gives.remove(holding)
+            if holding.state is State.PLANNED:
+                needless.append(leave.to)
+            else:
+                leave.to.swap.pages += holding.model.pages
+                worker.planned_pages += holding.model.pages
         if swap is None:
-            return []
+            return needless
         self._end(holding, swap)
         for one in swap.gives:
             self._stay(one)
             self._settle(one)
         stays = [one.model for one in swap.gives]
-        return [one for one in worker.planned if one.model in stays]
+        return needless + [one for one in worker.planned if one.model in stays]
 
     def _end(self, holding: Holding, swap: Swap) -> None:
         holding.swap = None
@@ -218,9 +224,10 @@ def _may_come(worker: Worker, model: Model) -> bool:
     return all(one is held or one.worker is not worker for one in model.holdings)
 
 
-def _worth(holding: Holding) -> tuple[bool, float]:
+def _worth(holding: Holding) -> tuple[bool, bool, float]:
     """Who is asked for gives way after those who are not; the less often, the sooner."""
-    return not holding.is_idle, holding.model.asked_before_s
+    is_planned = holding.state is State.PLANNED
+    return not holding.is_idle, is_planned, holding.model.asked_before_s
 
 
 def _owes(holding: Holding) -> bool:
