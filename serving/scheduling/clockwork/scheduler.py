@@ -13,8 +13,8 @@ A batch is given to a worker only `ahead` before the worker is free, so that it 
 when a request is admitted, so that one that was admitted is hardly ever lost to a later one; the paper admits
 all and drops in the queue.
 
-    scheduler --> admission --> loading --> queue --> memory --> orders --> holdings (what is known)
-              \-> batches ------------------/
+    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings (what is known)
+              \-> batches ---------------------------------/
 
 Each knows those to its right alone. Everything is incremental: an event costs a few steps of heaps and of a
 fixed number of buckets, however much waits. The same events give the same plans.

@@ -1,12 +1,16 @@
-"""Swaps: a model is loaded in the place of others that are in use, at a time that is set when it is asked for.
+"""Swaps: a model is loaded in the place of others that are in use, by a time that is set when it is asked for.
 
     planned -------- waits --------> those in its place have left -> LOAD
     in its place --- is promised for what can be done until then, and no more --> UNLOAD
 
-So the promise to who waits for the load is as good as any, and so are those of before. A load that takes time
-which batches need is put off as well: it begins when there is nothing else to do, and at the latest when it
-must. Swaps take `SWAP_SHARE` of a worker's time, more only where those who wait could not wait so long; a model
-stays for `RESIDENCE` loads at least, and gives way only if those who ask for it can wait until it is back.
+So the promise to who waits for the load is as good as any, and those of before are kept. What is promised is no
+more than what is left when all promised work has been done first, so a swap finds its time at any load. It is
+put off, for who else asks for the model meanwhile comes along, and where loads and batches share an executor it
+has its turn among them by its time. A model in use stays for some loads at least, and gives way only if those
+who ask for it can wait until it is back: who cannot would lose more than others win.
+
+A model that leaves may be planned to come back, behind the one that it leaves for. Starts along such a chain
+grow, so that nothing waits for itself.
 
 Pure; a step for each model in the worker's memory when a swap is planned. Times are in seconds on the
 controller's clock.

@@ -394,6 +394,49 @@ def test_a_model_without_enough_workers_is_loaded_by_another() -> None:
     assert sum(one.in_time for one in later) >= 0.95 * len(later)
 
 
+@pytest.mark.parametrize(("models", "room"), [(2, 1), (3, 2), (12, 10)])
+@pytest.mark.parametrize("loads_apart", [True, False])
+def test_nobody_starves_who_can_wait(models: int, room: int, loads_apart: bool) -> None:
+    """More models in use than there is memory for, and less to do than can be done: all are answered."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
+    outcomes = found.run(Given(list(poisson(300, 6.0, range(models), 30.0, seed=8))))
+    finished(scheduler, found, outcomes)
+    assert all(one.in_time for one in outcomes)
+
+
+@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("rate", [250.0, 500.0, 900.0])
+def test_what_was_admitted_is_in_time_where_models_change_places(
+    loads_apart: bool, rate: float
+) -> None:
+    """Twelve models in use, memory for ten, a second to wait; up to more than can be done."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=12, workers=1, room=10, loads_apart=loads_apart, jitter=0.01)
+    outcomes = found.run(Given(list(poisson(rate, 6.0, range(12), 1.0, seed=9))))
+    finished(scheduler, found, outcomes)
+    admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
+    assert all(one.in_time for one in admitted)
+    for model in range(12):
+        mine = [one for one in outcomes if one.request.model == model]
+        assert sum(one.in_time for one in mine) >= 0.5 * len(mine)
+
+
+def test_who_cannot_wait_does_not_give_way() -> None:
+    """A busy model whose clients have 40 ms, one whose clients have seconds, and memory for one of them."""
+
+    def in_time(traffic: Sequence[Request]) -> int:
+        scheduler = Watched(ClockworkScheduler(Parameters()))
+        found = pool(scheduler, models=2, workers=1, room=1, loads_apart=False)
+        outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+        finished(scheduler, found, outcomes)
+        return sum(one.in_time for one in outcomes if one.request.model == 0)
+
+    busy = list(poisson(700, 6.0, [0], 0.04, seed=10))
+    patient = list(poisson(20, 6.0, [1], 5.0, seed=11))
+    assert in_time([*busy, *patient]) >= 0.97 * in_time(busy)
+
+
 def test_a_cancelled_request_is_not_run() -> None:
     scheduler = ClockworkScheduler(Parameters())
     watched = Watched(scheduler)
