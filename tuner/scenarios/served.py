@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -79,12 +80,38 @@ def opened(
         WrongUse: the scenario cannot be served.
         TunerError: the server does not start, or cannot load a model.
     """
-    _check(scenario)
-    with EngineProcess.start(None, _settings(scenario, settings or {}), program=program) as engine:
+    check(scenario)
+    with started(scenario, configuration_of(scenario, settings or {}), program=program) as engine:
+        yield engine
+
+
+def started(
+    scenario: Scenario,
+    configuration: Configuration,
+    *,
+    home: str | None = None,
+    program: Sequence[str] = SERVER,
+) -> EngineProcess:
+    """A server with all models of a scenario that was checked; whoever asks for it ends it.
+
+    Args:
+        scenario: what is served.
+        configuration: of the server, as of `configuration_of`.
+        home: where replicas live; None: as the environment says.
+        program: arguments of Python that make the server.
+
+    Raises:
+        TunerError: the server does not start, or cannot load a model; then none is left.
+    """
+    engine = EngineProcess.start(None, configuration, home=home, program=program)
+    try:
         for group in scenario.groups:
             for name in group.names:
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
-        yield engine
+    except BaseException:
+        engine.stop()
+        raise
+    return engine
 
 
 def drive(scenario: Scenario, engine: EngineProcess) -> Service:
@@ -97,7 +124,7 @@ def drive(scenario: Scenario, engine: EngineProcess) -> Service:
     return _service(scenario, loads, _driven(loads))
 
 
-def _check(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
     """What can be emulated only.
 
     Raises:
@@ -132,8 +159,15 @@ def _check(scenario: Scenario) -> None:
             )
 
 
-def _settings(scenario: Scenario, before: Mapping[str, Value]) -> Configuration:
-    """Of the server: what the scenario says of workers and memory, and its own."""
+def configuration_of(
+    scenario: Scenario, before: Mapping[str, Value] = types.MappingProxyType({})
+) -> Configuration:
+    """Of the server: what the scenario says of workers and memory, and its own.
+
+    Args:
+        scenario: what is served.
+        before: what counts where the scenario says nothing.
+    """
     wanted = settings_of(scenario)
     found: dict[str, Value] = {
         "scheduling.policy": "clockwork",
