@@ -512,7 +512,9 @@ class Bench:
             self._mixture = load.mixture
             self._generator.set_payloads(load.mixture)
         warmup = dataclasses.replace(plan.warmup, round_trips=0)
-        return dataclasses.replace(load.plan, seconds=plan.seconds, warmup=warmup)
+        return dataclasses.replace(
+            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
+        )
 
     def _closed(self, engine: Engine) -> LoadPlan:
         settings = self.settings

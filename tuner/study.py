@@ -350,9 +350,9 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
     """What the first launch tells beside its figures: doubts, and whether answers are right."""
     address = setup.bench.address
-    sent = setup.payloads
-    is_asked = address is not None and not isinstance(sent, ScenarioRequests)
-    checked = answers.checked(address, sent) if is_asked else None
+    checked = None
+    if address is not None and not isinstance(setup.payloads, ScenarioRequests):
+        checked = answers.checked(address, setup.payloads)
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]

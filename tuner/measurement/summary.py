@@ -15,8 +15,8 @@ from that second: the wait for a free connection is part of it (coordinated omis
 Throughput is still what was answered within the measured part.
 
 Latencies, throughput and `requests` are of answers with status 2xx; everything else is an error
-(redirects too, they are not followed), but for what a server may refuse. Little's law counts all that finished, as they all kept a
-connection busy.
+(redirects too, they are not followed), but for requests that it may refuse. Little's law counts all
+that finished, as they all kept a connection busy.
 """
 
 from __future__ import annotations
