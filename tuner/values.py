@@ -263,9 +263,9 @@ class Measurement:
         return math.nan if self.goodput is None else self.goodput
 
     @property
-    def refused_share(self) -> float:
+    def answered_share(self) -> float:
         """Of the requests that were due."""
-        return self.refused / (self.requests + self.refused + self.errors)
+        return self.requests / (self.requests + self.refused + self.errors)
 
     @property
     def cpu_s(self) -> float:
