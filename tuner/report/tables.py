@@ -55,7 +55,10 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("requests/s", "throughput_per_s"),
     ]
     if study.shared is not None:
-        shown += [("in time/s", "goodput_per_s"), ("answered, of all that were due", "answered_share")]
+        shown += [
+            ("in time/s", "goodput_per_s"),
+            ("answered, of all that were due", "answered_share"),
+        ]
     if reading.has_energy(study):
         shown.append(("energy (J/request)", "energy_j"))
     if any(math.isfinite(one.cpu_s) for side in sides for one in side.measurements):

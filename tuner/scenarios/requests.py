@@ -58,7 +58,7 @@ def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
 
 
 class ScenarioRequests:
-    """What a study of a scenario sends: for as long as a launch lasts, and drawn anew for each seed."""
+    """What a study of a scenario sends: for as long as a launch lasts, and at other times for each seed."""
 
     client_batch = 1
     """What a request holds is the scenario's to say; figures count requests."""
@@ -95,13 +95,11 @@ class ScenarioRequests:
         """
         key = (seed, seconds)
         if self._last is None or self._last[0] != key:
-            drawn = dataclasses.replace(
-                self._scenario, seed=self._scenario.seed + seed, seconds=seconds
-            )
-            load = _Sent(drawn, host, port).listed()
+            scenario = dataclasses.replace(self._scenario, seconds=seconds)
+            load = _Sent(scenario, host, port).listed(seed)
             if load is None:
                 raise WrongUse(
-                    f"scenario {drawn.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
+                    f"scenario {scenario.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
                 )
             self._last = (key, load)
         return self._last[1]
@@ -143,8 +141,8 @@ class _Sent:
             stream.from_s,
         )
 
-    def listed(self) -> Load | None:
-        """All requests that come by the clock."""
+    def listed(self, draw: int = 0) -> Load | None:
+        """All requests that come by the clock; see `arrivals.traffic`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -153,7 +151,7 @@ class _Sent:
         order: list[tuple[int, int]] = []
         streams: list[int] = []
         before_s = longest_s = 0.0
-        for request in arrivals.traffic(scenario):
+        for request in arrivals.traffic(scenario, draw):
             if request.client >= 0:
                 continue
             stream = scenario.streams[request.stream]
