@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import glob
 import json
 import logging
 import pathlib
-from collections.abc import Iterable
 
-from serving import __version__, machine, models
+from serving import prepared
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
 from serving.settings import ServingSettings
@@ -109,23 +107,15 @@ class KeptProfiles:
 
 
 def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time.
-
-    A file is known by where it lies on which disk, its size and its time: hard links are one file.
-    """
-    weights = card.weights(settings.model.variant)
-    if weights is None or not weights.is_file():
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time."""
+    files = prepared.files_of(card, settings.model.variant)
+    if files is None:
         return None
     replica, accelerator = settings.replica, settings.accelerator
-    beside = weights.parent.glob(
-        f"{glob.escape(weights.name)}?*"
-    )  # an ONNX file's weights, it may be
     return json.dumps(
         {
-            "files": _stamps([weights, *sorted(beside)]),
-            "samples": _stamps([card.sample] if card.sample is not None else []),
-            "kind": card.kind,
-            "runtime": models.runtime_of(card.kind),
+            **files,
+            "samples": prepared.stamps([card.sample] if card.sample is not None else []),
             "home": replica.home,
             "image": replica.image,
             "cpu": replica.cpu,
@@ -136,20 +126,9 @@ def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
             "share": accelerator.share,
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
-            "machine": machine.cpu_model(),
-            "version": __version__,
         },
         separators=(",", ":"),
     )
-
-
-def _stamps(files: Iterable[pathlib.Path]) -> list[list[int]]:
-    """By which the same files are known."""
-    stamps = []
-    for file in files:
-        seen = file.stat()
-        stamps.append([seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns])
-    return stamps
 
 
 def _row(key: str) -> Key:
