@@ -36,9 +36,7 @@ def maker(settings: ReplicaSettings, nests: Nests | None = None) -> Callable[[],
 class Homes:
     """All homes of one gateway."""
 
-    def __init__(
-        self, make: Callable[[], Home] = ProcessHome, nests: Nests | None = None
-    ) -> None:
+    def __init__(self, make: Callable[[], Home] = ProcessHome, nests: Nests | None = None) -> None:
         """No home is open yet.
 
         Args:
@@ -56,19 +54,22 @@ class Homes:
 
     async def take_over(self) -> None:
         """Before any home is asked for: take what a server that was killed has left."""
-        noted = {} if self._nests is None else self._nests.taken()
-        lasts = await asyncio.gather(*(self._take(*one) for one in noted.items()))
+        if self._nests is None:
+            return
+        noted = self._nests.taken()
+        lasts = await asyncio.gather(*(self._take(self._nests, *one) for one in noted.items()))
         self.workers = itertools.count(1 + max(lasts, default=0))
 
-    async def _take(self, kind: str, directory: pathlib.Path) -> int:
+    async def _take(self, nests: Nests, kind: str, directory: pathlib.Path) -> int:
         """One home; returns the highest number of its replicas."""
         home = self._make()
         if not isinstance(home, ProcessHome):  # the settings want others now: these end in `settle`
-            home = ProcessHome()
+            home = ProcessHome(note=nests.note)
         try:
             last = await home.take_over(kind, directory)
         except NotReady as error:
             log.info("nothing is taken over", extra={"kind": kind, "reason": str(error)})
+            nests.note(kind, None)
             return 0
         self._taken[kind] = home
         return last

@@ -2,6 +2,7 @@
 
     join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
     leave: nobody may ask for it any more -> it is unloaded where it was
+    begin: replicas that a killed server left get work, with those of the models that joined which they hold
 
 In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
 kind of model, since a home runs one kind. Belongs to the event loop's thread.
@@ -13,7 +14,8 @@ import itertools
 import logging
 import math
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from serving import profiling
 from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
@@ -21,6 +23,9 @@ from serving.errors import InvalidSettings, ServingError
 from serving.metrics.counters import Counters
 from serving.pool import Home, Member, Pool
 from serving.profiling import ModelProfile
+from serving.replica.fingerprint import fingerprint
+from serving.replica.left import LeftReplica
+from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp
 from serving.settings import ServingSettings
@@ -37,7 +42,7 @@ MODELS_SHARE = 0.5
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "on_batch", "pages", "weights")
+    __slots__ = ("card", "holders", "on_batch", "pages", "weights")
 
     def __init__(
         self,
@@ -50,6 +55,8 @@ class _Tenant:
         self.weights = weights
         self.pages = pages
         self.on_batch = on_batch
+        self.holders: set[int] = set()
+        """Workers that were taken over, and hold it since before."""
 
 
 class SharedPool:
@@ -81,6 +88,8 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles: dict[tuple[object, ...], ModelProfile] = {}
+        self._held: dict[int, dict[int, HeldModel]] = {}
+        """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(SHARED[policy](settings), on_batch=self._batch_done)
         self.counters = Counters()
         """Of replicas: their ends."""
@@ -93,17 +102,29 @@ class SharedPool:
 
     # Life
 
-    async def open(self) -> None:
-        """Start the replicas.
+    async def open(self, left: list[LeftReplica] | None = None) -> None:
+        """Start the replicas, or take those that a killed server has left; see `Pool.open`.
 
         Raises:
             ServingError: they do not become ready; nothing is left running.
         """
         try:
-            await self.pool.open()
+            taken = await self.pool.open(left)
         except BaseException:
             await self.close()
             raise
+        for worker, models in taken.items():
+            self._held[worker] = {held.model: held for held in models}
+            for held in models:
+                self.dispatcher.reserve_number(held.model)
+
+    async def begin(self) -> None:
+        """All models of the start have joined: replicas that were taken over keep these and unload the others."""
+        held, self._held = self._held, {}
+        for worker, models in held.items():
+            loaded = [model for model, one in self._tenants.items() if worker in one.holders]
+            wanted = {self.dispatcher.number(model) for model in loaded}
+            await self.pool.begin(worker, loaded, [one for one in models if one not in wanted])
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
@@ -145,13 +166,20 @@ class SharedPool:
         }
         settings = self._settings.changed(own)  # the rest is the pool's
         found = await self._profile(card, settings)
-        pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
-        _check_fits(card, pages, settings)
         weights = card.weights(settings.model.variant)
+        holders = self._holders_of(card, weights, settings)
+        if holders:  # counted as before: a measurement of memory is never the same twice
+            pages = next(iter(holders.values())).pages
+        else:
+            pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
+        _check_fits(card, pages, settings)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        self._tenants[model] = _Tenant(card, weights, pages, on_batch)
+        tenant = self._tenants[model] = _Tenant(card, weights, pages, on_batch)
+        for worker, held in holders.items():
+            if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
+                tenant.holders.add(worker)
         most = settings.batching.max_size if found.signature.is_batched else 1
         batch_s = {size: took_s for size, took_s in found.batch_s.items() if size <= most}
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, batch_s))
@@ -161,6 +189,24 @@ class SharedPool:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
         self._tenants.pop(model, None)
+
+    def _holders_of(
+        self, card: ModelCard, weights: pathlib.Path | None, settings: ServingSettings
+    ) -> dict[int, HeldModel]:
+        """Workers that hold a model since before, from the very file that it would be loaded from."""
+        path = None if weights is None and card.path is None else str(weights or card.path)
+        file = fingerprint(path)
+        if file is None:
+            return {}
+        wanted = (card.name, card.version, card.kind, path, file)
+        how = (settings.replica.threads, settings.accelerator.device)
+        return {
+            worker: held
+            for worker, models in self._held.items()
+            for held in models.values()
+            if (held.name, held.version, held.kind, held.path, held.file) == wanted
+            and (held.threads, held.device) == how
+        }
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
         """Of a model, or of another one from the same file under the same limits."""
@@ -185,6 +231,22 @@ class SharedPool:
 
     # What the pool's replicas hold
 
+    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
+        """What shows the next server whether a replica is as it would start it."""
+        takeover_s = settings.clockwork.takeover_s
+        if not takeover_s or settings.server.state_dir is None:
+            return None
+        replica, accelerator = settings.replica, settings.accelerator
+        return {
+            "takeover_s": takeover_s,
+            "threads": replica.threads,
+            "device": accelerator.device,
+            "share": accelerator.share,
+            "variant": settings.model.variant,
+            "pages": budget_of(settings),
+            "page_mb": settings.clockwork.page_mb,
+        }
+
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """How a model is loaded, in the midst of serving: no more is run than its first call."""
         tenant = self._tenants[model]
@@ -206,10 +268,12 @@ class SharedPool:
 
     def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
         """Nothing follows: its profile has told all."""
+        self.counters.loaded("ok")
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
         """The scheduler tries again later; who waits is refused."""
+        self.counters.loaded("failed")
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def possible(self, settings: ServingSettings) -> ServingSettings:

@@ -74,6 +74,8 @@ class Counters:
         self.exec_s = Histogram(LATENCY_BOUNDS_S)
         self.replica_deaths: dict[str, int] = {}
         """Replica ends that nobody asked for, by reason."""
+        self.model_loads: dict[str, int] = {}
+        """Loads of models into replicas that they share, by how they ended."""
 
     def done(self, status: int, seconds: float) -> None:
         """One inference was answered."""
@@ -83,3 +85,7 @@ class Counters:
     def died(self, reason: str) -> None:
         """One replica ended unasked."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
+
+    def loaded(self, result: str) -> None:
+        """One load into a replica that models share has ended."""
+        self.model_loads[result] = self.model_loads.get(result, 0) + 1

@@ -104,6 +104,12 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
         "reason",
         {one.id: one.counters.replica_deaths for one in models},
     )
+    yield _counter(
+        "luthier_model_loads",
+        "Loads of models into replicas that they share, by result: ok, failed.",
+        "result",
+        {one.id: one.counters.model_loads for one in models},
+    )
     yield _gauge(
         "luthier_queue_items",
         "Items that wait for a batch.",

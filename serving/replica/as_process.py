@@ -141,7 +141,9 @@ class ProcessHome:
         replica.ordered = True
         self._replicas[replica.worker] = replica
         try:
-            replica.limit(cpu=told["cpu"], memory_mb=told["memory_mb"])  # as they are: they can be set here, too
+            replica.limit(
+                cpu=told["cpu"], memory_mb=told["memory_mb"]
+            )  # as they are: they can be set here, too
         except LimitsUnavailable as error:
             log.warning("a replica cannot be taken over", extra={"error": str(error)})
             replica.kill()

@@ -295,9 +295,7 @@ class Host:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
         if message.budget is None:
             return ""
-        others = sum(
-            held.pages for number, held in self._held.items() if number != message.model
-        )
+        others = sum(held.pages for number, held in self._held.items() if number != message.model)
         if others + message.pages <= message.budget:
             return ""
         return (

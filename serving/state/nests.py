@@ -29,7 +29,7 @@ class Nests:
         self._directories: dict[str, str] = {}
 
     def taken(self) -> dict[str, pathlib.Path]:
-        """What the server before has noted, kind -> directory; it is forgotten by the next `note`."""
+        """What the server before has noted, kind -> directory; it stays until something else is noted of the kind."""
         try:
             data = json.loads(self._file.read_bytes())
         except FileNotFoundError:
@@ -40,6 +40,7 @@ class Nests:
         if not isinstance(data, dict) or not all(isinstance(one, str) for one in data.values()):
             log.warning("no replicas can be taken over", extra={"error": f"{self._file}: {data!r}"})
             return {}
+        self._directories = data
         return {kind: pathlib.Path(directory) for kind, directory in data.items()}
 
     def note(self, kind: str, directory: pathlib.Path | None) -> None:
