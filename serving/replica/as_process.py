@@ -148,11 +148,10 @@ class ProcessHome:
             log.warning("a replica cannot be taken over", extra={"error": str(error)})
             replica.kill()
             return
-        greeting_ = asyncio.create_task(
-            _greet_again(replica, nest.directory / f"{replica.worker}.sock"),
-            name=f"greet replica {replica.worker} again",
-        )
-        self.left.append(LeftReplica(replica, told["kept"], greeting_))
+        path = nest.directory / f"{replica.worker}.sock"
+        path.unlink(missing_ok=True)  # of a gateway that was killed while it listened
+        greet = asyncio.create_task(_greet_again(replica, path), name="greet a replica again")
+        self.left.append(LeftReplica(replica, told["kept"], greet))
 
     async def settle(self) -> None:
         """End what was left and nobody has taken."""
@@ -390,7 +389,6 @@ async def _greet(
 
 async def _greet_again(replica: Replica, path: pathlib.Path) -> wire.HelloMessage | None:
     """As `_greet`, of a replica that lives and looks for its next gateway at a path."""
-    path.unlink(missing_ok=True)  # of a gateway that was killed while it listened
     with greeting.listening(path) as listener:
         greet = _greet(replica, listener, greeting.MAX_HELLO_OF_LEFT_BYTES)
         return await greeting.while_alive(replica.ended, greet)

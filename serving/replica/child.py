@@ -1,7 +1,7 @@
 """A process becomes a replica: it joins its control groups, connects to the gateway, and is a `host`.
 
-In: an order {"worker", "socket", "procs", "environment", "kept"} and the pid of the template. A forked child calls `become`;
-where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
+In: an order {"worker", "socket", "procs", "environment", "kept"} and the pid of the template. A forked child calls
+`become`; where a template must not fork, it starts `python -m serving.replica.child ORDER TEMPLATE_PID`. An order
 with {"program", "folder"} makes it that program, which is a replica itself, instead of a `host`.
 
 A replica's memory counts from the moment it joins: what it shares with the template is the

@@ -6,7 +6,7 @@ says it all. The replica takes it before it loads, the gateway when it asks whet
 
 from __future__ import annotations
 
-import os
+import pathlib
 
 Fingerprint = tuple[int, int, int, int]
 
@@ -17,12 +17,11 @@ def fingerprint(path: str | None) -> Fingerprint | None:
     Args:
         path: absolute; others name no file.
     """
-    if path is None or not os.path.isabs(path):
+    if path is None or not pathlib.Path(path).is_absolute():
         return None
-    folder, name = os.path.split(path)
-    for one in dict.fromkeys((name, name.partition(":")[0])):
-        file = os.path.join(folder, one)  # noqa: PTH118 - a path with `:NAME` is none
-        if os.path.isfile(file):  # noqa: PTH113
-            seen = os.stat(file)  # noqa: PTH116
+    whole = pathlib.Path(path)
+    for file in (whole, whole.with_name(whole.name.partition(":")[0] or whole.name)):
+        if file.is_file():
+            seen = file.stat()
             return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
     return None
