@@ -20,7 +20,7 @@ def fingerprint(path: str | None) -> Fingerprint | None:
     if path is None or not pathlib.Path(path).is_absolute():
         return None
     whole = pathlib.Path(path)
-    for file in (whole, whole.with_name(whole.name.partition(":")[0] or whole.name)):
+    for file in (whole, whole.parent / whole.name.partition(":")[0]):
         if file.is_file():
             seen = file.stat()
             return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns

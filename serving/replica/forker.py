@@ -168,9 +168,14 @@ class Forker:
                 streams = await asyncio.open_unix_connection(
                     str(directory / SOCKET), limit=_LONGEST_LINE_BYTES
                 )
-                forker = cls(maker.pid, None, streams, on_event)
+        except (OSError, TimeoutError) as error:
+            raise NotReady(f"no template answers in {directory} ({error!r})") from error
+        forker = cls(maker.pid, None, streams, on_event)
+        try:
+            async with asyncio.timeout(timeout_s):
                 line = await streams[0].readline()
         except (OSError, TimeoutError, ValueError) as error:
+            streams[1].close()
             raise NotReady(f"no template answers in {directory} ({error!r})") from error
         if not line:
             await forker.close()

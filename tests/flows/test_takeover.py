@@ -317,7 +317,7 @@ def test_a_batch_that_runs_meanwhile(serve, model):
     first = serve("--model", card)
     assert first.ask("m") == 2
     pids = first.pids()
-    with pytest.raises(OSError), concurrently(first.kill, 0.2):  # noqa: PT011 - whichever it is
+    with pytest.raises(OSError), concurrently(first.kill, 0.2):
         first.ask("m", 99)
     second = serve("--model", card)
     assert second.pids() == pids
@@ -332,7 +332,7 @@ def test_a_replica_that_hangs_is_not_waited_for(serve, model):
     first = serve("--model", card)
     assert first.ask("m") == 2
     pids = first.pids()
-    with pytest.raises(OSError), concurrently(first.kill, 0.2):  # noqa: PT011
+    with pytest.raises(OSError), concurrently(first.kill, 0.2):
         first.ask("m", 98)
     second = serve("--model", card)
     assert not second.pids() & pids
