@@ -79,7 +79,7 @@ images: $(DEV)  ## the images of the server and of replicas, from wheels and wit
 	$(BIN)/python docker/build_images.py --base $(BASE) --runtimes $(RUNTIMES)
 
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
-	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts $(PYTEST)
+	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/test_shared_pool.py $(PYTEST)
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py

@@ -31,7 +31,7 @@ import numpy as np
 import pool_bound as bound
 import result
 
-from tuner.scenarios import arrivals, emulated, files
+from tuner.scenarios import arrivals, emulated, files, results
 from tuner.scenarios.values import REFERENCE, Scenario
 
 SCENARIOS = pathlib.Path(__file__).resolve().parent / "scenarios"
@@ -295,9 +295,9 @@ HEAD = (
 )
 
 
-def _cells(one: emulated.Counts) -> tuple[str, ...]:
+def _cells(one: results.Counts) -> tuple[str, ...]:
     refused, dropped = sum(one.refused_at_once.values()), sum(one.dropped.values())
-    trips = [f"{value:.1f}" for value in one.round_trips_ms] or ["-"] * len(emulated.QUANTILES)
+    trips = [f"{value:.1f}" for value in one.round_trips_ms] or ["-"] * len(results.QUANTILES)
     counts = (one.requests, refused, one.admitted, one.in_time, one.late, dropped)
     return (*(f"{count:,}" for count in counts), trips[0], trips[2], trips[3])
 
@@ -322,11 +322,11 @@ def _by_model(scenario: Scenario) -> list[np.ndarray[tuple[int], np.dtype[np.flo
     return np.split(made.at_s[order], cuts)
 
 
-def _share(one: emulated.Counts) -> str:
+def _share(one: results.Counts) -> str:
     return f"{one.in_time / one.requests:.1%}"
 
 
-def _least(by: Mapping[float, emulated.Counts]) -> float | None:
+def _least(by: Mapping[float, results.Counts]) -> float | None:
     """The shortest deadline from which on enough are in time."""
     least = None
     for size, one in reversed(list(by.items())):

@@ -2,7 +2,8 @@
 
 In: model cards, settings, a folder of models, and the folder of the state. Out: engine, applications and
 their hubs; nothing runs before `Core.open`. What is kept in the state's folder: `records.db`, what
-management changed, and `states.db`, what policies have learnt, unless a Redis server keeps that.
+management changed, `states.db`, what policies have learnt, unless a Redis server keeps that, and `profiles.db`,
+what was measured of models that share replicas.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from serving.clipper import ClipperHub
 from serving.engine import Engine
 from serving.homes import Homes
 from serving.keeping import Keeper, Past
+from serving.kept_profiles import KeptProfiles
 from serving.repository import Repository
 from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
@@ -36,6 +38,7 @@ class Core:
     applications: Applications
     clipper: ClipperHub
     past: Past
+    profiles: KeptProfiles
     keeper: Keeper | None
     """None where nothing outlives the server."""
 
@@ -64,6 +67,7 @@ class Core:
     def close(self) -> None:
         """Write what is left to write."""
         self.applications.close()
+        self.profiles.close()
         if self.keeper is not None:
             self.keeper.close()
 
@@ -99,7 +103,8 @@ def assembled(
         past = Past({} if records is None else records.load(), cards, settings)
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
-    engine = Engine(past.cards, past.settings, homes)
+    profiles = KeptProfiles.of_folder(folder)
+    engine = Engine(past.cards, past.settings, homes, profiles=profiles)
     repository = None
     if root is not None:
         repository = Repository(
@@ -127,6 +132,7 @@ def assembled(
         applications=applications,
         clipper=clipper,
         past=past,
+        profiles=profiles,
         keeper=keeper,
     )
 

@@ -39,12 +39,14 @@ from serving.errors import (
 )
 from serving.replica import parts as parts_of
 from serving.replica import wire
+from serving.replica.shelf import placed
 from serving.scheduling.seam import (
     Action,
     Cancelled,
     Kind,
     ModelDown,
     ModelUp,
+    Profiled,
     Reason,
     Refusal,
     Result,
@@ -129,6 +131,7 @@ class Job:
         "_id",
         "answers",
         "arrived_s",
+        "due_s",
         "items",
         "model",
         "request",
@@ -143,6 +146,7 @@ class Job:
         request: Request,
         waiter: Waiter,
         arrived_s: float,
+        due_s: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._id = id_
@@ -151,6 +155,8 @@ class Job:
         self.items = request.items
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
+        self.due_s = due_s
+        """Its deadline."""
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
 
@@ -172,7 +178,7 @@ class Job:
 class BatchDone:
     """What is known of a batch that came back."""
 
-    __slots__ = ("items", "model", "parts", "times", "waited_s", "worker")
+    __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
 
     def __init__(
         self,
@@ -182,6 +188,7 @@ class BatchDone:
         times: StageTimes,
         parts: int,
         waited_s: float,
+        late: int,
     ) -> None:
         self.worker = worker
         self.model = model
@@ -191,6 +198,21 @@ class BatchDone:
         """Requests in it, whole or in part, whose clients still wait."""
         self.waited_s = waited_s
         """Of these together, from their arrival until the batch was sent."""
+        self.late = late
+        """Those of them whose answer left after their deadline."""
+
+
+class ActionEnded(NamedTuple):
+    """What became of something that a replica was to do."""
+
+    kind: Kind
+    outcome: str
+    """`ok`, `failed`, `lost` (with its replica), or why it was not begun: `too_late` (its window had closed),
+    `no_room`, `unknown_model`."""
+    expected_s: float
+    """As the scheduler had predicted."""
+    took_s: float | None
+    """In the replica; None: it was not begun, or nothing was to be measured."""
 
 
 class Wanted(NamedTuple):
@@ -208,6 +230,8 @@ class Wanted(NamedTuple):
     """Where it shall run: `accelerator.device`."""
     weights: pathlib.Path | None = None
     """Of the variant that it is to load; None: the card's."""
+    root: pathlib.Path | None = None
+    """Below which the replica finds the model's files, by their paths; None: where they are."""
     pages: int = 0
     """Memory that is counted for it."""
     budget: int | None = None
@@ -230,14 +254,34 @@ class Loaded(NamedTuple):
     @property
     def batch_s(self) -> dict[int, float]:
         """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
-        told = self.warmup.get("batch_s")
-        measured: dict[int, float] = {}
-        for items, seconds in told.items() if isinstance(told, dict) else ():
-            is_time = isinstance(seconds, float) and 0.0 < seconds < math.inf
-            is_size = isinstance(items, str) and items.isdecimal() and len(items) <= _MOST_DIGITS
-            if is_time and is_size and int(items) > 0:
-                measured[int(items)] = seconds
-        return measured
+        return {
+            items: seconds
+            for items, seconds in self._by_size("batch_s").items()
+            if isinstance(seconds, float) and 0.0 < seconds < math.inf
+        }
+
+    @property
+    def stages_s(self) -> dict[int, tuple[float, float, float]]:
+        """Items -> seconds of the same batch's inputs, model and outputs; empty where that is not told."""
+        return {
+            items: (stages[0], stages[1], stages[2])
+            for items, stages in self._by_size("stages_s").items()
+            if isinstance(stages, list)
+            and len(stages) == 3
+            and all(isinstance(each_s, float) and 0.0 <= each_s < math.inf for each_s in stages)
+        }
+
+    def _by_size(self, name: str) -> dict[int, Any]:
+        """What the warm-up tells batch by batch, of sizes that make sense."""
+        told = self.warmup.get(name)
+        return {
+            int(items): value
+            for items, value in (told.items() if isinstance(told, dict) else ())
+            if isinstance(items, str)
+            and items.isdecimal()
+            and len(items) <= _MOST_DIGITS
+            and int(items) > 0
+        }
 
     @property
     def warmed_s(self) -> float:
@@ -287,7 +331,16 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "heard_s", "labels", "on_broken", "on_loaded", "sent", "wanted")
+    __slots__ = (
+        "connection",
+        "heard_s",
+        "holds",
+        "labels",
+        "on_broken",
+        "on_loaded",
+        "sent",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -300,6 +353,8 @@ class _Worker:
         self.wanted = wanted
         self.on_loaded = on_loaded
         self.on_broken = on_broken
+        self.holds: set[ModelId] = set()
+        """What it has in memory."""
         self.heard_s = 0.0
         """When its last result came."""
         self.labels: dict[int, str] = {}
@@ -319,10 +374,20 @@ class Dispatcher:
         scheduler: Scheduler,
         *,
         on_batch: Callable[[BatchDone], None],
+        on_action: Callable[[ActionEnded], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            scheduler: what decides.
+            on_batch: called with each batch that came back.
+            on_action: called with each action that ended; None: nobody asks.
+            clock: the monotonic one.
+        """
         self._scheduler = scheduler
         self._on_batch = on_batch
+        self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
         """Of the models on the wire."""
         self._last_number = 0
@@ -330,7 +395,10 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
         self._jobs: dict[int, Job] = {}
+        self._unfinished: dict[ModelId, int] = {}
+        """Model -> its requests without an answer."""
         self._workers: dict[int, _Worker] = {}
+        self._refusals: dict[ModelId, dict[str, int]] = {}
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
@@ -353,12 +421,16 @@ class Dispatcher:
         return self._scheduler.waiting_items
 
     def unfinished_of(self, model: ModelId) -> int:
-        """Requests of a model without an answer; looks at all requests."""
-        return sum(job.model == model for job in self._jobs.values())
+        """Requests of a model without an answer."""
+        return self._unfinished.get(model, 0)
 
     def waiting_of(self, model: ModelId) -> int:
         """Items of a model in the queue."""
         return self._scheduler.waiting_of(model)
+
+    def refusals_of(self, model: ModelId) -> Mapping[str, int]:
+        """Requests of a model that the scheduler has refused, by reason."""
+        return self._refusals.get(model, {})
 
     def submit(
         self,
@@ -375,7 +447,8 @@ class Dispatcher:
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s)
+        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
+        self._unfinished[model] = self._unfinished.get(model, 0) + 1
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
         if not self._pumping:
@@ -387,6 +460,7 @@ class Dispatcher:
         """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
         job = self._jobs.pop(id_, None)
         if job is not None:
+            self._unfinished[job.model] -= 1
             job.release()
             self._scheduler.on(Cancelled(id_), self._clock())
 
@@ -407,10 +481,16 @@ class Dispatcher:
         self._last_number = max(self._last_number, number)
         return model is not None and self._numbers.setdefault(model, number) == number
 
+    def profiled(self, event: Profiled) -> None:
+        """A model was measured anew."""
+        self._scheduler.on(event, self._clock())
+        self._pump()
+
     def model_down(self, model: ModelId) -> None:
         """A model will not be asked for any more; who waits for it is refused."""
         self._scheduler.on(ModelDown(model), self._clock())
         self._pump()
+        self._refusals.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""
@@ -442,7 +522,9 @@ class Dispatcher:
             loaded: models that it holds already.
             unwanted: numbers of others that it holds, too, and is to unload first.
         """
-        self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
+        known = _Worker(connection, wanted, on_loaded, on_broken)
+        known.holds.update(loaded)
+        self._workers[connection.worker] = known
         for number in unwanted:  # no scheduler has planned it, so no answer is waited for
             connection.send([wire.encode_unload(_NO_ACTION, model=number)])
         up = WorkerUp(connection.worker, SLOTS, pages, tuple(loaded))
@@ -459,6 +541,9 @@ class Dispatcher:
         if known is None:
             return
         known.connection.close()
+        if self._on_action is not None:
+            for action, _ in known.sent.values():
+                self._on_action(ActionEnded(action.kind, "lost", action.expected_s, None))
         self._scheduler.on(WorkerDown(worker, reason), self._clock())
         self._pump()
 
@@ -466,6 +551,10 @@ class Dispatcher:
         """Unfinished actions of a worker."""
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
+
+    def held(self) -> dict[int, frozenset[ModelId]]:
+        """What is in the memory of each worker."""
+        return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:
         """Whether what the worker is at is a load."""
@@ -496,6 +585,7 @@ class Dispatcher:
         """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
+            self._unfinished[job.model] -= 1
             job.release().refuse(NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
@@ -551,7 +641,8 @@ class Dispatcher:
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = wanted.card
-        weights = wanted.weights or card.path
+        weights = _found(wanted.weights or card.path, wanted.root)
+        samples = _found(card.sample, wanted.root)
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
@@ -559,9 +650,9 @@ class Dispatcher:
             name=card.name,
             version=card.version,
             kind=card.kind,
-            path=str(weights) if weights is not None else None,
+            path=weights,
             threads=wanted.threads,
-            samples=str(card.sample) if card.sample is not None else None,
+            samples=samples,
             max_items=wanted.max_items,
             warmup_s=wanted.warmup_s,
             device=wanted.device,
@@ -620,6 +711,9 @@ class Dispatcher:
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        if ok:
+            known.holds.add(model)
+        self._ended(action, message.status, times)
         if message.status in _NOT_STARTED and action.latest_s < math.inf:
             pass  # it is no fault of the model, and will be tried again
         elif ok:
@@ -632,9 +726,13 @@ class Dispatcher:
     def _unloaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_unloaded(body)
         known = self._workers.get(worker)
-        if known is None or known.sent.pop(message.action_id, None) is None:
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
             return
+        action = sent[0]
         ok = message.status == wire.ActionStatus.OK
+        known.holds.discard(action.model)
+        self._ended(action, message.status, None)
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
@@ -656,7 +754,10 @@ class Dispatcher:
             took.output_ns * 1e-9,
         )
         assert known is not None  # it held the action
-        known.heard_s = now_s = self._clock()
+        clock = self._clock
+        known.heard_s = now_s = clock()
+        if self._on_action is not None:
+            self._ended(action, message.status, times)
         if message.status in _NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times), now_s)
             self._pump()
@@ -665,7 +766,7 @@ class Dispatcher:
         self._pump()
         self._answering = (sent_s, times)
         jobs = self._jobs
-        items = parts = 0
+        items = parts = late = 0
         waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
             items += stop - start
@@ -678,35 +779,52 @@ class Dispatcher:
                 self._fail(id_, status, frame)
             elif stop - start == job.items:
                 del jobs[id_]
+                self._unfinished[action.model] -= 1
                 waiter = job.release()
                 try:  # `waiter.answer`, without a call of Python's for every request
                     waiter.answer(frame)
                 except Exception as error:
                     spoilt(waiter, error)
-            else:
-                self._join(id_, job, start, stop, frame)
+                if clock() > job.due_s:
+                    late += 1
+            elif self._join(id_, job, start, stop, frame) and clock() > job.due_s:
+                late += 1
         self._answering = None
-        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s))
+        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
+    def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
+        """Tell who asks what became of an action."""
+        if self._on_action is None:
+            return
+        outcome = "ok" if status == wire.ActionStatus.OK else "failed"
+        took_s = None if times is None else times.input_s + times.exec_s + times.output_s
+        if status in _NOT_STARTED:
+            outcome, took_s = wire.ActionStatus(status).name.lower(), None
+        self._on_action(ActionEnded(action.kind, outcome, action.expected_s, took_s))
+
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
         if job.answers is None:
             job.answers = []
         job.answers.append((start, stop, bytes(frame)))
         if sum(end - begin for begin, end, _ in job.answers) < job.items:
-            return
+            return False
         del self._jobs[id_]
+        self._unfinished[job.model] -= 1
         try:
             joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
         except wire.WireError as error:
             job.release().refuse(error)
         else:
             answer(job.release(), joined)
+        return True
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
         bad_input = status == wire.ActionStatus.INVALID_INPUT
         error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
         job = self._jobs.pop(id_)
+        self._unfinished[job.model] -= 1
         self._scheduler.on(Cancelled(id_), self._clock())
         job.release().refuse(error)
 
@@ -714,6 +832,10 @@ class Dispatcher:
         job = self._jobs.pop(refusal.id, None)
         if job is None:
             return
+        self._unfinished[job.model] -= 1
+        counts = self._refusals.setdefault(job.model, {})
+        reason = refusal.reason.value
+        counts[reason] = counts.get(reason, 0) + 1
         job.release().refuse(_error_of(refusal))
 
 
@@ -721,6 +843,11 @@ def _window_ns(action: Action) -> tuple[int, int]:
     """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
     latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
     return int(action.earliest_s * 1e9), latest_ns
+
+
+def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+    """A path of this machine as the wire has it."""
+    return None if path is None else str(placed(path, root))
 
 
 def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:

@@ -35,6 +35,7 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.homes import Homes
+from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.placement import own_settings_of_the_pool
 from serving.pool import Home
@@ -161,6 +162,7 @@ class Engine:
         settings: ServingSettings,
         homes: Homes,
         clock: ClockLock | None = None,
+        profiles: KeptProfiles | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -169,12 +171,14 @@ class Engine:
             settings: for all models, and what differs for some.
             homes: where replicas live.
             clock: holds the GPU's clock, from `open` to `close`.
+            profiles: what was measured of models before; None: nothing.
         """
         self.settings = settings
         self.generation = 1
         self._cards = tuple(cards)
         self._homes = homes
         self._clock = clock or ClockLock()
+        self._profiles = KeptProfiles() if profiles is None else profiles
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
@@ -352,11 +356,6 @@ class Engine:
         policy = settings.scheduling.policy
         if policy not in SHARED:
             return None
-        if settings.replica.home != "process":
-            raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: replicas that models share are processes; "
-                "set replica.home to process, or the policy to adaptive"
-            )
         if card.program is not None:
             raise InvalidSettings(
                 f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
@@ -369,7 +368,11 @@ class Engine:
             )
         shared = self._shared.get(card.kind)
         if shared is None:
-            shared = SharedPool(card, policy, self.settings.of(""), home, self._homes.workers)
+            if not self._shared:
+                _warn_of_long_deadlines(self.settings)
+            shared = SharedPool(
+                card.kind, policy, self.settings.of(""), home, self._homes.workers, self._profiles
+            )
             await shared.open(self._homes.left(card.kind))
             self._shared[card.kind] = shared
         return shared
@@ -688,6 +691,18 @@ class Engine:
                 )
                 for kind, shared in self._shared.items()
             ),
+            pools=tuple(shared.metrics() for shared in self._shared.values()),
+        )
+
+
+def _warn_of_long_deadlines(settings: ServingSettings) -> None:
+    """Say that requests which may take for ever are hardly ever refused."""
+    deadline_s = settings.scheduling.default_deadline_s
+    if deadline_s == ServingSettings().scheduling.default_deadline_s:
+        log.warning(
+            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
+            "scheduling.default_deadline_s to the time in which an answer is of use",
+            extra={"default_deadline_s": deadline_s},
         )
 
 
@@ -714,4 +729,5 @@ def _gauges(served: Served) -> Gauges:
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
+        refusals=served.dispatcher.refusals_of(served.place.model),
     )

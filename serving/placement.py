@@ -65,6 +65,11 @@ class Placement(Protocol):
         ...
 
     @property
+    def facts(self) -> dict[str, Any]:
+        """What else is known of it, for people."""
+        ...
+
+    @property
     def ready_count(self) -> int:
         """Replicas that take its batches."""
         ...
@@ -141,6 +146,11 @@ class OwnPool:
     def told(self) -> Loaded | None:
         """By the last replica that became ready."""
         return self._model.told
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its replicas have told all."""
+        return {}
 
     @property
     def ready_count(self) -> int:
@@ -221,6 +231,13 @@ class Tenancy:
         self.model = card.id
         self.signature: Signature | None = None
         self.told: Loaded | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its profile."""
+        if self.signature is None:
+            return {}
+        return {"profile": self._shared.profile_of(self.model).facts()}
 
     @property
     def ready_count(self) -> int:

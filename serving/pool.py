@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import pathlib
 import socket
 import time
 from collections import deque
@@ -106,13 +107,28 @@ class Home(Protocol):
         memory_mb: int | None,
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
-        card: ModelCard,
+        card: ModelCard | None,
         kept: Mapping[str, Any] | None = None,
     ) -> Replica:
-        """Start a replica: alive, limited, connected and greeted.
+        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
 
         With something to be kept it may outlive a gateway that is killed, where the home can do that.
         """
+        ...
+
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files.
+
+        Returns:
+            Below which folder they find them; None: where they are.
+
+        Raises:
+            ServingError: they cannot be laid out for them.
+        """
+        ...
+
+    async def take_back(self, root: pathlib.Path | None) -> None:
+        """What `lend` returned is needed no more."""
         ...
 
     async def close(self) -> None:
@@ -129,8 +145,8 @@ class Contents(Protocol):
         ...
 
     @property
-    def card(self) -> ModelCard:
-        """What a replica is started for."""
+    def card(self) -> ModelCard | None:
+        """What a replica is started for; None: for models that come and go, each lent by the home."""
         ...
 
     def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:

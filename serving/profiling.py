@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self
 
 from serving.dispatch import Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
@@ -41,6 +42,46 @@ class ModelProfile:
     """What it takes beside others in a replica."""
     told: Loaded
     """What the replica said of its last load."""
+    stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
+    """Items -> seconds of a batch's inputs, model and outputs; empty where the replica does not tell."""
+
+    def as_json(self) -> dict[str, Any]:
+        """The form that is kept."""
+        told = self.told
+        return {
+            "signature": self.signature.as_json(),
+            "reads_json": self.signature.reads_json,
+            **self.facts(),
+            "memory_bytes": self.memory_bytes,
+            "told": {"load_s": told.load_s, "device": told.device, "warmup": dict(told.warmup)},
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Its durations, for people."""
+        return {
+            "load_s": round(self.load_s, 6),
+            "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
+            "stages_s": {
+                str(size): [round(each_s, 6) for each_s in stages]
+                for size, stages in self.stages_s.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Inverse of `as_json`, of which `state.forms` has checked the shape."""
+        signature = dataclasses.replace(
+            Signature.from_json(data["signature"]), reads_json=data["reads_json"]
+        )
+        told = data["told"]
+        return cls(
+            signature=signature,
+            load_s=float(data["load_s"]),
+            batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
+            memory_bytes=data["memory_bytes"],
+            told=Loaded(signature, told.get("load_s"), told["warmup"], told.get("device")),
+            stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
+        )
 
 
 def sizes_to(most: int) -> tuple[int, ...]:
@@ -184,9 +225,12 @@ class _Run:
             ServingError: nothing was run.
         """
         took_s: dict[int, list[float]] = {}
+        stages_s: dict[int, list[tuple[float, float, float]]] = {}
         for told in self._told:
             for items, seconds in told.batch_s.items():
                 took_s.setdefault(items, []).append(seconds)
+            for items, stages in told.stages_s.items():
+                stages_s.setdefault(items, []).append(stages)
         if not took_s:
             raise InvalidSettings(
                 f"{self.card.label} cannot be profiled: replica.warmup_s = "
@@ -206,9 +250,18 @@ class _Run:
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
             memory_bytes=max(told.memory_bytes or 0 for told in self._told[1:]),
             told=last,
+            stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
 
 
 def _later(values: Sequence[float]) -> float:
     """The median of all but the first."""
     return statistics.median(values[1:])
+
+
+def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:
+    """The median of each stage."""
+    inputs_s, model_s, outputs_s = (
+        statistics.median(column) for column in zip(*stages, strict=True)
+    )
+    return inputs_s, model_s, outputs_s

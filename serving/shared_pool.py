@@ -14,20 +14,23 @@ import itertools
 import logging
 import math
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from serving import profiling
-from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
+from serving import kept_profiles, profiling
+from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ServingError
-from serving.metrics.counters import Counters
+from serving.kept_profiles import KeptProfiles
+from serving.metrics.counters import PoolCounters
+from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
 from serving.profiling import ModelProfile
 from serving.replica.fingerprint import fingerprint
 from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
-from serving.scheduling.seam import ModelUp
+from serving.scheduling.seam import ModelUp, Profiled
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId
 
@@ -38,61 +41,96 @@ FIRST_CALL_S = 1e-6
 MODELS_SHARE = 0.5
 """Of a replica's memory limit: what models may take where no budget is set. The runtime and batches need the rest."""
 
+MOST_PROFILING_S = 60.0
+"""Time for measuring models anew, before other limits come into force: they wait for it."""
+
 
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "holders", "on_batch", "pages", "weights")
+    __slots__ = (
+        "card",
+        "holders",
+        "most",
+        "on_batch",
+        "pages",
+        "profile",
+        "root",
+        "variant",
+        "weights",
+    )
 
     def __init__(
         self,
         card: ModelCard,
-        weights: pathlib.Path | None,
+        settings: ServingSettings,
+        root: pathlib.Path | None,
         pages: int,
+        profile: ModelProfile,
         on_batch: Callable[[BatchDone], None],
     ) -> None:
         self.card = card
-        self.weights = weights
+        self.root = root
+        self.variant = settings.model.variant
+        self.weights = card.weights(self.variant)
+        self.most = settings.batching.max_size
+        """Items of its largest batch, as it was deployed."""
         self.pages = pages
+        self.profile = profile
         self.on_batch = on_batch
         self.holders: set[int] = set()
         """Workers that were taken over, and hold it since before."""
+
+    def settings(self, pool: ServingSettings) -> ServingSettings:
+        """The pool's, and its own where these are not meant."""
+        return pool.changed({"model.variant": self.variant, "batching.max_size": self.most})
+
+    @property
+    def batch_s(self) -> dict[int, float]:
+        """Items -> seconds of the batches that may be run."""
+        most = self.most if self.profile.signature.is_batched else 1
+        return {size: took_s for size, took_s in self.profile.batch_s.items() if size <= most}
 
 
 class SharedPool:
     """The replicas of one kind of model."""
 
     is_shared = True
+    card = None
 
     def __init__(
         self,
-        card: ModelCard,
+        kind: str,
         policy: str,
         settings: ServingSettings,
         home: Home,
         workers: Iterator[int],
+        profiles: KeptProfiles,
     ) -> None:
         """Nothing is started yet.
 
         Args:
-            card: the first model: what replicas are started for.
+            kind: of its models.
             policy: of its scheduler, a key of `scheduling.SHARED`.
             settings: those of the pool.
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
+            profiles: what was measured before.
         """
-        self.card = card
+        self._kind = kind
         self._settings = settings
         self._home = home
         self._workers = workers
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
-        self._profiles: dict[tuple[object, ...], ModelProfile] = {}
+        self._profiles = profiles
         self._held: dict[int, dict[int, HeldModel]] = {}
         """What workers hold that were taken over and have not begun, by the number on the wire."""
-        self.dispatcher = Dispatcher(SHARED[policy](settings), on_batch=self._batch_done)
-        self.counters = Counters()
-        """Of replicas: their ends."""
+        self.dispatcher = Dispatcher(
+            SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
+        )
+        self.counters = PoolCounters()
+        """Of replicas: what they did, and their ends."""
         self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
 
     @property
@@ -129,21 +167,48 @@ class SharedPool:
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
 
+        Where replicas get other limits, models are measured under these first. Their pages stay: how much
+        memory a model needs hardly depends on limits.
+
         Raises:
             ServingError: the old settings still serve.
         """
         for tenant in self._tenants.values():
             _check_fits(tenant.card, tenant.pages, settings)
+        changed = {}
+        if _limits(self._settings) != _limits(settings):
+            changed = await self._measured_anew(settings)
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
         self._settings = settings
+        for model, found in changed.items():
+            its = self._tenants.get(model)
+            if its is not None:  # it has not left meanwhile
+                its.profile = found
+                self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
+
+    async def _measured_anew(self, settings: ServingSettings) -> dict[ModelId, ModelProfile]:
+        """Profiles of the models under other limits, as far as there is time."""
+        until_s = time.monotonic() + MOST_PROFILING_S
+        changed: dict[ModelId, ModelProfile] = {}
+        for model, tenant in list(self._tenants.items()):
+            wanted = tenant.settings(settings)
+            key = kept_profiles.key_of(tenant.card, wanted)
+            if self._profiles.of(key) is None and time.monotonic() > until_s:
+                log.warning(
+                    "not measured under the new limits, for others took too long",
+                    extra={"model": model.name, "version": model.version},
+                )
+                continue
+            changed[model] = await self._profile(tenant.card, wanted)
+        return changed
 
     async def close(self) -> None:
         """End the replicas; whoever still waits is refused."""
         try:
             await self.pool.close(grace_s=0.0)
         finally:
-            self.dispatcher.close(f"the pool of {self.card.kind} models")
+            self.dispatcher.close(f"the pool of {self._kind} models")
 
     # Tenants
 
@@ -166,39 +231,41 @@ class SharedPool:
         }
         settings = self._settings.changed(own)  # the rest is the pool's
         found = await self._profile(card, settings)
-        weights = card.weights(settings.model.variant)
-        holders = self._holders_of(card, weights, settings)
+        holders = self._holders_of(card, settings)
         if holders:  # counted as before: a measurement of memory is never the same twice
             pages = next(iter(holders.values())).pages
         else:
             pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
+        root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = self._tenants[model] = _Tenant(card, weights, pages, on_batch)
+        tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
         for worker, held in holders.items():
             if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
                 tenant.holders.add(worker)
-        most = settings.batching.max_size if found.signature.is_batched else 1
-        batch_s = {size: took_s for size, took_s in found.batch_s.items() if size <= most}
-        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, batch_s))
+        self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
+
+    def profile_of(self, model: ModelId) -> ModelProfile:
+        """What was measured of a model, under the limits in force."""
+        return self._tenants[model].profile
 
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
-        self._tenants.pop(model, None)
+        tenant = self._tenants.pop(model, None)
+        if tenant is not None:
+            await self._home.take_back(tenant.root)
 
-    def _holders_of(
-        self, card: ModelCard, weights: pathlib.Path | None, settings: ServingSettings
-    ) -> dict[int, HeldModel]:
+    def _holders_of(self, card: ModelCard, settings: ServingSettings) -> dict[int, HeldModel]:
         """Workers that hold a model since before, from the very file that it would be loaded from."""
-        path = None if weights is None and card.path is None else str(weights or card.path)
-        file = fingerprint(path)
+        weights = card.weights(settings.model.variant) or card.path
+        file = None if weights is None else fingerprint(weights)
         if file is None:
             return {}
-        wanted = (card.name, card.version, card.kind, path, file)
+        wanted = (card.name, card.version, card.kind, str(weights), file)
         how = (settings.replica.threads, settings.accelerator.device)
         return {
             worker: held
@@ -209,9 +276,9 @@ class SharedPool:
         }
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
-        """Of a model, or of another one from the same file under the same limits."""
-        key = _file_of(card, settings) if card.path is not None else None
-        known = self._profiles.get(key) if key is not None else None
+        """Of a model, or of another one from the same files under the same limits, now or before a restart."""
+        key = kept_profiles.key_of(card, settings)
+        known = self._profiles.of(key)
         if known is not None:
             return known
         found = await profiling.profile(card, settings, self._home, self._workers)
@@ -220,13 +287,11 @@ class SharedPool:
             extra={
                 "model": card.name,
                 "version": card.version,
-                "load_s": round(found.load_s, 6),
-                "batch_s": {size: round(took_s, 6) for size, took_s in found.batch_s.items()},
+                **found.facts(),
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
-        if key is not None:
-            self._profiles[key] = found
+        await self._profiles.keep(key, found)
         return found
 
     # What the pool's replicas hold
@@ -258,6 +323,7 @@ class SharedPool:
             min(limits.warmup_s, FIRST_CALL_S),
             device=member.accelerator.device,
             weights=tenant.weights,
+            root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
         )
@@ -268,17 +334,32 @@ class SharedPool:
 
     def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
         """Nothing follows: its profile has told all."""
-        self.counters.loaded("ok")
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
         """The scheduler tries again later; who waits is refused."""
-        self.counters.loaded("failed")
         log.warning("a model was not loaded", extra={"model": model.name, "error": str(error)})
 
     def possible(self, settings: ServingSettings) -> ServingSettings:
         """All of them."""
         return settings
+
+    def metrics(self) -> PoolMetrics:
+        """What the metrics show of this moment."""
+        pages = {model: tenant.pages for model, tenant in self._tenants.items()}
+        return PoolMetrics(
+            kind=self._kind,
+            counters=self.counters,
+            models=len(pages),
+            held={
+                worker: (len(models), sum(pages.get(model, 0) for model in models))
+                for worker, models in self.dispatcher.held().items()
+            },
+            budget=budget_of(self._settings),
+        )
+
+    def _action_ended(self, ended: ActionEnded) -> None:
+        self.counters.ended(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
 
     def _batch_done(self, done: BatchDone) -> None:
         self.pool.served(done.worker)
@@ -321,15 +402,10 @@ def _bytes_of(card: ModelCard, settings: ServingSettings, found: ModelProfile) -
     return max(found.memory_bytes, file_bytes)
 
 
-def _file_of(card: ModelCard, settings: ServingSettings) -> tuple[object, ...] | None:
-    """What a profile depends on; None where files cannot tell that two models are the same."""
-    weights = card.weights(settings.model.variant)
-    if weights is None or not weights.is_file():
-        return None
-    seen = weights.stat()
-    replica = settings.replica
+def _limits(settings: ServingSettings) -> tuple[object, ...]:
+    """What durations depend on, of the settings of a pool."""
+    replica, accelerator = settings.replica, settings.accelerator
     return (
-        *(seen.st_dev, seen.st_ino, seen.st_mtime_ns, seen.st_size, card.kind, card.sample),
-        *(replica.cpu, replica.threads, replica.memory_mb, settings.accelerator.device),
-        settings.batching.max_size,
+        *(replica.cpu, replica.threads, replica.memory_mb),
+        *(accelerator.device, accelerator.share, accelerator.clock_mhz),
     )

@@ -25,6 +25,28 @@ def _bound(monkeypatch: pytest.MonkeyPatch):
     sys.modules.pop("pool_bound", None)
 
 
+@pytest.fixture(name="fifo")
+def _fifo(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(BENCHMARKS / "peers")
+    yield importlib.import_module("serve_fifo")
+    sys.modules.pop("serve_fifo", None)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("rate", [60.0, 900.0])
+def test_the_fifo_answers_everything_and_keeps_to_the_budget(
+    fifo, workers: int, rate: float
+) -> None:
+    """Fifty-two models, memory for ten."""
+    stream = dataclasses.replace(STREAM, rate_per_s=rate)
+    made = dataclasses.replace(scenario(stream, seconds=3.0), pages=70, workers=workers)
+    found, _ = emulated.run(made, make=lambda one: fifo.Fifo(emulated.settings_of(one)))
+    (one,) = found.streams.values()
+    assert one.in_time + one.late == one.requests
+    assert found.work.loads >= 50
+    assert found.work.most_pages <= 70
+
+
 @pytest.fixture(name="machine")
 def _machine(bound):
     return bound.Machine(

@@ -25,6 +25,7 @@ The kind `command` is the exception: a program in any language that is a replica
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import pathlib
 from typing import Protocol
 
@@ -61,11 +62,29 @@ KINDS: dict[str, str] = {
 EXTRAS = {"sklearn": "sklearn", "torch": "torch", "tensorflow": "tensorflow"}
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
+RUNTIMES: dict[str, tuple[str, ...]] = {
+    "onnx": ("onnxruntime", "onnxruntime-gpu"),
+    "sklearn": ("scikit-learn",),
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow",),
+}
+"""Kind -> packages of which one runs it."""
+
 
 ON_DEVICE = ("onnx", "torch")
 """Kinds that run where `accelerator.device` says."""
 OF_THEIR_OWN = ("python", "command")
 """Kinds whose code decides for itself; the GPUs that it sees are all that is decided for it."""
+
+
+def runtime_of(kind: str) -> str:
+    """The installed runtime of a kind with its version; empty where it has none, or none is known."""
+    for package in RUNTIMES.get(kind, ()):
+        try:
+            return f"{package} {importlib.metadata.version(package)}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
 
 
 def load(

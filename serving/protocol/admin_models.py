@@ -127,7 +127,9 @@ class ModelRoutes:
 
     def _described(self, name: str) -> dict[str, Any]:
         states = {id_: state for id_, state in self._engine.states().items() if id_.name == name}
-        loaded = {served.id: served.load_facts for served in self._engine.served()}
+        loaded = {
+            served.id: served.load_facts | served.place.facts for served in self._engine.served()
+        }
         data: dict[str, Any] = {
             "name": name,
             "versions": {

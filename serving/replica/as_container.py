@@ -8,6 +8,9 @@ A container imports its runtime when it starts. This runs without the CPU quota,
 greeted: a start takes no longer under a small quota than under none, and whatever the model does is under the
 quota. The memory limit holds from the beginning.
 
+What a container has mounted is settled when it is made: the files of one model, or, where models come and go, a
+folder on which the files of those that are lent are laid (`shelf`).
+
 Containers are removed when they end and at `close` by this file; after a `kill -9` of the gateway by the keeper
 (`container_keeper`), and after one of both by the next home that opens.
 """
@@ -15,6 +18,7 @@ Containers are removed when they end and at `close` by this file; after a `kill 
 from __future__ import annotations
 
 import asyncio
+import errno
 import functools
 import logging
 import os
@@ -41,6 +45,7 @@ from serving.replica.container_engine import (
 from serving.replica.container_keeper import Keeper
 from serving.replica.ended import Ended
 from serving.replica.forker import environment
+from serving.replica.shelf import Shelf
 from serving.settings import AcceleratorSettings
 from serving.values import ModelCard
 
@@ -53,6 +58,7 @@ _IMAGE = "luthier-replica"
 _OWN_IMAGES = ("sklearn", "torch", "tensorflow")
 """Kinds whose runtime is too large for the image of the others."""
 _SOCKET = "gateway.sock"
+_SHELF = "files"
 _END_S = 10.0
 _RETRY_S = 0.5
 _UNHEARD_S = 10.0
@@ -80,6 +86,7 @@ class ContainerHome:
         self._keeper: Keeper | None = None
         self._name = owner.this_process().new_name()
         self._directory: pathlib.Path | None = None
+        self._shelf: Shelf | None = None
         self._replicas: dict[int, ContainerReplica] = {}
         self._lives: set[asyncio.Task[None]] = set()
         self._left: set[str] = set()
@@ -120,6 +127,7 @@ class ContainerHome:
             log.warning("what a killed gateway left stays", extra={"error": str(error)})
         self._directory = pathlib.Path(tempfile.gettempdir(), self._name)
         self._directory.mkdir(mode=0o700)
+        self._shelf = Shelf(self._directory / _SHELF)
         self._keeper = Keeper.start(self._name, self._directory)
         self._kind = kind
 
@@ -130,7 +138,7 @@ class ContainerHome:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelCard,
+        card: ModelCard | None,
         accelerator: AcceleratorSettings | None = None,
         kept: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> ContainerReplica:
@@ -141,7 +149,8 @@ class ContainerHome:
             cpu: cores, None: no limit.
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
-            card: the model that it will be asked to load; its files are mounted, read-only.
+            card: the model that it will be asked to load, whose files are mounted, read-only; None: models that
+                are lent.
             accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
             kept: nothing is: containers end with their gateway.
 
@@ -189,6 +198,36 @@ class ContainerHome:
             raise
         return replica
 
+    async def lend(self, card: ModelCard) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files.
+
+        Returns:
+            Below which folder of theirs the files are.
+
+        Raises:
+            ReplicaStartFailed: they cannot be laid out.
+            NotReady: the home is not open.
+        """
+        shelf = self._shelf
+        if self._kind is None or shelf is None:
+            raise NotReady("the home of the replicas is not open")
+        lending = _asked(shelf.add, card.files)
+        try:
+            return await asyncio.shield(lending)
+        except asyncio.CancelledError:  # nobody gets to know where they are
+            lending.add_done_callback(functools.partial(_removed, shelf))
+            raise
+        except OSError as error:
+            text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                text += "; set TMPDIR to a folder on the file system of the models: there they take no room"
+            raise ReplicaStartFailed("load", text) from error
+
+    async def take_back(self, root: pathlib.Path | None) -> None:
+        """What `lend` returned is needed no more."""
+        if root is not None and self._shelf is not None:
+            await _asked(self._shelf.remove, root)
+
     async def close(self) -> None:
         """End all replicas and remove all traces. May be called again."""
         self._kind = None
@@ -198,6 +237,9 @@ class ContainerHome:
             await asyncio.wait(self._lives, timeout=_END_S)
         keeper, self._keeper = self._keeper, None
         directory, self._directory = self._directory, None
+        shelf, self._shelf = self._shelf, None
+        if shelf is not None:
+            await _asked(shelf.close)
         if directory is not None:
             shutil.rmtree(directory, ignore_errors=True)
         if keeper is not None:
@@ -210,14 +252,19 @@ class ContainerHome:
         worker: int,
         folder: pathlib.Path,
         memory_mb: int | None,
-        card: ModelCard,
+        card: ModelCard | None,
         kind: str,
         accelerator: AcceleratorSettings,
         gpu: str | None,
     ) -> ContainerSpec:
         assert self._image is not None
-        program = card.program
+        assert self._shelf is not None
+        program = None if card is None else card.program
         words = () if program is None else (str(program.folder), *program.words)
+        if card is None:  # what it is mounted cannot change, but what lies there can
+            files = {FILES_FOLDER: self._shelf.folder}
+        else:
+            files = {f"{FILES_FOLDER}{file}": file for file in card.files}
         return ContainerSpec(
             name=f"{self._name}-{worker}",
             owner=self._name,
@@ -225,7 +272,7 @@ class ContainerHome:
             image=self._image,
             command=(f"{SOCKET_FOLDER}/{_SOCKET}", FILES_FOLDER, kind, *words),
             socket_folder=folder,
-            files=card.files,
+            files=files,
             memory_mb=memory_mb,
             environment=environment(devices.replica_environment(accelerator, shares=False)),
             gpu=gpu,
@@ -315,6 +362,12 @@ class ContainerHome:
 
 def _asked(request: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[R]:
     return blocking.asked(functools.partial(request, *args, **kwargs))
+
+
+def _removed(shelf: Shelf, lent: asyncio.Future[pathlib.Path]) -> None:
+    """Remove what nobody waited for."""
+    if not lent.cancelled() and lent.exception() is None:
+        blocking.asked(functools.partial(shelf.remove, lent.result()))
 
 
 async def _told_end(replica: ContainerReplica, container: str, engine: ContainerEngine) -> Ended:

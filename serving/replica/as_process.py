@@ -165,7 +165,7 @@ class ProcessHome:
         cpu: float | None,
         memory_mb: int | None,
         ready_timeout_s: float,
-        card: ModelCard,
+        card: ModelCard | None,
         accelerator: AcceleratorSettings | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> Replica:
@@ -176,7 +176,8 @@ class ProcessHome:
             cpu: cores, None: no limit.
             memory_mb: MiB, None: no limit.
             ready_timeout_s: longest wait.
-            card: the model that it will be asked to load; of the kind command the program that it becomes.
+            card: the model that it will be asked to load, of the kind command the program that it becomes; None:
+                models that are lent.
             accelerator: what it sees of the GPU; None: all that this process sees.
             kept: what the next gateway is to know of it, where this one is killed, as plain data; "takeover_s" in
                 it is for how long it then stays. None: it ends with this gateway.
@@ -198,7 +199,8 @@ class ProcessHome:
         self._replicas[worker] = replica
         try:
             async with asyncio.timeout(ready_timeout_s):
-                await self._connect(replica, nest, environment, card.program, kept)
+                program = None if card is None else card.program
+                await self._connect(replica, nest, environment, program, kept)
         except TimeoutError:
             replica.abandon()
             raise ReplicaStartFailed(
@@ -211,6 +213,13 @@ class ProcessHome:
                 self._finish(replica, Ended(reason="crash", text="it was never started"))
             raise
         return replica
+
+    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
+        """Nothing is to be done: replicas find all files where they are."""
+        return None
+
+    async def take_back(self, _root: pathlib.Path | None) -> None:
+        """Nothing was lent."""
 
     async def close(self) -> None:
         """End all replicas and the template and remove all traces. May be called again."""

@@ -15,7 +15,7 @@ import dataclasses
 import errno
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from serving import owner
@@ -64,8 +64,8 @@ class ContainerSpec:
     command: tuple[str, ...]
     socket_folder: pathlib.Path
     """Mounted, read-only, at `SOCKET_FOLDER`."""
-    files: tuple[pathlib.Path, ...]
-    """Absolute; mounted, read-only, below `FILES_FOLDER`."""
+    files: Mapping[str, pathlib.Path]
+    """Mounted, read-only: where in the container -> file or folder, absolute."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
@@ -147,8 +147,8 @@ class ContainerEngine:
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
         mounts += [
-            docker.types.Mount(f"{FILES_FOLDER}{f}", str(f), "bind", read_only=True)
-            for f in spec.files
+            docker.types.Mount(where, str(file), "bind", read_only=True)
+            for where, file in spec.files.items()
         ]
         gpus = None
         if spec.gpu is not None:

@@ -34,6 +34,7 @@ from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
 from serving.replica.fingerprint import fingerprint
+from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
 
@@ -95,14 +96,6 @@ def _run(host: Host) -> None:
     """Serve a gateway until it closes the socket, or ends."""
     with contextlib.suppress(ConnectionError):  # it may end in the midst of a message
         host.run()
-
-
-def placed(path: str, root: pathlib.Path | None) -> pathlib.Path:
-    """A path of the gateway where its files lie below a root."""
-    found = pathlib.Path(path)
-    if root is None or not found.is_absolute():
-        return found
-    return root / found.relative_to(found.anchor)
 
 
 def _right_lacking(path: pathlib.Path) -> str:
@@ -248,7 +241,7 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            file = fingerprint(None if path is None else str(path))
+            file = None if path is None else fingerprint(path)
             model = models.load(message.kind, path, threads=message.threads, device=message.device)
             execution = Execution(model)
             samples = self._place(message.samples)

@@ -16,8 +16,9 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from serving.replica import child, host
+from serving.replica import child
 from serving.replica.log_lines import log_lines
+from serving.replica.shelf import placed
 from serving.replica.warm import warm_up
 
 
@@ -32,10 +33,10 @@ def main(words: Sequence[str]) -> int:
         return child.serve(socket, root=root)
     folder, command, *arguments = program
     if pathlib.Path(command).is_relative_to(folder):  # else it is one of the image
-        command = str(host.placed(command, root))
+        command = str(placed(command, root))
     order = {
         "program": [command, *arguments],
-        "folder": str(host.placed(folder, root)),
+        "folder": str(placed(folder, root)),
         "socket": socket,
     }
     return child.become_program(order)

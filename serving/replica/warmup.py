@@ -53,17 +53,24 @@ class WarmUp(NamedTuple):
     took_s: float
     batch_s: dict[int, float]
     """Items of a batch -> seconds of its last run: inputs, execution and outputs."""
+    stages_s: dict[int, tuple[float, float, float]]
+    """Items of a batch -> the same, stage by stage."""
     failure: str | None = None
     """Why made-up inputs failed, which is no fault of the model."""
 
     def as_json(self) -> dict[str, object]:
         """The form that LOADED carries."""
         batch_s = {str(items): round(took_s, 6) for items, took_s in self.batch_s.items()}
-        data = {"source": self.source, "warmup_s": round(self.took_s, 6), "batch_s": batch_s}
+        stages_s = {
+            str(items): [round(each_s, 6) for each_s in stages]
+            for items, stages in self.stages_s.items()
+        }
+        data: dict[str, object] = {"source": self.source, "warmup_s": round(self.took_s, 6)}
+        data |= {"batch_s": batch_s, "stages_s": stages_s}
         return data if self.failure is None else {**data, "failure": self.failure}
 
 
-_NOTHING = WarmUp("none", 0.0, {})
+_NOTHING = WarmUp("none", 0.0, {}, {})
 
 
 class _Failed(Exception):
@@ -100,7 +107,8 @@ def warm_up(model: LoadedModel, execution: Execution, wanted: Wanted) -> WarmUp:
                 "replica.warmup_s=0 loads it without them",
             ) from error
         failure = str(error)
-    return WarmUp(samples.source, time.monotonic() - began_s, run.batch_s, failure)
+    took_s = time.monotonic() - began_s
+    return WarmUp(samples.source, took_s, run.batch_s, run.stages_s, failure)
 
 
 class _Run:
@@ -111,6 +119,7 @@ class _Run:
         self._samples = samples
         self._within_s = within_s
         self.batch_s: dict[int, float] = {}
+        self.stages_s: dict[int, tuple[float, float, float]] = {}
 
     def all_sizes(self, max_items: int) -> None:
         """One item, then as many as are wanted and can be had in time.
@@ -153,8 +162,9 @@ class _Run:
             if status:
                 text = b"".join(frame).decode("utf-8", "replace")
                 raise _Failed(text if items == 1 else f"{text} (in a batch of {items} samples)")
-        took_s = (times.input_ns + times.exec_ns + times.output_ns) * 1e-9
-        self.batch_s[items] = took_s
+        stages_s = (times.input_ns * 1e-9, times.exec_ns * 1e-9, times.output_ns * 1e-9)
+        self.stages_s[items] = stages_s
+        took_s = self.batch_s[items] = sum(stages_s)
         return took_s
 
 

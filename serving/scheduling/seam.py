@@ -29,6 +29,8 @@ from typing import NamedTuple, Protocol
 from serving.settings import ServingSettings
 from serving.values import ModelId, StageTimes
 
+MOST_LOSSES = 1
+"""Lost workers that a request survives: it is given to another one once."""
 BACKGROUND = 2**31
 """A priority below every one that a request can have: what is of use only where there is time left."""
 
@@ -76,6 +78,19 @@ class ModelUp(NamedTuple):
     """Items -> seconds of a batch."""
     pads: bool = False
     """Whether a batch of another size takes as long as the next larger one of these."""
+
+
+class Profiled(NamedTuple):
+    """A model was measured anew: its actions will take other times, as workers have other limits.
+
+    Who waits for it goes on to wait. A model that is not known is none.
+    """
+
+    model: ModelId
+    load_s: float
+    """Seconds of a LOAD."""
+    batch_s: Mapping[int, float]
+    """Items -> seconds of a batch."""
 
 
 class ModelDown(NamedTuple):
@@ -148,6 +163,7 @@ Event = (
     Submitted
     | Cancelled
     | ModelUp
+    | Profiled
     | ModelDown
     | WorkerUp
     | WorkerDraining

@@ -13,6 +13,10 @@ from typing import Any
 
 from serving.errors import InvalidSettings
 from serving.state.records import Key
+from serving.values import Signature
+
+_MOST_ITEMS = 10_000_000
+"""Of a batch: more is nonsense."""
 
 # Kinds of rows; a row's text is JSON.
 SETTING = (
@@ -26,6 +30,7 @@ MODEL = "model"  # `catalogue.Entry.as_json`
 APPLICATION = "application"  # `Application.as_json`
 REGISTERED = "registered"  # Clipper's record of a model's version
 CURRENT = "registered current"  # Clipper's current version of a model
+PROFILE = "profile"  # `ModelProfile.as_json`, in a file of their own
 
 
 def read(key: Key, text: str) -> Any:
@@ -125,6 +130,46 @@ def _is_registered(key: Key, data: Any) -> bool:
     )
 
 
+def _is_profile(_key: Key, data: Any) -> bool:
+    told = data.get("told") if isinstance(data, dict) else None
+    return (
+        isinstance(told, dict)
+        and _is_signature(data.get("signature"))
+        and type(data.get("reads_json")) is bool
+        and _is_time(data.get("load_s"))
+        and _are_by_size(data.get("batch_s"), _is_time)
+        and bool(data["batch_s"])
+        and _are_by_size(data.get("stages_s"), _are_stages)
+        and type(data.get("memory_bytes")) is int
+        and data["memory_bytes"] >= 0
+        and isinstance(told.get("device"), str | None)
+        and isinstance(told.get("warmup"), dict)
+        and (told.get("load_s") is None or _is_time(told["load_s"]))
+    )
+
+
+def _is_signature(data: Any) -> bool:
+    try:
+        return bool(Signature.from_json(data).inputs)
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def _is_time(data: Any) -> bool:
+    return type(data) in {int, float} and math.isfinite(data) and data >= 0.0
+
+
+def _are_stages(data: Any) -> bool:
+    return isinstance(data, list) and len(data) == 3 and all(map(_is_time, data))
+
+
+def _are_by_size(data: Any, is_one: Callable[[Any], bool]) -> bool:
+    return isinstance(data, dict) and all(
+        size.isdecimal() and 0 < int(size) <= _MOST_ITEMS and is_one(value)
+        for size, value in data.items()
+    )
+
+
 def _is_text(_key: Key, data: Any) -> bool:
     return isinstance(data, str)
 
@@ -141,4 +186,5 @@ _CHECKS: Mapping[str, Callable[[Key, Any], bool]] = {
     APPLICATION: _is_application,
     REGISTERED: _is_registered,
     CURRENT: _is_text,
+    PROFILE: _is_profile,
 }

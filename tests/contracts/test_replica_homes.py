@@ -1,8 +1,10 @@
 """What every home of replicas promises: one suite for processes and for containers."""
 
 import asyncio
+import dataclasses
 import itertools
 import os
+import pathlib
 
 import pytest
 import pytest_asyncio
@@ -11,6 +13,8 @@ from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.replica import limits
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
+from serving.replica.shelf import placed
+from serving.replica.wire import ActionStatus
 from serving.values import ModelCard, Program
 from tests.fakes.docker_engine import needs_docker
 
@@ -48,6 +52,23 @@ class Model:
         if what == 4:
             os._exit(255)
         return {"x": inputs["x"]}
+'''
+LATER = '''
+import pathlib
+
+X = [{"name": "x", "datatype": "UINT8", "shape": [-1, -1]}]
+
+
+class Model:
+    """Answers with the word that lies beside it."""
+
+    inputs = outputs = X
+
+    def __init__(self, path):
+        self.word = [list(path.with_name("word").read_bytes())]
+
+    def predict_batch(self, inputs):
+        return {"x": self.word}
 '''
 PROGRAM = "#!/bin/sh\necho no wire here >&2\nexit 9\n"
 numbers = itertools.count(1)
@@ -113,6 +134,75 @@ async def test_a_replica_answers_and_ends_with_its_socket(home, card, converse, 
     assert bytes(outcome[0].data) == b"\0a"
     replica.sock.close()
     assert (await _end(replica)).reason == "exit"
+
+
+async def test_models_come_to_a_replica_that_runs(home, card, converse, frame, tmp_path):
+    """What is lent after its start it can load, with what lies beside it; what is lent anew is what there is then."""
+    _readable(tmp_path)
+    (tmp_path / "shout.py").write_text(LATER)
+    (tmp_path / "word").write_text("one")
+    later = ModelCard(
+        name="l", version="1", kind="python", path=pathlib.Path(f"{tmp_path}/shout.py:Model")
+    )
+    replica = await _start(home, None)
+    roots = []
+
+    async def answer(number, model):
+        roots.append(await home.lend(model))
+        path = placed(model.path, roots[-1])
+        loaded = await asyncio.to_thread(talk.load, "python", path, model=number)
+        assert loaded.status == 0, loaded
+        request = frame(("x", "UINT8", (1, 2), b"\0a"))
+        _, (outcome,) = await asyncio.to_thread(talk.infer, [request], model=number)
+        return bytes(outcome[0].data)
+
+    talk = await asyncio.to_thread(converse, replica.sock)
+    assert await answer(1, card) == b"\0a"
+    assert await answer(2, later) == b"one"
+    (tmp_path / "new").write_text("another")
+    (tmp_path / "new").replace(tmp_path / "word")
+    assert await answer(3, later) == b"another"
+    for root in roots:
+        await home.take_back(root)
+    if isinstance(home, ContainerHome):
+        loaded = await asyncio.to_thread(talk.load, "python", placed(later.path, roots[1]), model=4)
+        assert loaded.status == ActionStatus.LOAD_FAILED
+    replica.sock.close()
+    assert (await _end(replica)).reason == "exit"
+
+
+async def test_what_is_not_there_cannot_be_lent(home, card):
+    """It is one line that names the file, and nothing of the model is left."""
+    if not isinstance(home, ContainerHome):
+        pytest.skip("it lends nothing")
+    gone = dataclasses.replace(card, sample=pathlib.Path("/nowhere/samples.npz"))
+    with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
+        await home.lend(gone)
+    assert "\n" not in str(caught.value)
+    assert not list(home._shelf.folder.iterdir())
+
+
+async def test_what_nobody_waited_for_is_not_kept(home, card):
+    """Who is cancelled while files are laid out has been lent nothing."""
+    if not isinstance(home, ContainerHome):
+        pytest.skip("it lends nothing")
+    first = await home.lend(card)
+    await home.take_back(first)
+    for _ in range(20):
+        lending = asyncio.create_task(home.lend(card))
+        await asyncio.sleep(0)
+        lending.cancel()
+        await asyncio.wait({lending})
+        assert lending.cancelled()
+    async with asyncio.timeout(WAIT_S):
+        mine = 0
+        last = first
+        while int(last.name) - int(first.name) - mine < 20:  # else one has not begun
+            last = await home.lend(card)
+            mine += 1
+            await home.take_back(last)
+        while list(home._shelf.folder.iterdir()):
+            await asyncio.sleep(0.01)
 
 
 async def test_a_kill_that_was_asked_for_is_reported_as_one(home, card):

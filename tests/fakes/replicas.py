@@ -155,6 +155,12 @@ class FakeHome:
         self.replicas.append(replica)
         return replica
 
+    async def lend(self, card):
+        return None
+
+    async def take_back(self, root):
+        pass
+
     async def close(self):
         for replica in self.replicas:
             replica.kill()

@@ -63,13 +63,13 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def gateway(values=None, home=None, card=CARD):
+def gateway(values=None, home=None, card=CARD, profiles=None):
     """A gateway with these settings and this model, stopped at the end."""
     settings = ServingSettings().changed(values or {})
     home = home or FakeHome()
     started = concurrent.futures.Future()
     stop = asyncio.Event()
-    thread = threading.Thread(target=_thread, args=(settings, home, card, started, stop))
+    thread = threading.Thread(target=_thread, args=(settings, home, card, profiles, started, stop))
     thread.start()
     try:
         running = started.result(20)
@@ -85,18 +85,18 @@ def gateway(values=None, home=None, card=CARD):
     assert not thread.is_alive()
 
 
-def _thread(settings, home, card, started, stop):
+def _thread(settings, home, card, profiles, started, stop):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_serve(settings, home, card, started, stop))
+            runner.run(_serve(settings, home, card, profiles, started, stop))
         except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
 
 
-async def _serve(settings, home, card, started, stop):
-    engine = Engine([card], settings, Homes(lambda: home))
+async def _serve(settings, home, card, profiles, started, stop):
+    engine = Engine([card], settings, Homes(lambda: home), profiles=profiles)
     await engine.open()
     listener = Listener(
         OipRoutes(engine),

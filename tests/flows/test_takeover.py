@@ -87,7 +87,7 @@ class Server:
     def loads(self):
         """How many models were loaded into replicas since this server began."""
         text = self.request("GET", "/metrics", admin=True)[1]
-        found = re.findall(r'luthier_model_loads_total{.*result="ok".*} ([0-9.]+)', text)
+        found = re.findall(r'luthier_pool_actions_total{action="load",.*"} ([0-9.]+)', text)
         return sum(map(float, found))
 
     def kill(self):

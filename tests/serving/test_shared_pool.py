@@ -1,8 +1,10 @@
-"""Models that share replicas: real processes, real loads, a budget that holds fewer than there are."""
+"""Models that share replicas: real processes and containers, real loads, a budget that holds fewer than there are."""
 
+import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import threading
 import time
@@ -10,8 +12,12 @@ import time
 import pytest
 
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.kept_profiles import KeptProfiles
+from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
+from serving.scheduling.seam import Reason
 from serving.values import ModelCard, Program
+from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway
 
 CLOCKWORK = {"scheduling.policy": "clockwork"}
@@ -34,8 +40,8 @@ class Model:
 """
 
 
-class Home(ProcessHome):
-    """Processes, of which is counted how many were started."""
+class _Counted:
+    """How many replicas were started."""
 
     def __init__(self):
         super().__init__()
@@ -47,8 +53,35 @@ class Home(ProcessHome):
         return await super().start(worker, **wanted)
 
 
+class Processes(_Counted, ProcessHome):
+    """Replicas are processes."""
+
+
+class Containers(_Counted, ContainerHome):
+    """Replicas are containers."""
+
+
+HOMES = [
+    pytest.param(Processes, id="process"),
+    pytest.param(Containers, id="docker", marks=needs_docker),
+]
+
+
+@pytest.fixture(name="home", params=HOMES)
+def _home(request):
+    return request.param()
+
+
+def open_up(folder):
+    """Let the containers' user, who is another, read what a test has written."""
+    for one in (folder, *list(folder.parents)[:3]):
+        one.chmod(one.stat().st_mode | 0o055)
+
+
 @pytest.fixture(name="card_of")
 def _card_of(tmp_path):
+    open_up(tmp_path)
+
     def make(name, number=0, *, load_s=0.0, run_s=0.0, more="", version="1"):
         file = tmp_path / f"{name}_{version}.py"
         text = MODEL % {"number": number, "load_s": load_s, "run_s": run_s, "more": more}
@@ -71,10 +104,10 @@ def replicas(running):
     return running.json("GET", "/admin/replicas", admin=True)[1]["replicas"]
 
 
-def test_more_models_than_there_is_memory_for(card_of):
+def test_more_models_than_there_is_memory_for(card_of, home):
     """Each answers with its own number, whichever were in memory before."""
     settings = {**CLOCKWORK, "clockwork.memory_mb": 2, "replica.count": 2}
-    with gateway(settings, Home(), card_of("m0")) as running:
+    with gateway(settings, home, card_of("m0")) as running:
         for number in range(1, 7):
             running.call(running.engine.deploy(card_of(f"m{number}", number)))
         for turn in range(3):
@@ -86,11 +119,11 @@ def test_more_models_than_there_is_memory_for(card_of):
             assert f'luthier_batch_items_count{{model="m{number}",version="1"}} 3' in metrics
 
 
-def test_clients_of_several_models_at_once(card_of):
+def test_clients_of_several_models_at_once(card_of, home):
     """Nobody gets another model's answer; who is refused, because all that is in memory is in use, asks again."""
     names = [f"m{number}" for number in range(5)]
     settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.guard": 1.0}
-    with gateway(settings, Home(), card_of("m0")) as running:
+    with gateway(settings, home, card_of("m0")) as running:
         for number in range(1, 5):
             running.call(running.engine.deploy(card_of(names[number], number)))
         answers = {name: [] for name in names}
@@ -115,9 +148,9 @@ def test_clients_of_several_models_at_once(card_of):
         assert running.engine.unfinished == 0
 
 
-def test_what_cannot_be_in_time_is_refused_at_once(card_of):
+def test_what_cannot_be_in_time_is_refused_at_once(card_of, home):
     """A load takes longer than there is time: 503 with the reason, before the deadline."""
-    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, Home(), card_of("m0")) as running:
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("slow", 1, load_s=0.4)))
         assert ask(running, "m0")[0] == 200
         began_s = time.monotonic()
@@ -127,9 +160,9 @@ def test_what_cannot_be_in_time_is_refused_at_once(card_of):
         assert ask(running, "slow", 1, timeout_us=5_000_000) == (200, 2)
 
 
-def test_versions_come_and_go(card_of):
+def test_versions_come_and_go(card_of, home):
     """A retired one is unknown, a new one answers, and one whose files changed is loaded anew."""
-    with gateway(CLOCKWORK, Home(), card_of("m", 0)) as running:
+    with gateway(CLOCKWORK, home, card_of("m", 0)) as running:
         running.call(running.engine.deploy(card_of("m", 5, version="2")))
         assert ask(running, "m") == (200, 6)
         running.call(running.engine.retire("m", "1", within_s=5))
@@ -141,9 +174,9 @@ def test_versions_come_and_go(card_of):
             running.engine.resolve("m", None)
 
 
-def test_a_replica_that_is_killed_is_replaced(card_of):
+def test_a_replica_that_is_killed_is_replaced(card_of, home):
     """Its models are loaded again, wherever they are asked for."""
-    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("m1", 1)))
         assert ask(running, "m1") == (200, 2)
         (victim,) = replicas(running)
@@ -158,9 +191,9 @@ def test_a_replica_that_is_killed_is_replaced(card_of):
         assert [death["model"] for death in deaths] == ["pool of python"]
 
 
-def test_a_model_that_cannot_be_loaded_joins_nothing(card_of):
+def test_a_model_that_cannot_be_loaded_joins_nothing(card_of, home):
     """It is refused with its reason, and the others serve on."""
-    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
         broken = card_of("broken", more="raise RuntimeError('no good')")
         with pytest.raises(ModelLoadFailed, match="no good"):
             running.call(running.engine.deploy(broken))
@@ -171,7 +204,7 @@ def test_a_model_that_cannot_be_loaded_joins_nothing(card_of):
 def test_a_model_that_fails_to_load_later_is_left_alone_for_a_while(card_of):
     """Its requests are refused at once, not tried again and again; the others serve on."""
     more = "import pathlib; assert not pathlib.Path(__file__ + '.gone').exists()"
-    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, Home(), card_of("m0")) as running:
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, Processes(), card_of("m0")) as running:
         flaky = card_of("flaky", 3, more=more)
         running.call(running.engine.deploy(flaky))
         gone = pathlib.Path(str(flaky.path).partition(":")[0] + ".gone")
@@ -189,27 +222,26 @@ def test_a_model_that_fails_to_load_later_is_left_alone_for_a_while(card_of):
 def test_a_model_beyond_the_budget_is_refused(card_of):
     """What would never fit is said when it is deployed."""
     settings = {**CLOCKWORK, "clockwork.memory_mb": 8}
-    with gateway(settings, Home(), card_of("m0")) as running:
+    with gateway(settings, Processes(), card_of("m0")) as running:
         large = card_of("large", more="self.weights = b'x' * (64 << 20)")
         with pytest.raises(InvalidSettings, match="a replica's budget is 8"):
             running.call(running.engine.deploy(large))
         assert ask(running, "m0") == (200, 1)
 
 
-def test_a_program_of_its_own_shares_no_replica(tmp_path):
+def test_a_program_of_its_own_shares_no_replica(tmp_path, home):
     """It serves one model; which setting helps is said."""
     program = Program(("/bin/true",), tmp_path)
     card = ModelCard(name="own", version="1", kind="command", path=None, program=program)
     with (
         pytest.raises(InvalidSettings, match=r"set models\.own\.scheduling\.policy to adaptive"),
-        gateway(CLOCKWORK, Home(), card),
+        gateway(CLOCKWORK, home, card),
     ):
         pass
 
 
-def test_settings_change_while_it_serves(card_of):
+def test_settings_change_while_it_serves(card_of, home):
     """Replicas come, limits of a batch change, another budget starts new replicas; answers go on."""
-    home = Home()
     with gateway({**CLOCKWORK, "clockwork.memory_mb": 2}, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("m1", 1)))
 
@@ -228,15 +260,18 @@ def test_settings_change_while_it_serves(card_of):
         assert not patched(clockwork__memory_mb=3) & more
 
 
-def test_a_profile_is_measured_once_for_a_file(tmp_path):
-    """Models from the same file, as hard links are, need no replica of their own to be measured in."""
-    home = Home()
-    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "gan.onnx"
-    if not onnx.is_file():
-        (onnx,) = onnx.parent.glob("*.onnx")
+@pytest.fixture(name="onnx_card")
+def _onnx_card(tmp_path):
+    open_up(tmp_path)
+    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "model.onnx"
     file = tmp_path / "model.onnx"
     file.write_bytes(onnx.read_bytes())
-    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    return ModelCard(name="a", version="1", kind="onnx", path=file)
+
+
+def test_a_profile_is_measured_once_for_a_file(tmp_path, onnx_card, home):
+    """Models from the same file, as hard links are, need no replica of their own to be measured in."""
+    card, file = onnx_card, onnx_card.path
     with gateway(CLOCKWORK, home, card) as running:
         before = len(home.started)
         other = tmp_path / "other.onnx"
@@ -248,10 +283,55 @@ def test_a_profile_is_measured_once_for_a_file(tmp_path):
         assert json.loads(running.request("GET", "/v2/models/d")[2])["name"] == "d"
 
 
-def test_one_model_may_share_where_others_do_not(card_of):
+def profile_of(running, name):
+    model = running.json("GET", f"/admin/models/{name}", admin=True)[1]
+    return model["versions"]["1"]["profile"]
+
+
+def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
+    """The next server over the same folder starts the replicas that serve, and none to measure in."""
+    profiles = []
+    for starts in (2, 1):
+        home = type(home)()
+        kept = KeptProfiles.of_folder(tmp_path)
+        with gateway(CLOCKWORK, home, onnx_card, kept) as running:
+            assert len(home.started) == starts
+            profiles.append(profile_of(running, "a"))
+            signature = running.json("GET", "/admin/settings", admin=True)[1]["models"][0]
+            profiles[-1]["signature"] = signature
+            status, facts = running.json("GET", "/v2/models/a/ready")
+            assert status == 200, facts
+        kept.close()
+    assert profiles[0] == profiles[1]
+    for size, took_s in profiles[0]["batch_s"].items():
+        assert len(profiles[0]["stages_s"][size]) == 3, took_s
+
+
+def test_models_are_measured_anew_under_other_limits(onnx_card, home):
+    """Each file once; limits that were in force before are known."""
+    with gateway({**CLOCKWORK, "replica.threads": 1}, home, onnx_card) as running:
+        twin = dataclasses.replace(onnx_card, name="b")
+        running.call(running.engine.deploy(twin))
+
+        def started_by(settings):
+            before = len(home.started)
+            body = {"settings": settings}
+            assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
+            return len(home.started) - before
+
+        first = profile_of(running, "a")
+        assert started_by({"replica.threads": 2}) == 2  # to measure in, and to serve
+        second = profile_of(running, "b")
+        assert second == profile_of(running, "a") != first
+        assert started_by({"replica.threads": 1}) == 1
+        assert profile_of(running, "b") == first
+        assert started_by({"clockwork.guard": 0.5}) == 0
+
+
+def test_one_model_may_share_where_others_do_not(card_of, home):
     """The policy is each model's own; what is served keeps it."""
     settings = {"models.m1.scheduling.policy": "clockwork"}
-    with gateway(settings, Home(), card_of("m0")) as running:
+    with gateway(settings, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("m1", 1)))
         assert [one["model"] for one in replicas(running)] == ["m0", "pool of python"]
         assert (ask(running, "m0"), ask(running, "m1")) == ((200, 1), (200, 2))
@@ -267,7 +347,7 @@ def test_a_budget_that_a_model_does_not_fit_is_refused(card_of):
     """The settings stay as they were."""
     more = "self.weights = b'x' * (6 << 20)"
     with gateway(
-        {**CLOCKWORK, "clockwork.memory_mb": 20}, Home(), card_of("m0", more=more)
+        {**CLOCKWORK, "clockwork.memory_mb": 20}, Processes(), card_of("m0", more=more)
     ) as running:
         change = {"settings": {"clockwork.memory_mb": 4}}
         status, answer = running.json("PATCH", "/admin/settings", change, admin=True)
@@ -275,30 +355,20 @@ def test_a_budget_that_a_model_does_not_fit_is_refused(card_of):
         assert ask(running, "m0") == (200, 1)
 
 
-def test_the_last_model_takes_the_replicas_with_it(card_of):
+def test_the_last_model_takes_the_replicas_with_it(card_of, home):
     """Nothing is kept for nobody; the next model starts them again."""
-    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
         running.call(running.engine.retire_model("m0", within_s=5))
         assert replicas(running) == []
         running.call(running.engine.deploy(card_of("m1", 1)))
         assert ask(running, "m1") == (200, 2)
 
 
-def test_containers_are_not_shared_yet(card_of):
-    """That is said at the start, not request by request."""
-    settings = {**CLOCKWORK, "replica.home": "docker"}
-    with (
-        pytest.raises(InvalidSettings, match=r"set replica\.home to process"),
-        gateway(settings, Home(), card_of("m0")),
-    ):
-        pass
-
-
-def test_a_server_that_ends_answers_who_still_waits(card_of):
+def test_a_server_that_ends_answers_who_still_waits(card_of, home):
     """A batch runs and another replica is idle: nothing is loaded there for a model that has gone."""
     found = []
     settings = {**CLOCKWORK, "replica.count": 2}
-    with gateway(settings, Home(), card_of("slow", run_s=5.0)) as running:
+    with gateway(settings, home, card_of("slow", run_s=5.0)) as running:
         asking = threading.Thread(target=lambda: found.append(ask(running, "slow", 99)))
         asking.start()
         end_s = time.monotonic() + 5
@@ -312,9 +382,9 @@ def test_a_server_that_ends_answers_who_still_waits(card_of):
     assert status == 503
 
 
-def test_deaths_of_shared_replicas_are_counted(card_of):
+def test_deaths_of_shared_replicas_are_counted(card_of, home):
     """The pool has rows of its own in the metrics; models have none of its replicas."""
-    with gateway(CLOCKWORK, Home(), card_of("m0")) as running:
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
         (victim,) = replicas(running)
         os.kill(victim["pid"], signal.SIGKILL)
         end_s = time.monotonic() + 10
@@ -325,3 +395,52 @@ def test_deaths_of_shared_replicas_are_counted(card_of):
             assert time.monotonic() < end_s
             time.sleep(0.02)
         assert 'luthier_replicas{model="m0"' not in text
+
+
+def counted(running, family, **labels):
+    """A metric, summed over the rows that have these labels."""
+    text = running.request("GET", "/metrics", admin=True)[2].decode()
+    rows = [
+        (dict(re.findall(r'(\w+)="([^"]*)"', row)), float(row.rpartition(" ")[2]))
+        for row in text.splitlines()
+        if re.match(rf"{family}[{{ ]", row)
+    ]
+    return sum(value for row, value in rows if labels.items() <= row.items())
+
+
+def test_what_shared_replicas_do_is_counted(card_of, home):
+    """Loads, evictions, batches and what they were off; memory and its budget; refusals by reason."""
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, home, card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("slow", 1, load_s=0.2)))
+        for name in ("m0", "slow", "m0", "m0"):
+            assert ask(running, name, timeout_us=5_000_000)[0] == 200
+        assert ask(running, "slow", timeout_us=50_000)[0] == 503
+
+        def ended(action, outcome="ok"):
+            return counted(running, "luthier_pool_actions_total", action=action, outcome=outcome)
+
+        assert (ended("load"), ended("unload"), ended("infer")) == (3, 2, 4)
+        assert counted(running, "luthier_pool_load_seconds_count", pool="python") == 3
+        for action, count in (("load", 3), ("infer", 4)):
+            sides = ("overestimate", "underestimate")
+            names = [f"luthier_pool_{side}_seconds_count" for side in sides]
+            assert sum(counted(running, name, action=action) for name in names) == count
+        assert counted(running, "luthier_pool_models", pool="python") == 2
+        assert counted(running, "luthier_pool_budget_pages") == 1
+        assert counted(running, "luthier_pool_loaded_models") == 1
+        assert counted(running, "luthier_pool_loaded_pages") == 1
+        reason = Reason.CANNOT_LOAD.value
+        assert counted(running, "luthier_refusals_total", model="slow", reason=reason) == 1
+        assert counted(running, "luthier_refusals_total") == 1
+
+
+@pytest.mark.parametrize(("deadline_s", "lines"), [(None, 1), (0.5, 0)])
+def test_a_deadline_that_was_not_chosen_is_told_once(card_of, caplog, deadline_s, lines):
+    """At the start, whatever is deployed later."""
+    settings = CLOCKWORK
+    if deadline_s is not None:
+        settings = {**CLOCKWORK, "scheduling.default_deadline_s": deadline_s}
+    with gateway(settings, Processes(), card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("m1", 1)))
+    said = [line for line in caplog.messages if "set scheduling.default_deadline_s" in line]
+    assert len(said) == lines

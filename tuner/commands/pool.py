@@ -1,11 +1,11 @@
-"""`tune pool`: what a pool of many models makes of a scenario, in virtual time."""
+"""`tune pool`: what a pool of many models makes of a scenario, in virtual time or on this machine."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import rich.console
@@ -14,10 +14,14 @@ import rich.text
 
 from tuner.commands import options
 from tuner.commands.said import Said
+from tuner.interruption import resumable
 from tuner.progress import Terminal
-from tuner.report import wording
-from tuner.scenarios import emulated, files
-from tuner.scenarios.emulated import Counts, Result
+from tuner.report import lines, wording
+from tuner.scenarios import emulated, files, served
+from tuner.scenarios.emulated import Emulation
+from tuner.scenarios.results import Counts, Result
+from tuner.scenarios.served import Service
+from tuner.scenarios.values import Scenario
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,28 +29,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "scenario", type=pathlib.Path, metavar="FILE", help="scenario file (docs/scenarios.md)"
     )
+    parser.add_argument(
+        "--serve",
+        action="store_true",
+        help="serve it on this machine, with real replicas and in real time; default: emulate it in virtual time",
+    )
     options.add_json(parser)
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Emulate it."""
+    """Emulate it, or serve it."""
     scenario = files.read(arguments.scenario)
+    if arguments.serve:
+        with resumable(None):
+            served_ = served.run(scenario, say=lambda text: lines.say(terminal.console, text))
+        return _said(scenario, served_, "", _of_service(served_), _plain_service(served_))
     found, _ = emulated.run(scenario, check=terminal.check)
-    work = found.work
+    return _said(scenario, found, " of virtual time", _of_emulation(found), _plain_emulation(found))
+
+
+def _said(
+    scenario: Scenario, found: Result, time: str, more: Sequence[str], data: dict[str, Any]
+) -> Said:
     head = (
-        f"{scenario.name}: {wording.plural(found.requests, 'request')} in {scenario.seconds:g} s of virtual "
-        f"time; goodput {wording.number(found.goodput_per_s)} requests/s"
+        f"{scenario.name}: {wording.plural(found.requests, 'request')} in {scenario.seconds:g} s{time}; "
+        f"goodput {wording.number(found.goodput_per_s)} requests/s"
     )
+    parts: list[rich.console.RenderableType] = [rich.text.Text(head), _table(found)]
+    parts += [_by_deadline(name, found) for name in found.by_deadline]
+    parts += [rich.text.Text(line) for line in (*_reasons(found), *more)]
+    return Said(text=rich.console.Group(*parts), data={**_data(found), **data})
+
+
+def _of_emulation(found: Emulation) -> tuple[str, ...]:
+    work = found.work
     workers = (
         f"workers: {100 * work.exec_share:.1f} % of their time in batches, {100 * work.load_share:.1f} % "
         f"in {wording.plural(work.loads, 'load')}; {wording.plural(work.missed_windows, 'action')} missed "
         "the window"
     )
     planned = f"the scheduler can plan {found.planned_per_s:,.0f} requests/s on one core here"
-    parts: list[rich.console.RenderableType] = [rich.text.Text(head), _table(found)]
-    parts += [_by_deadline(name, found) for name in found.by_deadline]
-    parts += [rich.text.Text(line) for line in (*_reasons(found), workers, planned)]
-    return Said(text=rich.console.Group(*parts), data=_data(found))
+    return workers, planned
+
+
+def _plain_emulation(found: Emulation) -> dict[str, Any]:
+    return {"work": dataclasses.asdict(found.work), "planned_per_s": found.planned_per_s}
+
+
+def _of_service(found: Service) -> tuple[str, ...]:
+    late = f"p99 of how late requests were sent: {wording.number(found.send_lag_ms)} ms"
+    return (f"{late}; the load generator took {wording.number(found.client_cores)} cores",)
+
+
+def _plain_service(found: Service) -> dict[str, Any]:
+    return {"send_lag_ms": found.send_lag_ms, "client_cores": found.client_cores}
 
 
 def _table(found: Result) -> rich.table.Table:
@@ -103,8 +139,6 @@ def _data(found: Result) -> dict[str, Any]:
             name: {f"{size:.9g}": _plain(one) for size, one in by.items()}
             for name, by in found.by_deadline.items()
         },
-        "work": dataclasses.asdict(found.work),
-        "planned_per_s": found.planned_per_s,
     }
 
 

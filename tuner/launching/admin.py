@@ -49,6 +49,23 @@ class AdminClient:
         """
         return self._read("/admin/replicas")
 
+    def deploy(self, model: str, name: str, *, timeout_s: float) -> None:
+        """Load a model under a name; returns when it takes requests.
+
+        Args:
+            model: a bundled model, or a file.
+            name: what requests call it.
+            timeout_s: longest wait.
+
+        Raises:
+            LaunchFailed: `start`, with the engine's reason, or `crash` when the engine is gone.
+        """
+        body = {"model": model, "name": name}
+        status, answer = self._call("POST", "/admin/models", body, timeout_s=timeout_s)
+        if status != http.HTTPStatus.CREATED:
+            text = " ".join(str(answer.get("error", f"the engine answered {status}")).split())
+            raise LaunchFailed("start", text)
+
     def apply(self, settings: Mapping[str, Any], *, timeout_s: float) -> dict[str, Any]:
         """Put settings into the running engine, on new replicas; returns when they are ready.
 

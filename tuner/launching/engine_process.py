@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from serving.accelerator import clocks
@@ -43,6 +43,7 @@ STOP_GRACE_S = 1.5
 """Between SIGTERM and SIGKILL: Ctrl-C must end a study within 3 s."""
 ENDING_S = 0.5
 """For this long a server whose connections broke is expected to end."""
+SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
@@ -98,26 +99,28 @@ class EngineProcess:
     @classmethod
     def start(
         cls,
-        model: str,
+        model: str | None,
         configuration: Configuration | None = None,
         *,
         home: str | None = None,
         timeout_s: float = START_TIMEOUT_S,
+        program: Sequence[str] = SERVER,
     ) -> EngineProcess:
         """Start a server on free ports and wait until it is ready.
 
         Args:
-            model: name of a bundled model, or a file.
+            model: name of a bundled model, or a file; None: it starts without one.
             configuration: what it starts with; None: the engine's own defaults.
             home: where replicas live; None: as the environment says.
             timeout_s: longest wait.
+            program: arguments of Python that make the server.
 
         Raises:
             WrongUse: the server says that model or settings are wrong.
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(model, configuration or Configuration({}), home),
+            _command(program, model, configuration or Configuration({}), home),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -225,18 +228,11 @@ class EngineProcess:
         )
 
 
-def _command(model: str, configuration: Configuration, home: str | None) -> list[str]:
-    command = [
-        sys.executable,
-        "-m",
-        "serving",
-        "--model",
-        model,
-        "--port",
-        "0",
-        "--admin-port",
-        "0",
-    ]
+def _command(
+    program: Sequence[str], model: str | None, configuration: Configuration, home: str | None
+) -> list[str]:
+    what = ["--allow-empty"] if model is None else ["--model", model]
+    command = [sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
     if home is not None:
         command += ["--set", f"replica.home={home}"]
     for name, value in apply.complete_settings(configuration).items():

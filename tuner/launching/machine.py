@@ -18,6 +18,8 @@ import socket
 import sys
 from typing import Any
 
+from serving.machine import cpu_model
+
 CGROUP = pathlib.Path("/sys/fs/cgroup")
 PACKAGES = (
     "luthier",
@@ -58,26 +60,13 @@ def describe(machine: MachineFacts) -> dict[str, Any]:
             "name": socket.gethostname(),
             "system": f"{platform.system()} {platform.release()}",
             "architecture": platform.machine(),
-            "cpu": _cpu_model(),
+            "cpu": cpu_model(),
             "cores": machine.cores,
             "cores_of_host": os.cpu_count(),
             "memory_mb": machine.memory_mb,
         },
         "versions": {"python": sys.version.split()[0], **_versions()},
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    names = (
-        line.split(":", 1)[1].strip()
-        for line in lines
-        if line.lower().startswith(("model name", "hardware"))
-    )
-    return next(names, platform.processor() or "unknown")
 
 
 def _versions() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """A scenario in virtual time: the real scheduler, emulated workers, and what became of every request.
 
-In: a scenario, a scheduler. Out: `Result`. The clock jumps from event to event, so that thousands of models
+In: a scenario, a scheduler. Out: `Emulation`. The clock jumps from event to event, so that thousands of models
 and hours of traffic take as long as the scheduler needs to plan them; how long that is, is measured.
 """
 
@@ -13,43 +13,19 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
-
 from serving.errors import InvalidSettings
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.seam import Event, Kind, Plan, Scheduler
 from serving.settings import ServingSettings
 from serving.values import ModelId
 from tuner.errors import WrongUse
-from tuner.scenarios import arrivals
-from tuner.scenarios.values import MOST_ARRIVALS, Scenario
+from tuner.scenarios import arrivals, results
+from tuner.scenarios.values import MOST_ARRIVALS, Group, Scenario
 from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Outcome, Request
 
-QUANTILES = (0.5, 0.99, 0.999, 1.0)
 ROUNDING_S = 1e-9
 CHECKED_EVERY = 1024
 """Requests."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
-    """What became of some requests; every one is counted once."""
-
-    requests: int
-    in_time: int
-    late: int
-    """Answered after their deadline."""
-    refused_at_once: Mapping[str, int]
-    """Reason -> requests that were refused when they came."""
-    dropped: Mapping[str, int]
-    """Reason -> requests that were admitted and refused later."""
-    round_trips_ms: tuple[float, ...]
-    """Of those that were answered: at `QUANTILES`; empty where none was."""
-
-    @property
-    def admitted(self) -> int:
-        """Requests that were not refused at once."""
-        return self.requests - sum(self.refused_at_once.values())
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,31 +39,17 @@ class Work:
     batches: Mapping[int, int]
     """Items -> batches."""
     missed_windows: int
+    most_pages: int
+    """Memory that any of them had in use."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """One run of a scenario."""
+class Emulation(results.Result):
+    """One run in virtual time."""
 
-    scenario: str
-    seconds: float
-    """Until the last request had its end: somewhat longer than requests come."""
-    streams: Mapping[str, Counts]
-    by_deadline: Mapping[str, Mapping[float, Counts]]
-    """Stream -> deadline in ms -> requests, where deadlines grow."""
     work: Work
     planning_s: float
     """What the scheduler took, on one core."""
-
-    @property
-    def requests(self) -> int:
-        """Of all streams."""
-        return sum(one.requests for one in self.streams.values())
-
-    @property
-    def goodput_per_s(self) -> float:
-        """Requests in time."""
-        return sum(one.in_time for one in self.streams.values()) / self.seconds
 
     @property
     def planned_per_s(self) -> float:
@@ -177,7 +139,7 @@ def run(
     make: Callable[[Scenario], Scheduler] = clockwork,
     *,
     check: Callable[[], None] = lambda: None,
-) -> tuple[Result, list[Outcome]]:
+) -> tuple[Emulation, list[Outcome]]:
     """One run, and what became of each request, in the order in which they came.
 
     Args:
@@ -186,16 +148,7 @@ def run(
         check: is called now and then; may raise.
     """
     timed = Timed(make(scenario))
-    models = [
-        EmulatedModel(
-            id=ModelId(f"{group.name}-{copy}", "1"),
-            pages=group.profile.pages,
-            load_s=group.profile.load_s,
-            batch_s=group.profile.batch_s,
-        )
-        for group in scenario.groups
-        for copy in range(group.copies)
-    ]
+    models = [model for group in scenario.groups for model in _models(group)]
     workers = [
         EmulatedWorker(number, pages=scenario.pages, loads_apart=scenario.loads_apart)
         for number in range(scenario.workers)
@@ -214,30 +167,29 @@ def run(
     return _result(scenario, outcomes, workers, timed), outcomes
 
 
+def _models(group: Group) -> Iterator[EmulatedModel]:
+    profile = group.profile
+    if profile is None:
+        raise WrongUse(
+            f"group {group.name!r} has no profile: an emulation needs one (docs/scenarios.md); with --serve it "
+            "is measured"
+        )
+    for name in group.names:
+        yield EmulatedModel(
+            id=ModelId(name, "1"),
+            pages=profile.pages,
+            load_s=profile.load_s,
+            batch_s=profile.batch_s,
+        )
+
+
 def _result(
     scenario: Scenario, outcomes: Sequence[Outcome], workers: Sequence[EmulatedWorker], timed: Timed
-) -> Result:
-    by_stream: dict[int, list[Outcome]] = {place: [] for place in range(len(scenario.streams))}
-    for outcome in outcomes:
-        by_stream[outcome.request.stream].append(outcome)
-    by_deadline = {}
-    for place, stream in enumerate(scenario.streams):
-        if stream.deadline.factor == 1.0:
-            continue
-        by_size: dict[float, list[Outcome]] = {}
-        for outcome in by_stream[place]:
-            by_size.setdefault(outcome.request.objective_s, []).append(outcome)
-        by_deadline[stream.name] = {1e3 * size: counts(some) for size, some in by_size.items()}
-    ends_s = [outcome.done_s for outcome in outcomes if outcome.done_s > scenario.seconds]
-    span_s = max(ends_s, default=scenario.seconds)
-    time_s = span_s * len(workers)
-    return Result(
-        scenario=scenario.name,
-        seconds=span_s,
-        streams={
-            stream.name: counts(by_stream[place]) for place, stream in enumerate(scenario.streams)
-        },
-        by_deadline=by_deadline,
+) -> Emulation:
+    found = results.counted(scenario, [_end(outcome) for outcome in outcomes])
+    time_s = found.seconds * len(workers)
+    return Emulation(
+        **{field.name: getattr(found, field.name) for field in dataclasses.fields(found)},
         work=Work(
             loads=sum(worker.counts[Kind.LOAD] for worker in workers),
             load_share=sum(worker.busy_s[Kind.LOAD] for worker in workers) / time_s,
@@ -246,31 +198,19 @@ def _result(
                 sorted(sum((worker.batches for worker in workers), collections.Counter()).items())
             ),
             missed_windows=sum(worker.too_late for worker in workers),
+            most_pages=max(worker.most_pages for worker in workers),
         ),
         planning_s=timed.took_s,
     )
 
 
-def counts(outcomes: Sequence[Outcome]) -> Counts:
-    """What became of some requests."""
-    at_once: collections.Counter[str] = collections.Counter()
-    dropped: collections.Counter[str] = collections.Counter()
-    took_ms = []
-    in_time = 0
-    for outcome in outcomes:
-        if outcome.refused is None:
-            took_ms.append(1e3 * (outcome.done_s - outcome.request.at_s))
-            in_time += outcome.in_time
-        elif outcome.done_s <= outcome.request.at_s + ROUNDING_S:
-            at_once[outcome.refused.value] += 1
-        else:
-            dropped[outcome.refused.value] += 1
-    quantiles = np.quantile(took_ms, QUANTILES, method="higher").tolist() if took_ms else []
-    return Counts(
-        requests=len(outcomes),
-        in_time=in_time,
-        late=len(took_ms) - in_time,
-        refused_at_once=dict(at_once),
-        dropped=dict(dropped),
-        round_trips_ms=tuple(quantiles),
+def _end(outcome: Outcome) -> results.End:
+    request = outcome.request
+    return results.End(
+        stream=request.stream,
+        at_s=request.at_s,
+        deadline_s=request.objective_s,
+        done_s=outcome.done_s,
+        refused=None if outcome.refused is None else outcome.refused.value,
+        at_once=outcome.done_s <= request.at_s + ROUNDING_S,
     )

@@ -14,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import stats
 
+from serving import zoo
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidScenario
@@ -41,7 +42,7 @@ KEYS = (
     "settings",
     "emulated",
 )
-GROUP_KEYS = ("copies", "profile")
+GROUP_KEYS = ("copies", "profile", "model")
 PROFILE_KEYS = ("pages", "load_ms", "batch_ms")
 STREAM_KEYS = (
     "models",
@@ -120,8 +121,9 @@ class _Reader:
             )
         pages = root.get("memory_pages")
         for group in groups:
-            if isinstance(pages, int) and group.profile.pages > pages:
-                text = f"{group.profile.pages} pages, more than a worker's memory_pages ({pages})"
+            profile = group.profile
+            if isinstance(pages, int) and profile is not None and profile.pages > pages:
+                text = f"{profile.pages} pages, more than a worker's memory_pages ({pages})"
                 raise self._error(("models", group.name, "profile"), text)
         return Scenario(
             name=self._path.stem,
@@ -143,11 +145,30 @@ class _Reader:
         for name, value in found.items():
             at = (*path, name)
             keys = self._mapping(value, at, GROUP_KEYS)
+            if "profile" not in keys and "model" not in keys:
+                text = (
+                    "neither profile (to emulate it) nor model (to serve it); expected one at least"
+                )
+                raise self._error(at, text)
             yield Group(
                 name=name,
                 copies=self._whole(keys.get("copies", 1), (*at, "copies"), 1, MOST_MODELS),
-                profile=self._profile(keys.get("profile"), (*at, "profile")),
+                profile=self._profile(keys["profile"], (*at, "profile"))
+                if "profile" in keys
+                else None,
+                model=self._model(keys["model"], (*at, "model")) if "model" in keys else None,
             )
+
+    def _model(self, given: object, path: Path) -> str:
+        """A bundled model, or a file beside the scenario's."""
+        name = self._found.text(given, path)
+        file = self._path.parent / name
+        if name in zoo.names():
+            return name
+        if not file.exists():
+            text = f"{name!r}, expected a bundled model ({', '.join(zoo.names())}) or a file"
+            raise self._error(path, text)
+        return str(file.resolve())
 
     def _profile(self, given: object, path: Path) -> Profile:
         if isinstance(given, str):

@@ -40,7 +40,15 @@ class Group:
 
     name: str
     copies: int
-    profile: Profile
+    profile: Profile | None = None
+    """What emulated workers take for them; None: they can only be served."""
+    model: str | None = None
+    """A bundled model, or a file, of which copies are served; None: they can only be emulated."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the copies, in order."""
+        return tuple(f"{self.name}-{copy}" for copy in range(self.copies))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,7 +20,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-Spread = Literal["constant", "poisson", "burst", "trace"]
+Spread = Literal["constant", "poisson", "burst", "trace", "listed"]
 """How an open loop spreads its requests over time."""
 BURST_PERIOD_S = 0.5
 """From the beginning of one burst to that of the next."""
@@ -191,6 +191,17 @@ class Traced(Open):
         return rounds * self._length_s + self._round_s[place]
 
 
+class Listed(Open):
+    """At exactly these seconds, and no more: the requests of a scenario, each with a place of its own."""
+
+    def __init__(self, offsets_s: Sequence[float], connections: int) -> None:
+        super().__init__(connections)
+        self._known_s = array("d", offsets_s)
+
+    def _next_s(self) -> float:
+        return math.inf
+
+
 def closed(concurrency: int) -> Closed:
     """The schedule of `concurrency` clients that wait for their answers."""
     return Closed(concurrency)
@@ -209,9 +220,10 @@ def opened(
         rate_per_s: mean rate, above 0.
         connections: most requests in flight; a request that is due while all are busy waits for one,
             and the wait counts.
-        spread: a class of this file: `constant`, `poisson`, `burst` or `trace`.
+        spread: a class of this file: `constant`, `poisson`, `burst`, `trace` or `listed`, which takes the
+            offsets as they are and looks at no rate.
         seed: of the random distances.
-        offsets_s: of a trace: seconds of its arrivals, ascending.
+        offsets_s: of a trace or list: seconds of its arrivals, ascending.
 
     Raises:
         ValueError: a value is out of its range.
@@ -220,8 +232,10 @@ def opened(
         raise ValueError(f"a rate of {rate_per_s} requests/s: expected more than 0")
     if connections < 1:
         raise ValueError(f"an open loop of {connections} connections: expected at least 1")
-    if (spread == "trace") != bool(offsets_s):
+    if (spread in {"trace", "listed"}) != bool(offsets_s):
         raise ValueError(f"arrivals {spread!r} with {len(offsets_s)} offsets: a trace has some")
+    if spread == "listed":
+        return Listed(offsets_s, connections)
     if spread == "constant":
         return Constant(rate_per_s, connections)
     if spread == "poisson":

@@ -66,6 +66,7 @@ class Client:
         self._on_tick = on_tick
         self._is_open = arrivals.is_open
         self._due_s = arrivals.due_s
+        self._each_its_own = plan.each_its_own
         self._next_due_s = math.inf
         """When the next request is due, where that is known and a connection is free for it."""
         self._heads: dict[bytes, Head] = {}
@@ -169,7 +170,8 @@ class Client:
                 self._next_due_s = due
                 return
             connection = free.popleft()
-            request = self._requests[self._sent % len(self._requests)]
+            place = connection.index if self._each_its_own else self._sent
+            request = self._requests[place % len(self._requests)]
             self._sent += 1
             connection.state = State.BUSY
             connection.intended_s = due

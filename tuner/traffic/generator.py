@@ -27,6 +27,7 @@ import numpy as np
 from tuner.errors import ClientLost, LoadFailed
 from tuner.traffic import wire
 from tuner.traffic.columns import COLUMNS
+from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan
 from tuner.values import RequestRecords
@@ -84,7 +85,7 @@ class Generator:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: Any = None
-        self._payloads: Payloads | None = None
+        self._payloads: Payloads | Mixture | None = None
         self._has_payloads = False
 
     def __enter__(self) -> Self:
@@ -104,7 +105,7 @@ class Generator:
         """Process id of the client, None while there is none."""
         return None if self._process is None else self._process.pid
 
-    def set_payloads(self, payloads: Payloads) -> None:
+    def set_payloads(self, payloads: Payloads | Mixture) -> None:
         """Keep what is sent from now on; it travels to the client once, with the next phase."""
         self._payloads = payloads
         self._has_payloads = False
@@ -180,15 +181,26 @@ class Generator:
             self.close()
             raise
 
-    def _hand_over(self, payloads: Payloads) -> None:
-        header = {
-            "do": "payloads",
-            "method": payloads.method,
-            "path": payloads.path,
-            "headers": list(payloads.headers.items()),
-            "sizes": [len(body) for body in payloads.requests],
-        }
-        self._send(header, b"".join(payloads.requests))
+    def _hand_over(self, payloads: Payloads | Mixture) -> None:
+        if isinstance(payloads, Mixture):
+            header = {
+                "do": "mixture",
+                "heads": [
+                    {"path": head.path, "headers": list(head.headers.items())}
+                    for head in payloads.heads
+                ],
+                "sizes": [len(body) for body in payloads.bodies],
+            }
+            self._send(header, b"".join(payloads.bodies) + payloads.order_bytes())
+        else:
+            header = {
+                "do": "payloads",
+                "method": payloads.method,
+                "path": payloads.path,
+                "headers": list(payloads.headers.items()),
+                "sizes": [len(body) for body in payloads.requests],
+            }
+            self._send(header, b"".join(payloads.requests))
         self._await("stored")
         self._has_payloads = True
 

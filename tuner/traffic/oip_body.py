@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from serving.values import TensorSpec
 
+LENGTH_HEADER = "Inference-Header-Content-Length"
+"""HTTP header that tells where the tensors begin."""
 DTYPES: dict[str, np.dtype[Any]] = {
     "BOOL": np.dtype("?"),
     "UINT8": np.dtype("<u1"),

@@ -109,7 +109,7 @@ def of_items(
         requests=bodies,
         headers={
             "Content-Type": "application/octet-stream",
-            "Inference-Header-Content-Length": str(header_bytes),
+            oip_body.LENGTH_HEADER: str(header_bytes),
         },
         path=path,
         is_synthetic=is_synthetic,

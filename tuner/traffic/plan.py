@@ -78,7 +78,10 @@ class LoadPlan:
     seed: int = 0
     """Of the distances between arrivals."""
     offsets_s: tuple[float, ...] = ()
-    """Of `spread` trace: seconds of its arrivals, which are scaled to the rate."""
+    """Of `spread` trace: seconds of its arrivals, which are scaled to the rate; of `listed`: as they are."""
+    each_its_own: bool = False
+    """Whether a connection always sends the request of its own number, as a client of one model does; else
+    requests are sent in turn."""
     cuts_overload: bool = False
     """Whether an open loop ends at the end of its measured part where the server has fallen behind by then
     (`Phase.fell_behind`): what has no answer yet is lost. Otherwise all that was due is sent."""

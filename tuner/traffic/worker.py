@@ -1,9 +1,9 @@
 """The load generator's process: `python -m tuner.traffic.worker`, commanded over pipes.
 
 Frames in (see `wire`): {"do": "payloads", method, path, headers, sizes} with the bodies as the
-blob, and {"do": "run"} with a plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event":
-"running"} each second of a phase, and at its end {"event": "done"} with the columns as the blob, or
-{"event": "failed"} with the reason.
+blob, or {"do": "mixture", heads, sizes} with the bodies and then the order; and {"do": "run"} with a
+plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"} each second of a phase,
+and at its end {"event": "done"} with the columns as the blob, or {"event": "failed"} with the reason.
 
 It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
 the tuner's business alone. It imports as little as it can: each import is paid by every study, and
@@ -19,10 +19,12 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from tuner.traffic import wire
 from tuner.traffic.client import Client
+from tuner.traffic.mixture import Mixed
 from tuner.traffic.plan import LoadPlan
 from tuner.traffic.pool import ServerGone
 
@@ -39,6 +41,8 @@ class Worker:
         self._request_line = ""
         self._headers: list[tuple[str, str]] = []
         self._bodies: list[bytes] = []
+        self._mixture: tuple[list[dict[str, Any]], bytes] | None = None
+        """Heads and order, where every request has a head of its own."""
         self._reported_s = 0.0
 
     def serve(self) -> None:
@@ -47,7 +51,7 @@ class Worker:
         try:
             while True:
                 command, blob = wire.read_frame(self._commands, timeout_s=None)
-                if command["do"] == "payloads":
+                if command["do"] in {"payloads", "mixture"}:
                     self._store(command, blob)
                 else:
                     self._run(LoadPlan.from_json(command["plan"]))
@@ -58,17 +62,21 @@ class Worker:
         wire.write_frame(self._reports, header, blob, timeout_s=None)
 
     def _store(self, command: dict[str, Any], blob: bytes) -> None:
-        self._request_line = f"{command['method']} {command['path']} HTTP/1.1"
-        self._headers = command["headers"]
         self._bodies, start = [], 0
         for size in command["sizes"]:
             self._bodies.append(blob[start : start + size])
             start += size
+        self._mixture = None
+        if command["do"] == "mixture":
+            self._mixture = command["heads"], blob[start:]
+        else:
+            self._request_line = f"{command['method']} {command['path']} HTTP/1.1"
+            self._headers = command["headers"]
         self._report({"event": "stored"})
 
     def _run(self, plan: LoadPlan) -> None:
         begun_s = time.monotonic()
-        requests = [self._request(plan, body) for body in self._bodies]
+        requests = self._requests(plan)
         gc.collect()
         gc.disable()  # a collection would be measured as latency
         try:
@@ -94,16 +102,21 @@ class Worker:
         }
         self._report(summary, client.columns.as_bytes())
 
+    def _requests(self, plan: LoadPlan) -> Sequence[bytes]:
+        if self._mixture is not None:
+            heads, order = self._mixture
+            begun = [
+                _head(plan, f"POST {head['path']} HTTP/1.1", head["headers"], "Content-Length: ")
+                for head in heads
+            ]
+            return Mixed(begun, self._bodies, order)
+        return [self._request(plan, body) for body in self._bodies]
+
     def _request(self, plan: LoadPlan, body: bytes) -> bytes:
-        host = f"[{plan.host}]" if ":" in plan.host else plan.host
-        lines = [self._request_line]
-        given = {name.lower() for name, _ in self._headers}
-        if "host" not in given:
-            lines.append(f"Host: {host}" if plan.port == 80 else f"Host: {host}:{plan.port}")
-        lines += [f"{name}: {value}" for name, value in self._headers]
-        if body or not self._request_line.startswith("GET "):
-            lines.append(f"Content-Length: {len(body)}")
-        return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
+        length = f"Content-Length: {len(body)}\r\n"
+        if not body and self._request_line.startswith("GET "):
+            length = ""
+        return _head(plan, self._request_line, self._headers, f"{length}\r\n") + body
 
     def _tick(self, finished: int) -> None:
         """A sign of life to the tuner, and a look whether it is still there."""
@@ -117,6 +130,16 @@ class Worker:
         if now - self._reported_s >= HEARTBEAT_S:
             self._reported_s = now
             self._report({"event": "running", "requests": finished})
+
+
+def _head(plan: LoadPlan, line: str, headers: Sequence[tuple[str, str]], end: str) -> bytes:
+    """Request line and headers, and what comes behind them."""
+    lines = [line]
+    if "host" not in {name.lower() for name, _ in headers}:
+        host = f"[{plan.host}]" if ":" in plan.host else plan.host
+        lines.append(f"Host: {host}" if plan.port == 80 else f"Host: {host}:{plan.port}")
+    lines += [f"{name}: {value}" for name, value in headers]
+    return ("\r\n".join([*lines, ""]) + end).encode("latin-1")
 
 
 def _end_with(parent: int) -> None:

@@ -41,7 +41,7 @@ class HeldModel(NamedTuple):
     kind: str
     path: str | None
     file: tuple[int, ...] | None
-    """Device, inode, size and time of change of its file before it was loaded; None: no single file."""
+    """What its files are known by, as they were before it was loaded (`fingerprint`); None: no file."""
     threads: int
     device: str
     """As the LOAD asked for it."""

@@ -35,6 +35,7 @@ from serving.scheduling.adaptive.shedding import AMPLE, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
 from serving.scheduling.adaptive.workers import ROUTING, Worker
 from serving.scheduling.seam import (
+    MOST_LOSSES,
     Action,
     Cancelled,
     Event,
@@ -53,9 +54,6 @@ from serving.scheduling.seam import (
 )
 from serving.settings import ServingSettings
 from serving.values import ModelId
-
-MAX_LOSSES = 1
-"""Lost workers that a request survives: it is given to another replica once."""
 
 _LONG_S = 0.001
 """Of what a worker still works on: where it is less, a batch for its buffer is sent at once, for a timer would
@@ -279,7 +277,7 @@ class AdaptiveScheduler:
         for entry in dict.fromkeys(entry for entry, _ in batch.entries if not entry.left):
             entry.attempts += 1
             entry.alone = True
-            if entry.attempts > MAX_LOSSES:
+            if entry.attempts > MOST_LOSSES:
                 self._refuse(entry, reason, detail)
 
     def _give_back(self, parts: list[tuple[Entry, Part]]) -> None:

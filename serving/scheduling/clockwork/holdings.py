@@ -1,6 +1,6 @@
 """What the clockwork controller knows: models, workers, which model is where, and what each worker was given.
 
-State without decisions, which are the scheduler's. Pure; times are in seconds on the controller's clock.
+State without decisions, which other modules make. Pure; times are in seconds on the controller's clock.
 """
 
 from __future__ import annotations
@@ -15,10 +15,21 @@ from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Waiting
-from serving.scheduling.seam import Kind, ModelUp, WorkerUp
+from serving.scheduling.seam import Kind, ModelUp, Profiled, WorkerUp
 from serving.settings import ServingSettings
+from serving.values import ModelId
 
 NEVER_S = math.inf
+ROUNDING_S = 1e-9
+"""Less promised work is none."""
+STEP = 0.01
+"""By how much one request that was admitted and dropped raises the reserve: a hundredth of a request's time."""
+MOST_DROPPED = 3e-5
+"""Share of the admitted that may be dropped: where it is more, the reserve grows (Robbins and Monro, Annals of
+Mathematical Statistics 22, 1951)."""
+FIRST_RESERVE, LARGEST_RESERVE = 0.2, 0.5
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+"""How long a model that could not be loaded is not tried again, the first time and at most."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +129,10 @@ class Model:
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
 
+    def told(self, event: Profiled) -> None:
+        """It has another profile, which counts from the next `begin` on."""
+        self._told = self._told._replace(load_s=event.load_s, batch_s=event.batch_s)
+
     def begin(self, parameters: Parameters) -> None:
         """Know of its actions what its profile tells."""
         told = self._told
@@ -130,6 +145,17 @@ class Model:
             batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
         )
         self.load = Window(told.load_s, parameters.guard)
+
+    def broke(self, now_s: float, *, is_sure: bool) -> None:
+        """A load was begun and has failed: the file will hardly be better at once.
+
+        Where its worker was lost with it, that may have been another's fault, the first time.
+        """
+        self.failures += 1
+        if not is_sure and self.failures == 1:
+            return
+        backoff_s = FIRST_BACKOFF_S * 2.0 ** min(self.failures - 1, 16)
+        self.broken_until_s = now_s + min(LONGEST_BACKOFF_S, backoff_s)
 
 
 class Worker:
@@ -237,3 +263,36 @@ class Sent:
         self.items = items
         """Of a batch: the entry of each item, and which of its items it is."""
         self.sent_s = sent_s
+
+
+class Reserve:
+    """What share of a request's time is kept free when it is admitted, as drops have taught."""
+
+    __slots__ = ("share",)
+
+    def __init__(self) -> None:
+        self.share = FIRST_RESERVE
+
+    def dropped(self) -> None:
+        """One that was admitted became hopeless."""
+        self.share = min(LARGEST_RESERVE, self.share + STEP)
+
+    def ran(self, items: int) -> None:
+        """So many were answered."""
+        self.share = max(0.0, self.share - STEP * MOST_DROPPED * items)
+
+
+class Pool:
+    """All of it, and what is known of no model or worker alone."""
+
+    __slots__ = ("back", "models", "now_s", "parameters", "reserve", "workers")
+
+    def __init__(self, parameters: Parameters) -> None:
+        self.parameters = parameters
+        self.models: dict[ModelId, Model] = {}
+        self.workers: dict[int, Worker] = {}
+        self.back = Window(parameters.lag_s, 0.0)
+        """What passes between an action's end and its result."""
+        self.reserve = Reserve()
+        self.now_s = 0.0
+        """The last time that the controller was told."""

@@ -67,6 +67,9 @@ def test_the_first_call_is_paid_before_the_first_request(tmp_path):
     assert set(warmed.batch_s) == {1, 8}
     assert warmed.batch_s[1] < 0.1
     assert warmed.took_s > 0.2
+    for items, stages in warmed.stages_s.items():
+        assert sum(stages) == warmed.batch_s[items]
+    assert set(warmed.as_json()["stages_s"]) == {"1", "8"}
 
 
 def test_a_second_slow_call_is_paid_too():
@@ -106,6 +109,7 @@ def test_nothing_is_run_without_time_or_samples():
             "source": "none",
             "warmup_s": 0.0,
             "batch_s": {},
+            "stages_s": {},
         }
         assert model.calls == []
 

@@ -6,9 +6,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serving.scheduling.adaptive.scheduler import MAX_LOSSES, AdaptiveScheduler
+from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
 from serving.scheduling.adaptive.sizing import POLICIES
 from serving.scheduling.seam import (
+    MOST_LOSSES,
     Cancelled,
     Kind,
     Reason,
@@ -78,7 +79,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             if refusal.reason in {Reason.DEADLINE_IN_QUEUE, Reason.DEADLINE_IN_REPLICA}:
                 assert request.deadline_s <= self.now_s
             if refusal.reason is Reason.WORKER_LOST:
-                assert request.losses > MAX_LOSSES
+                assert request.losses > MOST_LOSSES
         self.wake_at_s = plan.wake_at_s
 
     def check(self, action) -> None:

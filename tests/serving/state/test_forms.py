@@ -21,6 +21,12 @@ REGISTERED = {
     "model_data_path": "", "batch_size": 1, "is_valid": True,
 }  # fmt: skip
 PROGRAM = {"words": ["run"], "folder": "/"}
+PROFILE = {
+    "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": [], "platform": ""},
+    "reads_json": True, "load_s": 0.01, "batch_s": {"1": 0.001, "8": 0.004},
+    "stages_s": {"1": [0.0, 0.001, 0.0]}, "memory_bytes": 4096,
+    "told": {"load_s": 0.02, "device": "cpu", "warmup": {}},
+}  # fmt: skip
 ROWS = [
     (Key(forms.SETTING, "batching.max_size"), {"value": 8, "instead_of": 4}),
     (Key(forms.VERSION, "m", "1"), {"card": CARD}),
@@ -31,6 +37,7 @@ ROWS = [
     (Key(forms.APPLICATION, "a"), {"name": "a"}),
     (Key(forms.REGISTERED, "m", "1"), REGISTERED),
     (Key(forms.CURRENT, "m"), "1"),
+    (Key(forms.PROFILE, "{}"), PROFILE),
 ]
 
 
@@ -56,6 +63,15 @@ def test_nonsense_is_one_error(key, data, text):
     ("row", "change"),
     [
         (1, {"card": {**CARD, "version": 1}}),
+        (9, {**PROFILE, "batch_s": {}}),
+        (9, {**PROFILE, "batch_s": {"0": 0.001}}),
+        (9, {**PROFILE, "batch_s": {"1": "short"}}),
+        (9, {**PROFILE, "load_s": -1.0}),
+        (9, {**PROFILE, "load_s": float("inf")}),
+        (9, {**PROFILE, "stages_s": {"1": [0.0, 0.001]}}),
+        (9, {**PROFILE, "memory_bytes": 0.5}),
+        (9, {**PROFILE, "signature": {"inputs": [{}]}}),
+        (9, {**PROFILE, "told": {"device": 3, "warmup": {}}}),
         (1, {"card": {**CARD, "name": "other"}}),
         (1, {"card": {**CARD, "path": 3}}),
         (1, {"card": {**CARD, "program": {"words": "run", "folder": "/"}}}),

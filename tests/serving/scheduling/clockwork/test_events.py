@@ -13,6 +13,7 @@ from serving.scheduling.seam import (
     Kind,
     ModelDown,
     ModelUp,
+    Profiled,
     Reason,
     Refusal,
     Result,
@@ -111,6 +112,33 @@ def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
             bench.done(action)
     assert not bench.refusals
     assert bench.scheduler.waiting_items == 0
+
+
+def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
+    """Under other limits actions take other times; the queue goes on, and batches follow the new profile."""
+    bench = Bench("a")
+    bench.load("a")
+    asked = [bench.ask("a", within_s=0.5) for _ in range(9)]
+    running = bench.taken()
+    slower = {size: 10 * took_s for size, took_s in BATCH_S.items()}
+    bench.on(Profiled(id_of("a"), 10 * LOAD_S, slower))
+    bench.on(Profiled(id_of("nobody"), LOAD_S, BATCH_S))
+    (model,) = bench.scheduler.models()
+    expected_s = 1.1 * 10 * BATCH_S[1]  # clockwork.guard
+    assert model.durations.worth_s[0] == pytest.approx(expected_s)
+    assert model.load.worth_s == pytest.approx(1.1 * 10 * LOAD_S)
+    run = {id_ for action in running for id_, _, _ in action.parts}
+    for action in running:
+        bench.done(action)
+    while found := bench.taken():
+        for action in found:
+            run |= {id_ for id_, _, _ in action.parts}
+            bench.done(action)
+    assert run == set(asked)
+    assert not bench.refusals
+    bench.on(Profiled(id_of("a"), LOAD_S, slower))
+    bench.ask("a", within_s=0.9 * expected_s)
+    assert [refusal.reason for refusal in bench.refusals] == [Reason.CANNOT_FINISH]
 
 
 def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:

@@ -1,0 +1,140 @@
+"""Profiles of models, so that nothing is measured twice: in memory, and in a file that outlives the server.
+
+    key: the model's files, its kind and runtime, a replica's limits, the machine, the version of Luthier
+    -> the profile that was measured so
+
+What was measured under another key tells nothing and is not found; the oldest go where there are too many. The
+file is a help and no promise: what cannot be read or written is told in the log, and models are measured.
+
+All methods belong to the event loop's thread; the file is written by a thread beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import logging
+import pathlib
+
+from serving import __version__, machine, models
+from serving.errors import ServingError
+from serving.profiling import ModelProfile
+from serving.replica.fingerprint import stamp, with_weights
+from serving.settings import ServingSettings
+from serving.state import forms
+from serving.state.records import Key, Records, SqliteRecords
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+FILE = "profiles.db"
+MOST_KEPT = 10_000
+"""Profiles; one takes about a kilobyte."""
+
+
+class KeptProfiles:
+    """Profiles by what they depend on."""
+
+    def __init__(self, records: Records | None = None) -> None:
+        """Read what is kept.
+
+        Args:
+            records: where profiles outlive this server, closed with this; None: nowhere.
+        """
+        self._records = records
+        self._profiles: dict[str, ModelProfile] = {}
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
+        if records is not None:
+            self._read(records)
+
+    @classmethod
+    def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
+        """Those of a server's folder; in memory alone where it has none, or its file cannot be opened."""
+        if folder is None:
+            return cls()
+        try:
+            return cls(SqliteRecords(folder / FILE))
+        except ServingError as error:
+            log.warning("profiles are not kept", extra={"error": str(error)})
+            return cls()
+
+    def of(self, key: str | None) -> ModelProfile | None:
+        """What was measured under a key of `key_of`; None: nothing, or there is no key."""
+        return None if key is None else self._profiles.get(key)
+
+    async def keep(self, key: str | None, profile: ModelProfile) -> None:
+        """Know a profile from now on, and after a restart where there is a file."""
+        if key is None:
+            return
+        self._profiles.pop(key, None)
+        self._profiles[key] = profile
+        changes: dict[Key, str | None] = {_row(key): json.dumps(profile.as_json())}
+        while len(self._profiles) > MOST_KEPT:
+            oldest = next(iter(self._profiles))
+            del self._profiles[oldest]
+            changes[_row(oldest)] = None
+        if self._records is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._records.write, changes)
+        except ServingError as error:
+            log.warning("a profile is not kept", extra={"error": str(error)})
+
+    def close(self) -> None:
+        """Let go of the file, after what is being written."""
+        self._thread.shutdown()
+        if self._records is not None:
+            self._records.close()
+
+    def _read(self, records: Records) -> None:
+        try:
+            rows = records.load()
+        except ServingError as error:
+            log.warning("kept profiles cannot be read", extra={"error": str(error)})
+            return
+        problems = []
+        for row, text in rows.items():
+            try:
+                self._profiles[row.name] = ModelProfile.from_json(forms.read(row, text))
+            except ServingError as error:
+                problems.append(str(error))
+        if problems:
+            log.warning(
+                "kept profiles cannot be read and are left out",
+                extra={"count": len(problems), "error": problems[0]},
+            )
+
+
+def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time."""
+    weights = card.weights(settings.model.variant)
+    if weights is None or not weights.is_file():
+        return None
+    replica, accelerator = settings.replica, settings.accelerator
+    return json.dumps(
+        {
+            "files": [*map(stamp, with_weights(weights))],
+            "samples": [] if card.sample is None else [stamp(card.sample)],
+            "kind": card.kind,
+            "runtime": models.runtime_of(card.kind),
+            "home": replica.home,
+            "image": replica.image,
+            "cpu": replica.cpu,
+            "threads": replica.threads,
+            "memory_mb": replica.memory_mb,
+            "warmup_s": replica.warmup_s,
+            "device": accelerator.device,
+            "share": accelerator.share,
+            "clock_mhz": accelerator.clock_mhz,
+            "max_items": settings.batching.max_size,
+            "machine": machine.cpu_model(),
+            "version": __version__,
+        },
+        separators=(",", ":"),
+    )
+
+
+def _row(key: str) -> Key:
+    return Key(forms.PROFILE, key)

@@ -1,0 +1,158 @@
+"""Admission: a request is promised to a worker that can keep the promise, or refused at once.
+
+What was admitted and cannot stay where it was promised, since its worker or its load is lost, is promised anew
+as if it had just come. Pure; times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+from serving.scheduling.clockwork.demand import Demand
+from serving.scheduling.clockwork.holdings import (
+    NEVER_S,
+    ROUNDING_S,
+    Model,
+    Pool,
+    Sent,
+    State,
+    Worker,
+)
+from serving.scheduling.clockwork.loading import Loading
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.seam import BACKGROUND, Reason, Refusal, Submitted
+
+DOUBTED_AFTER_S = 0.25
+"""A model that is refused and was not measured for so long is predicted anew, step by step."""
+
+
+class Admission:
+    """Who may wait in a pool."""
+
+    __slots__ = ("_loading", "_memory", "_pool", "_queue")
+
+    def __init__(self, pool: Pool, memory: Memory, queue: Queue, loading: Loading) -> None:
+        self._pool, self._memory, self._queue, self._loading = pool, memory, queue, loading
+
+    def submit(self, event: Submitted, now_s: float) -> None:
+        """Admit a request, or refuse it."""
+        pool, queue = self._pool, self._queue
+        model = pool.models.get(event.model)
+        parameters = pool.parameters
+        if model is None:
+            queue.refusals.append(Refusal(event.id, Reason.CANNOT_LOAD, ""))
+            return
+        if event.priority >= BACKGROUND and queue.items:
+            queue.refusals.append(Refusal(event.id, Reason.CANNOT_FINISH, ""))
+            return
+        if queue.items + event.items > parameters.most_waiting:
+            full = Refusal(event.id, Reason.QUEUE_FULL, str(parameters.most_waiting))
+            queue.refusals.append(full)
+            return
+        buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
+        deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
+        entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
+        model.asked_before_s, model.asked_s = model.asked_s, now_s
+        reason = self._place(model, entry, event.items, now_s)
+        if reason is None:
+            queue.entries[event.id] = (entry, model)
+            return
+        queue.refusals.append(Refusal(event.id, reason, ""))
+        work_s = model.durations.quickest_s(event.items)
+        self._loading.foresee(model, Demand(pool, model, deadline_s, work_s, now_s))
+        if now_s - model.told_s > DOUBTED_AFTER_S:
+            self._doubt(model, now_s)
+
+    def _doubt(self, model: Model, now_s: float) -> None:
+        """A model is refused, and nothing of it was measured for a while.
+
+        What is predicted may rest on a stall that is long over; where it alone refuses, nothing would ever tell.
+        So the longest measurements are forgotten, one at a time, until a request is admitted and measured.
+        """
+        model.told_s = now_s
+        model.load.doubt()
+        self._pool.back.doubt()
+        holders = [holding.worker for holding in model.holdings]
+        for worker in holders or self._pool.workers.values():
+            worker.longest.doubt()
+        if model.durations.doubt() and model.waiting.entries:
+            self._queue.watch(model)
+            self._queue.offer(model)
+
+    def _place(self, model: Model, entry: Entry, items: int, now_s: float) -> Reason | None:
+        """Promise items of a request to a worker and let them wait; why not, where none can keep the promise."""
+        more_s, there = model.durations.more_s, len(model.waiting.entries)
+        if items == 1:
+            work_s = more_s[there % len(more_s)]
+        else:
+            work_s = sum(more_s[(there + each) % len(more_s)] for each in range(items))
+        demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s)
+        chosen = self._holder(model, demand) or self._loading.plan(model, demand)
+        if chosen is not None:
+            self._queue.charge(entry, model, chosen, work_s)
+        elif not self._can_wait(model, demand):
+            return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
+        self._queue.push(entry, model, items)
+        return None
+
+    def _holder(self, model: Model, demand: Demand) -> Worker | None:
+        """Of the workers that hold a model, or will, the one that would have done the work first; if in time."""
+        now_s, start_s = demand.now_s, demand.start_s
+        soon_s = now_s + self._pool.parameters.ahead_s
+        chosen: Worker | None = None
+        chosen_s = NEVER_S
+        for holding in model.holdings:
+            worker = holding.worker
+            if worker.draining:
+                continue
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            is_loaded = holding.state is State.LOADED
+            if is_loaded and free_s < soon_s and worker.backlog.total_s < ROUNDING_S:
+                held_up_s = 0.0  # it begins at once
+            else:
+                held_up_s = worker.longest.worth_s + demand.reserve_s
+            ready_s = 0.0 if is_loaded else holding.ready_s
+            begin_s = demand.begins_s(worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s)
+            if begin_s is not None and begin_s + worker.backlog.total_s < chosen_s:
+                chosen, chosen_s = worker, begin_s + worker.backlog.total_s
+        return chosen
+
+    def _can_wait(self, model: Model, demand: Demand) -> bool:
+        """Whether there is no worker, and time: one may come."""
+        if demand.now_s + model.load.worth_s + demand.least_s > demand.deadline_s:
+            return False
+        return all(worker.draining for worker in self._pool.workers.values())
+
+    def replace(self, model: Model, now_s: float) -> None:
+        """All that waits for a model is promised anew, as if it had just come; what no worker promises, is refused."""
+        waiting = model.waiting
+        for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
+            count, entry.waits = entry.waits, 0
+            self._queue.items -= count
+            self._queue.uncharge(entry, model)
+            self._put_back(entry, model, count, now_s)
+        self._memory.settle(model)
+
+    def unrun(self, sent: Sent, now_s: float) -> None:
+        """A batch was not run: its items wait again."""
+        counts: dict[Entry, int] = {}
+        for entry, item in sent.items:
+            entry.returned.append(item)
+            counts[entry] = counts.get(entry, 0) + 1
+        for entry, count in counts.items():
+            self._put_back(entry, sent.holding.model, count, now_s)
+
+    def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> None:
+        """Items that left the queue, and were not run, wait again; or the request is refused."""
+        queue = self._queue
+        if entry.id not in queue.entries:
+            return
+        before = entry.waits
+        if before:  # promised together with those that still wait
+            queue.items -= before
+            model.waiting.remove(entry)
+            queue.uncharge(entry, model)
+        is_lost = model.is_gone and not model.holdings
+        reason = Reason.CANNOT_LOAD if is_lost else self._place(model, entry, before + count, now_s)
+        if reason is not None:
+            queue.refuse(entry, model, reason)

@@ -1,0 +1,195 @@
+"""Loads: where a model is to be loaded that is asked for, and for those who will ask next.
+
+Loads of a worker are planned first and given to it when it could begin them soon, each with the memory that it
+takes. Pure; times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+from serving.scheduling.clockwork.demand import Demand
+from serving.scheduling.clockwork.holdings import (
+    ROUNDING_S,
+    Holding,
+    Model,
+    Pool,
+    Sent,
+    State,
+    Worker,
+)
+from serving.scheduling.clockwork.memory import Memory, gives_way
+from serving.scheduling.clockwork.orders import Orders
+from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.seam import Kind
+
+AHEAD_SHARE = 0.05
+"""Of an executor's time that loads for nobody who waits may take where batches need it, too."""
+
+
+class Loading:
+    """Loads of a pool."""
+
+    __slots__ = ("_memory", "_orders", "_pool", "_queue")
+
+    def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
+        self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
+
+    def plan(self, model: Model, demand: Demand) -> Worker | None:
+        """Plan to load a model where it is ready first, if that is in time."""
+        now_s, start_s = demand.now_s, demand.start_s
+        if model.is_gone or now_s < model.broken_until_s:
+            return None
+        load_s, reserve_s = model.load.worth_s, demand.reserve_s
+        # When it is loaded, the worker may have been given batches for `ahead`, and a longest one before.
+        after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s + reserve_s
+        chosen: Worker | None = None
+        chosen_s = demand.deadline_s - demand.least_s - after_s
+        for worker in self._pool.workers.values():
+            if worker.draining or model.index in worker.held:
+                continue
+            loaded_s = max(worker.load.free_s(now_s), start_s) + worker.planned_s + load_s
+            if loaded_s >= chosen_s:
+                continue
+            if worker.free_pages + worker.idle_pages < worker.planned_pages + model.pages:
+                continue
+            begin_s = demand.begins_s(
+                worker,
+                free_s=max(worker.exec.free_s(now_s), start_s),
+                ready_s=loaded_s + worker.longest.worth_s + after_s,
+                held_up_s=reserve_s,
+                load_s=0.0 if worker.loads_apart else load_s,
+            )
+            if begin_s is not None:
+                chosen, chosen_s = worker, loaded_s
+        if chosen is not None:
+            self._plan(chosen, model, chosen_s)
+        return chosen
+
+    def foresee(self, model: Model, demand: Demand) -> None:
+        """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.
+
+        Only where the request would have been in time, had it been loaded there. What is in memory gives way
+        if it was asked for less often of late (the time of the last request but one decides: O'Neil et al.,
+        "The LRU-K Page Replacement Algorithm", SIGMOD 1993). Where loads and batches share an executor, it must
+        have nothing to do, and such loads may take `AHEAD_SHARE` of its time: nobody can tell who comes meanwhile.
+        """
+        now_s, start_s = demand.now_s, demand.start_s
+        if model.is_gone or now_s < model.broken_until_s:
+            return
+        if any(holding.state is not State.LOADED for holding in model.holdings):
+            return
+        chosen: Worker | None = None
+        for worker in self._pool.workers.values():
+            if worker.draining or worker.planned or model.index in worker.held or len(worker.load):
+                continue
+            is_free = worker.backlog.total_s <= ROUNDING_S
+            if not worker.loads_apart and (now_s < worker.ahead_again_s or not is_free):
+                continue
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            held_up_s = 0.0 if is_free else worker.longest.worth_s
+            if demand.begins_s(worker, free_s=free_s, ready_s=0.0, held_up_s=held_up_s) is None:
+                continue
+            if worker.free_pages < model.pages and not gives_way(worker, model):
+                continue
+            if chosen is None or worker.load_of < chosen.load_of:
+                chosen = worker
+        if chosen is not None:
+            load_s = model.load.worth_s
+            begin_s = max(chosen.load.free_s(now_s), start_s)
+            chosen.ahead_again_s = begin_s + load_s / AHEAD_SHARE
+            self._plan(chosen, model, begin_s + load_s).is_ahead = True
+
+    def _plan(self, worker: Worker, model: Model, loaded_s: float) -> Holding:
+        holding = Holding(model, worker, State.PLANNED, loaded_s + self._pool.back.worth_s)
+        model.holdings.append(holding)
+        worker.held[model.index] = holding
+        worker.planned.append(holding)
+        holding.planned_s = model.load.worth_s
+        worker.planned_s += holding.planned_s
+        worker.planned_pages += model.pages
+        self._orders.dirty[worker.id] = worker
+        return holding
+
+    def give(self, worker: Worker, now_s: float) -> Model | None:
+        """Give the worker the loads that it could begin soon.
+
+        Returns:
+            A model that will be on no worker now, and for which requests may wait: when these are promised
+            anew, ask again. None: that was all.
+        """
+        while worker.planned:
+            free_s = self._orders.start_s(worker, worker.load, now_s)
+            if free_s is None:
+                return None
+            holding = worker.planned.popleft()
+            model = holding.model
+            worker.planned_s -= holding.planned_s
+            worker.planned_pages -= model.pages
+            if not worker.planned:
+                worker.planned_s = 0.0
+            if len(model.holdings) == 1:
+                self._queue.drop(model, free_s + model.load.worth_s + self._pool.back.worth_s)
+            is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s, now_s)
+            if is_wanted and self._memory.make_room(worker, model.pages):
+                self._begin(holding, free_s)
+            elif _lose(holding):
+                return model
+        return None
+
+    def _begin(self, holding: Holding, free_s: float) -> None:
+        """Give the worker one load, for which there is room."""
+        worker, model = holding.worker, holding.model
+        load_s = model.load.worth_s
+        worker.free_pages -= model.pages
+        holding.state = State.LOADING
+        latest_s = free_s + self._pool.parameters.window_s
+        if model.waiting.entries:  # as long as it is of use to anybody who waits
+            left_s = model.waiting.deadlines_s[-1] - model.durations.worth_s[0]
+            latest_s = max(latest_s, left_s - load_s)
+        action = self._orders.send(Kind.LOAD, holding, latest_s=latest_s, expected_s=load_s)
+        holding.ready_s = worker.load.add(action, free_s, load_s) + self._pool.back.worth_s
+
+    def ended(self, sent: Sent, now_s: float, *, ok: bool, took_s: float | None) -> Model | None:
+        """A load has ended; `took_s` is None where it was not begun.
+
+        Returns:
+            As `give`.
+        """
+        holding = sent.holding
+        worker, model = holding.worker, holding.model
+        model.told_s = now_s
+        if not ok:
+            worker.free_pages += model.pages
+            if took_s is not None:
+                model.broke(now_s, is_sure=True)
+            return model if _lose(holding) else None
+        model.failures = 0
+        if took_s is not None:
+            model.load.observe(took_s)
+        self.loaded(holding)
+        return None
+
+    def loaded(self, holding: Holding) -> None:
+        """A model is in memory."""
+        holding.state = State.LOADED
+        if holding.model.waiting.entries:
+            self._queue.offer(holding.model)
+        else:
+            self._memory.settle(holding.model)
+
+
+def _lose(holding: Holding) -> bool:
+    """A model will not be on a worker after all; returns whether it is on none now."""
+    model = holding.model
+    model.holdings.remove(holding)
+    del holding.worker.held[model.index]
+    return not model.holdings
+
+
+def _is_free_for(holding: Holding, free_s: float, now_s: float) -> bool:
+    """Whether a load for nobody who waits still takes time that nobody needs."""
+    worker, load_s = holding.worker, holding.model.load.worth_s
+    if not holding.is_ahead or holding.model.is_gone:
+        return False
+    return worker.loads_apart or worker.backlog.fits(
+        free_s + load_s, load_s, free_s=free_s, now_s=now_s
+    )

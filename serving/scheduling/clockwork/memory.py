@@ -1,0 +1,65 @@
+"""Memory of workers: which models may be evicted, and the eviction of what was not used for longest.
+
+Pure; a step for each holding that is looked at.
+"""
+
+from __future__ import annotations
+
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, State, Worker
+from serving.scheduling.clockwork.orders import Orders
+from serving.scheduling.seam import Kind
+
+
+class Memory:
+    """What the workers of a pool hold, and may give up."""
+
+    __slots__ = ("_orders",)
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+
+    def settle(self, model: Model) -> None:
+        """A model's queue may have run empty: those that hold it may give it up."""
+        if model.waiting.entries:
+            return
+        for holding in tuple(model.holdings):
+            if holding.state is State.LOADED and not holding.busy and not holding.is_idle:
+                holding.is_idle = True
+                holding.worker.idle_pages += model.pages
+                if model.is_gone:
+                    self.evict(holding)
+
+    def evict(self, holding: Holding) -> None:
+        """Have an idle one unloaded."""
+        worker, model = holding.worker, holding.model
+        holding.is_idle = False
+        worker.idle_pages -= model.pages
+        worker.free_pages += model.pages
+        del worker.held[model.index]
+        model.holdings.remove(holding)
+        holding.key_s = NEVER_S
+        self._orders.send(Kind.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
+
+    def make_room(self, worker: Worker, pages: int) -> bool:
+        """Evict what was not used for longest, until so many pages are free."""
+        if worker.free_pages + worker.idle_pages < pages:
+            return False
+        while worker.free_pages < pages:
+            self.evict(next(holding for holding in worker.held.values() if holding.is_idle))
+        return True
+
+
+def gives_way(worker: Worker, model: Model) -> bool:
+    """Whether what is evicted next makes room for a model, and was all asked for less often of late."""
+    pages = worker.free_pages
+    if pages + worker.idle_pages < model.pages:
+        return False
+    for holding in worker.held.values():
+        if not holding.is_idle:
+            continue
+        if holding.model.asked_before_s >= model.asked_before_s:
+            return False
+        pages += holding.model.pages
+        if pages >= model.pages:
+            return True
+    return False

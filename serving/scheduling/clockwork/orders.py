@@ -1,0 +1,82 @@
+"""What workers are told, and when each of them is looked at again.
+
+In: actions, and times at which a worker may get more. Out: the actions of a plan, the workers to look at.
+Decides nothing. Pure; times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Pool, Sent, Worker
+from serving.scheduling.clockwork.timeline import Timeline
+from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.seam import Action, Kind, Part
+
+
+class Orders:
+    """The way out to the workers of a pool."""
+
+    __slots__ = ("_actions", "_last", "_looks", "_pool", "dirty")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._actions: list[Action] = []
+        self._last = 0
+        self._looks: list[tuple[float, int]] = []
+        self.dirty: dict[int, Worker] = {}
+        """Workers to look at in the next plan."""
+
+    def send(
+        self,
+        kind: Kind,
+        holding: Holding,
+        *,
+        latest_s: float,
+        expected_s: float,
+        items: list[tuple[Entry, int]] | None = None,
+        parts: list[Part] | None = None,
+    ) -> int:
+        """Put an action into the plan; returns its number."""
+        self._last = number = self._last + 1
+        worker, model = holding.worker, holding.model
+        worker.sent[number] = Sent(kind, holding, items or [], self._pool.now_s)
+        self._actions.append(
+            Action(number, kind, worker.id, model.id, parts or [], 0.0, latest_s, expected_s)
+        )
+        return number
+
+    def taken(self) -> list[Action]:
+        """All that was sent since it was last asked for."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
+        """When an executor could begin what it is given now; None: not soon, and it is looked at again then."""
+        parameters = self._pool.parameters
+        start_s = max(executor.free_s(now_s), now_s + parameters.lag_s)
+        if start_s < now_s + parameters.ahead_s:
+            return start_s
+        at_s = start_s - parameters.ahead_s
+        if at_s < worker.look_s:
+            worker.look_s = at_s
+            heapq.heappush(self._looks, (at_s, worker.id))
+        return None
+
+    def due(self, now_s: float) -> Iterator[Worker]:
+        """Workers to look at now, until there are none; looking at one may add others."""
+        looks, workers = self._looks, self._pool.workers
+        while looks and looks[0][0] <= now_s:
+            look_s, number = heapq.heappop(looks)
+            worker = workers.get(number)
+            if worker is not None and worker.look_s == look_s:
+                worker.look_s = NEVER_S
+                self.dirty[number] = worker
+        while self.dirty:
+            yield self.dirty.popitem()[1]
+
+    @property
+    def look_s(self) -> float:
+        """When a worker is to be looked at again, first of all."""
+        return self._looks[0][0] if self._looks else NEVER_S

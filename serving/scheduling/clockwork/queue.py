@@ -1,0 +1,176 @@
+"""Requests of a pool that wait: what was promised for them, and the refusal of what became hopeless.
+
+A request that is admitted is charged to the worker that promises it, and waits in its model's queue until a
+worker takes it. No scan: what is looked at per event is the first of a queue.
+
+Pure; times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State, Worker
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.orders import Orders
+from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.seam import Reason, Refusal
+
+
+class Queue:
+    """All requests of a pool that were admitted and have no end yet."""
+
+    __slots__ = (
+        "_expiry",
+        "_memory",
+        "_numbers",
+        "_orders",
+        "_pool",
+        "entries",
+        "items",
+        "refusals",
+    )
+
+    def __init__(self, pool: Pool, orders: Orders, memory: Memory) -> None:
+        self._pool, self._orders, self._memory = pool, orders, memory
+        self._expiry: list[tuple[float, int, Model]] = []
+        """When the first of a model's requests becomes hopeless."""
+        self._numbers = itertools.count(1)
+        self.entries: dict[int, tuple[Entry, Model]] = {}
+        """Request -> what is known of it; also of one that is with a worker."""
+        self.items = 0
+        """That wait."""
+        self.refusals: list[Refusal] = []
+        """Of the next plan."""
+
+    # In
+
+    def push(self, entry: Entry, model: Model, count: int) -> None:
+        """So many items of an entry wait from now on."""
+        self.items += count
+        if model.waiting.push(entry, count):
+            self.watch(model)
+        self.offer(model)
+
+    def offer(self, model: Model) -> None:
+        """A model's queue has grown: its place with the workers that hold it."""
+        waiting, durations = model.waiting, model.durations
+        count = len(waiting.entries)
+        place = 0
+        for size in durations.sizes[1:]:
+            if size > count:
+                break
+            place += 1
+        key_s = waiting.deadlines_s[0] - durations.worth_s[place]
+        for holding in model.holdings:
+            if holding.state is State.LOADED:
+                worker = holding.worker
+                if holding.is_idle:
+                    holding.is_idle = False
+                    worker.idle_pages -= model.pages
+                if key_s < holding.key_s:
+                    self.turn(holding, key_s)
+                self._orders.dirty[worker.id] = worker
+
+    def turn(self, holding: Holding, key_s: float) -> None:
+        """A model has its turn with a worker when its batch must start by then; its turn of before is void."""
+        holding.key_s = key_s
+        heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
+
+    def watch(self, model: Model) -> None:
+        """Be there when the first that waits becomes hopeless."""
+        at_s = model.waiting.deadlines_s[0] - model.durations.worth_s[0]
+        if at_s != model.expiry_s:
+            model.expiry_s = at_s
+            heapq.heappush(self._expiry, (at_s, next(self._numbers), model))
+
+    # Promises
+
+    def charge(self, entry: Entry, model: Model, worker: Worker, work_s: float) -> None:
+        """A worker promises the work of an entry."""
+        self.uncharge(entry, model)
+        entry.charged = worker.backlog
+        entry.cost_s = work_s
+        entry.is_near = worker.backlog.add(entry.deadline_s, work_s)
+        model.charged_s += work_s
+
+    def uncharge(self, entry: Entry, model: Model) -> None:
+        """Nobody promises it any more."""
+        backlog = entry.charged
+        if backlog is not None:
+            backlog.remove(entry.deadline_s, entry.cost_s, is_near=entry.is_near)
+            entry.charged = None
+            model.charged_s -= entry.cost_s
+
+    def recharge(self, model: Model) -> None:
+        """Those that are left cost what they cost together: their batch lost members, or did not come about."""
+        waiting = model.waiting
+        left_s = model.durations.quickest_s(len(waiting.entries)) - model.charged_s
+        first = waiting.entries[0]
+        if first.charged is None:
+            if model.holdings:
+                self.charge(first, model, model.holdings[0].worker, left_s)
+        elif abs(left_s) > 1e-6:
+            first.charged.remove(first.deadline_s, -left_s, is_near=first.is_near)
+            first.cost_s += left_s
+            model.charged_s += left_s
+
+    # Out
+
+    def unwait(self, entry: Entry, model: Model) -> None:
+        """What of an entry waits is forgotten."""
+        if entry.waits:
+            self.items -= entry.waits
+            model.waiting.remove(entry)
+            self.uncharge(entry, model)
+            if model.waiting.entries:
+                self.recharge(model)
+                self.watch(model)
+            self._memory.settle(model)
+
+    def cancel(self, id_: int) -> None:
+        """Nobody waits for a request any more."""
+        found = self.entries.pop(id_, None)
+        if found is not None:
+            self.unwait(*found)
+
+    def refuse(self, entry: Entry, model: Model, reason: Reason, detail: str = "") -> None:
+        """One that was admitted will not be run, if it has no end yet."""
+        if self.entries.pop(entry.id, None) is None:
+            return
+        self.unwait(entry, model)
+        self.refusals.append(Refusal(entry.id, reason, detail))
+
+    def drop(self, model: Model, start_s: float) -> None:
+        """Refuse those of a model's requests that could not be in time if they started then."""
+        waiting, least_s = model.waiting, model.durations.worth_s[0]
+        for entry in waiting.hopeless(start_s + least_s):
+            self.items -= entry.waits
+            entry.waits = 0
+            self.uncharge(entry, model)
+            if self.entries.pop(entry.id, None) is None:
+                continue
+            self.refusals.append(Refusal(entry.id, Reason.DEADLINE_IN_QUEUE, ""))
+            self._pool.reserve.dropped()
+        if waiting.entries:
+            self.recharge(model)
+            self.watch(model)
+        else:
+            self._memory.settle(model)
+
+    def expire(self, now_s: float) -> None:
+        """Refuse what has become hopeless."""
+        expiry = self._expiry
+        while expiry and expiry[0][0] < now_s:
+            at_s, _, model = heapq.heappop(expiry)
+            if at_s == model.expiry_s:
+                model.expiry_s = NEVER_S
+                self.drop(model, now_s)
+
+    def expiry_s(self) -> float:
+        """When the next becomes hopeless; what is out of date in the heap is forgotten."""
+        expiry = self._expiry
+        while expiry and expiry[0][2].expiry_s != expiry[0][0]:
+            heapq.heappop(expiry)
+        return expiry[0][0] if expiry else NEVER_S

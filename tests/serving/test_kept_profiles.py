@@ -1,0 +1,151 @@
+"""Kept profiles: what is read again, what is not found, what is left out."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import sqlite3
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving import kept_profiles
+from serving.dispatch import Loaded
+from serving.kept_profiles import FILE, KeptProfiles, key_of
+from serving.profiling import ModelProfile
+from serving.settings import ServingSettings
+from serving.values import ModelCard, Signature, TensorSpec
+
+TIMES = st.floats(0.0, 1e3, allow_subnormal=False)
+SIGNATURES = st.builds(
+    Signature,
+    inputs=st.just((TensorSpec(name="x", datatype="FP32", shape=(-1, 3)),)),
+    outputs=st.just((TensorSpec(name="y", datatype="BYTES", shape=(-1,)),)),
+    platform=st.text(max_size=5),
+    reads_json=st.booleans(),
+)
+
+
+@st.composite
+def profiles(draw):
+    """Of durations as they are kept: microseconds."""
+    signature = draw(SIGNATURES)
+    sizes = draw(st.sets(st.integers(1, 64), min_size=1, max_size=4))
+    time = TIMES.map(lambda seconds: round(seconds, 6))
+    warmup = {"source": "file", "batch_s": {"1": 0.5}}
+    return ModelProfile(
+        signature=signature,
+        load_s=draw(time),
+        batch_s={size: draw(time) for size in sizes},
+        memory_bytes=draw(st.integers(0, 2**40)),
+        told=Loaded(signature, draw(time), warmup, draw(st.sampled_from([None, "cpu", "cuda"]))),
+        stages_s={size: (draw(time), draw(time), draw(time)) for size in sizes},
+    )
+
+
+ONE = ModelProfile(
+    signature=Signature(inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1,)),), outputs=()),
+    load_s=0.01,
+    batch_s={1: 0.001},
+    memory_bytes=4096,
+    told=Loaded(Signature(inputs=(), outputs=()), None, {}, None),
+)
+
+
+@contextlib.contextmanager
+def opened(folder):
+    kept = KeptProfiles.of_folder(folder)
+    try:
+        yield kept
+    finally:
+        kept.close()
+
+
+@given(profiles())
+def test_a_profile_is_read_as_it_was_kept(profile):
+    """All that others need to know of it."""
+    again = ModelProfile.from_json(profile.as_json())
+    assert dataclasses.replace(again, told=profile.told) == profile
+    assert (again.told.warmup, again.told.device) == (profile.told.warmup, profile.told.device)
+
+
+def test_what_is_kept_is_found_after_a_restart(tmp_path):
+    """Under its key, and under no other; without a key nothing is kept."""
+    with opened(tmp_path) as kept:
+        asyncio.run(kept.keep("a", ONE))
+        asyncio.run(kept.keep(None, ONE))
+    with opened(tmp_path) as kept:
+        assert kept.of("a").batch_s == ONE.batch_s
+        assert kept.of("b") is kept.of(None) is None
+
+
+def test_rows_that_make_no_sense_are_left_out(tmp_path, caplog):
+    """They are told in one line, and the others are read."""
+    with opened(tmp_path) as kept:
+        for name in "abc":
+            asyncio.run(kept.keep(name, ONE))
+    with contextlib.closing(sqlite3.connect(tmp_path / FILE)) as disk, disk:
+        disk.execute("UPDATE records SET text = '{}' WHERE name = 'a'")
+        disk.execute("UPDATE records SET kind = 'colour' WHERE name = 'b'")
+    with opened(tmp_path) as kept:
+        assert (kept.of("a"), kept.of("b")) == (None, None)
+        assert kept.of("c") is not None
+    (line,) = caplog.records
+    assert (line.levelname, line.count) == ("WARNING", 2)
+
+
+@pytest.mark.parametrize("text", ["no database at all", ""])
+def test_a_file_that_cannot_be_read_is_no_obstacle(tmp_path, text):
+    """Profiles are known while the server runs."""
+    (tmp_path / FILE).write_text(text * 200)
+    with opened(tmp_path) as kept:
+        asyncio.run(kept.keep("a", ONE))
+        assert kept.of("a") is ONE
+
+
+def test_the_oldest_go(tmp_path, monkeypatch):
+    """Where there are more than may be kept; what was measured again is new."""
+    monkeypatch.setattr(kept_profiles, "MOST_KEPT", 2)
+    with opened(tmp_path) as kept:
+        for name in "abac":
+            asyncio.run(kept.keep(name, ONE))
+    with opened(tmp_path) as kept:
+        assert [name for name in "abc" if kept.of(name)] == ["a", "c"]
+
+
+def test_a_key_tells_what_a_profile_depends_on(tmp_path):
+    """Another file, other samples or other limits are another key; a hard link is the same file."""
+    file, sample = tmp_path / "m.onnx", tmp_path / "s.npz"
+    file.write_bytes(b"1")
+    sample.write_bytes(b"1")
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    settings = ServingSettings()
+    first = key_of(card, settings)
+    keys = {first, key_of(dataclasses.replace(card, sample=sample), settings)}
+    for change in (
+        {"replica.cpu": 1},
+        {"replica.threads": 2},
+        {"replica.memory_mb": 512},
+        {"accelerator.device": "cpu"},
+        {"batching.max_size": 3},
+    ):
+        keys.add(key_of(card, settings.changed(change)))
+    keys.add(key_of(dataclasses.replace(card, kind="torch"), settings))
+    assert len(keys) == 8
+    link = tmp_path / "other.onnx"
+    os.link(file, link)
+    assert key_of(dataclasses.replace(card, name="b", path=link), settings) == first
+    file.write_bytes(b"22")
+    second = key_of(card, settings)
+    assert second not in keys
+    (tmp_path / "m.onnx.data").write_bytes(b"weights")
+    assert key_of(card, settings) not in {*keys, second}
+
+
+def test_files_that_cannot_tell_have_no_key(tmp_path):
+    """A module's name, a folder, no file at all."""
+    settings = ServingSettings()
+    for path in (None, tmp_path, tmp_path / "m.py:Model"):
+        card = ModelCard(name="a", version="1", kind="python", path=path)
+        assert key_of(card, settings) is None

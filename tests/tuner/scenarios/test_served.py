@@ -1,0 +1,117 @@
+"""Scenarios against a real server with real replicas: the same requests as emulated, each counted once."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from tuner import cli
+from tuner.errors import WrongUse
+from tuner.scenarios import arrivals, emulated, files, served
+from tuner.scenarios.results import Counts
+
+TEXT = """
+seconds: 1.5
+seed: 3
+workers: 1
+memory_pages: 6
+models:
+  hot: {model: mnist, profile: {load_ms: 2, batch_ms: {1: 0.2, 8: 1}}}
+  rare: {copies: 8, model: mnist, profile: {load_ms: 2, batch_ms: {1: 0.2, 8: 1}}}
+traffic:
+  hot: {rate: 60, deadline_ms: 500}
+  rare: {rate: 40, items: 2, deadline_ms: {first: 250, factor: 2, every_s: 0.5}}
+  beside: {models: hot, clients: 1, from_s: 0.5, deadline_ms: 1000}
+"""
+
+
+@pytest.fixture(name="file", scope="module")
+def _file(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    path = tmp_path_factory.mktemp("scenario") / "toy.yaml"
+    path.write_text(TEXT, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(name="found", scope="module")
+def _found(file: pathlib.Path) -> served.Service:
+    return served.run(files.read(file))
+
+
+def test_every_request_ends_once(found: served.Service, file: pathlib.Path) -> None:
+    scenario = files.read(file)
+    for one in found.streams.values():
+        assert one.admitted == one.in_time + one.late + sum(one.dropped.values())
+        assert not one.dropped, "nothing failed"
+    due = arrivals.traffic(scenario)
+    for place, name in ((0, "hot"), (1, "rare")):
+        assert found.streams[name].requests == (due.streams == place).sum()
+
+
+def test_the_emulation_has_the_same_requests(found: served.Service, file: pathlib.Path) -> None:
+    emulation, _ = emulated.run(files.read(file))
+    for name in ("hot", "rare"):
+        assert emulation.streams[name].requests == found.streams[name].requests
+    assert set(found.by_deadline["rare"]) == set(emulation.by_deadline["rare"])
+    for size, one in found.by_deadline["rare"].items():
+        assert one.requests == emulation.by_deadline["rare"][size].requests
+
+
+def test_a_pool_that_is_hardly_busy_answers_in_time(found: served.Service) -> None:
+    """Half a second for what takes two milliseconds; nine models where six pages are."""
+    one = found.streams["hot"]
+    assert one.in_time > 0.9 * one.requests
+    assert found.streams["beside"].in_time > 0
+
+
+def test_deadlines_reach_the_server(file: pathlib.Path) -> None:
+    """A tenth of a millisecond: nothing can be in time, and the server says so."""
+    scenario = files.read(file)
+    hopeless = dataclasses.replace(
+        scenario.streams[0],
+        deadline=dataclasses.replace(scenario.streams[0].deadline, first_s=0.0001),
+    )
+    found = served.run(
+        dataclasses.replace(scenario, seconds=0.5, streams=(hopeless,), groups=scenario.groups[:1])
+    )
+    one: Counts = found.streams["hot"]
+    assert sum(one.refused_at_once.values()) == one.requests > 0
+    assert list(one.refused_at_once) == [served.REFUSED[served.UNAVAILABLE]]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("model: mnist, profile", "profile", "names no model"),
+        ("copies: 8", "copies: 1001", "at most 1,000"),
+        ("clients: 1", "clients: 501", "more than 500 clients"),
+        ("deadline_ms: 1000", "deadline_ms: {first: 9, factor: 2}", "deadlines grow"),
+    ],
+)
+def test_what_can_only_be_emulated_is_refused_before_anything_starts(
+    tmp_path: pathlib.Path, old: str, new: str, word: str
+) -> None:
+    path = tmp_path / "toy.yaml"
+    assert old in TEXT
+    path.write_text(TEXT.replace(old, new), encoding="utf-8")
+    scenario = files.read(path)
+    with pytest.raises(WrongUse, match=word):
+        served.run(scenario)
+
+
+def test_an_hour_is_the_longest(file: pathlib.Path) -> None:
+    with pytest.raises(WrongUse, match="at most 3600 s"):
+        served.run(dataclasses.replace(files.read(file), seconds=3601.0))
+
+
+def test_the_command_serves_a_scenario(
+    file: pathlib.Path, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "short.yaml"
+    path.write_text(file.read_text().replace("seconds: 1.5", "seconds: 0.6"), encoding="utf-8")
+    assert cli.main(["pool", str(path), "--serve", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert set(data["streams"]) == {"hot", "rare", "beside"}
+    assert data["send_lag_ms"] >= 0

@@ -1,0 +1,212 @@
+"""What is sent in a scenario that is served: whole requests for its models, each with its deadline.
+
+In: a scenario, and where its models are served. Out: `Load`s, one for each load generator: one for all requests that
+come by the clock, and one for each stream of clients who wait for their answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from serving import zoo
+from serving.errors import ServingError
+from serving.values import Signature
+from tuner.errors import WrongUse
+from tuner.launching import readiness
+from tuner.scenarios import arrivals
+from tuner.scenarios.values import Group, Scenario, Stream
+from tuner.traffic import oip_body, payload_files, payloads
+from tuner.traffic.mixture import Head, Mixture
+from tuner.traffic.payloads import Payloads
+from tuner.traffic.plan import LoadPlan, Warmup
+
+GRACE_S = 5.0
+"""A request that has no answer so long after its deadline is lost."""
+MOST_CONNECTIONS = 500
+"""Requests of a load in flight: what is due beyond that waits at the client, and the wait counts."""
+ITEMS = 16
+"""Different requests of a stream's model."""
+NO_WARMUP = Warmup(seconds=0.0, round_trips=0)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Load:
+    """What one load generator sends."""
+
+    mixture: Mixture
+    plan: LoadPlan
+    streams: Sequence[int]
+    """Of each request that is listed; of clients one for all."""
+    from_s: float = 0.0
+
+
+def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
+    """One for all requests that come whatever happens, and one for each stream of clients."""
+    sent = _Sent(scenario, host, port)
+    for place, stream in enumerate(scenario.streams):
+        if stream.clients:
+            yield sent.clients(place, stream)
+    listed = sent.listed()
+    if listed is not None:
+        yield listed
+
+
+class _Sent:
+    """Heads and bodies of a scenario's requests."""
+
+    def __init__(self, scenario: Scenario, host: str, port: int) -> None:
+        self._scenario = scenario
+        self._host = host
+        self._port = port
+        self._signatures = {
+            group.name: readiness.signature(
+                host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
+            )
+            for group in scenario.groups
+        }
+
+    def clients(self, place: int, stream: Stream) -> Load:
+        """Each connection is a client of one model."""
+        scenario = self._scenario
+        group = scenario.group(stream.group)
+        book = _Book()
+        sent = _payloads(group, self._signatures[group.name], stream, stream.deadline.first_s)
+        order = [book.pair(sent, name, 0) for name in group.names for _ in range(stream.clients)]
+        return Load(
+            book.mixture(order),
+            LoadPlan(
+                host=self._host,
+                port=self._port,
+                concurrency=len(order),
+                each_its_own=True,
+                seconds=scenario.seconds - stream.from_s,
+                warmup=NO_WARMUP,
+                timeout_s=stream.deadline.first_s + GRACE_S,
+            ),
+            [place],
+            stream.from_s,
+        )
+
+    def listed(self) -> Load | None:
+        """All requests that come by the clock."""
+        scenario = self._scenario
+        names = [name for group in scenario.groups for name in group.names]
+        book = _Book()
+        made: dict[tuple[int, float], Payloads] = {}
+        at_s: list[float] = []
+        order: list[tuple[int, int]] = []
+        streams: list[int] = []
+        before_s = longest_s = 0.0
+        for request in arrivals.traffic(scenario):
+            if request.client >= 0:
+                continue
+            stream = scenario.streams[request.stream]
+            key = (request.stream, request.objective_s)
+            if key not in made:
+                group = scenario.group(stream.group)
+                signature = self._signatures[group.name]
+                made[key] = _payloads(group, signature, stream, request.objective_s)
+            order.append(book.pair(made[key], names[request.model], len(order)))
+            # No two are due at once, so that a time tells which request it was.
+            before_s = max(request.at_s, float(np.nextafter(before_s, np.inf)))
+            at_s.append(before_s)
+            streams.append(request.stream)
+            longest_s = max(longest_s, request.objective_s)
+        if not order:
+            return None
+        in_flight = 2.0 * longest_s * len(order) / scenario.seconds
+        plan = LoadPlan(
+            host=self._host,
+            port=self._port,
+            concurrency=int(min(MOST_CONNECTIONS, 32 + in_flight)),
+            rate_per_s=len(order) / scenario.seconds,
+            spread="listed",
+            offsets_s=tuple(at_s),
+            seconds=scenario.seconds,
+            warmup=NO_WARMUP,
+            timeout_s=longest_s + GRACE_S,
+        )
+        return Load(book.mixture(order), plan, streams)
+
+
+class _Book:
+    """Heads and bodies, each kept once."""
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[str, int], int] = {}
+        self._made: list[Head] = []
+        self._first: dict[int, int] = {}
+        """Of payloads, by what they are: the place of their first body."""
+        self._bodies: list[bytes] = []
+        self._kept: list[Payloads] = []
+
+    def pair(self, sent: Payloads, name: str, number: int) -> tuple[int, int]:
+        """Head and body of a request for a model, by its number."""
+        first = self._first.get(id(sent))
+        if first is None:
+            first = self._first[id(sent)] = len(self._bodies)
+            self._bodies += sent.requests
+            self._kept.append(sent)  # else another one might get its number
+        key = (name, id(sent))
+        head = self._heads.get(key)
+        if head is None:
+            head = self._heads[key] = len(self._made)
+            self._made.append(Head(path=payloads.infer_path(name), headers=sent.headers))
+        return head, first + number % len(sent.requests)
+
+    def mixture(self, order: Sequence[tuple[int, int]]) -> Mixture:
+        """All of it."""
+        return Mixture(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
+
+
+def _payloads(group: Group, signature: Signature, stream: Stream, deadline_s: float) -> Payloads:
+    """Requests for a model of a group that carry their deadline: of its sample, or random inputs."""
+    model = model_of(group)
+    found = None
+    if model in zoo.names():
+        with contextlib.suppress(WrongUse, ServingError):
+            card = zoo.find(model)
+            if card.sample is not None:
+                found = payload_files.from_npz(
+                    card.sample,
+                    signature,
+                    model=group.name,
+                    most=ITEMS * stream.items,
+                    client_batch=stream.items,
+                )
+    if found is None:
+        found = payloads.synthetic(
+            signature,
+            ITEMS * stream.items,
+            np.random.default_rng(0),
+            model=group.name,
+            client_batch=stream.items,
+        )
+    return _with_timeout(found, deadline_s)
+
+
+def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:
+    """The same requests with the protocol's parameter `timeout`."""
+    length = int(sent.headers[oip_body.LENGTH_HEADER])
+    heads = []
+    for body in sent.requests:
+        head = json.loads(body[:length])
+        head["parameters"]["timeout"] = max(1, round(1e6 * deadline_s))
+        heads.append(json.dumps(head, separators=(",", ":")).encode())
+    longest = max(map(len, heads))
+    requests = tuple(
+        head.ljust(longest) + body[length:] for head, body in zip(heads, sent.requests, strict=True)
+    )
+    headers = {**sent.headers, oip_body.LENGTH_HEADER: str(longest)}
+    return dataclasses.replace(sent, requests=requests, headers=headers)
+
+
+def model_of(group: Group) -> str:
+    """What copies of a group that is served are of."""
+    assert group.model is not None, "checked"
+    return group.model

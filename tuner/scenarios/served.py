@@ -1,0 +1,210 @@
+"""A scenario in real time: the serving core on this machine, real replicas, and what became of every request.
+
+    start an empty server -> deploy the copies -> send every request when it is due -> end the server
+
+In: a scenario whose groups name models. Out: `Service`. The arrivals are those of the emulation, to the request; each
+carries its deadline (the Open Inference Protocol's `timeout`), and its time counts from when it was due, as a
+client's does. Clients that wait for their answers are a load generator of their own for each stream.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tuner.errors import WrongUse
+from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.scenarios import requests, results
+from tuner.scenarios.emulated import settings_of
+from tuner.scenarios.requests import MOST_CONNECTIONS, Load
+from tuner.scenarios.values import Scenario
+from tuner.traffic.generator import Generator, LoadResult
+from tuner.values import Configuration, Value
+
+DEPLOY_TIMEOUT_S = 90.0
+MOST_MODELS = 1000
+MOST_SECONDS = 3600.0
+TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
+REFUSED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
+"""Statuses of requests that are refused when they come."""
+DROPPED = {0: "no answer", TOO_LATE: "deadline passed (504)"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Service(results.Result):
+    """One run in real time."""
+
+    send_lag_ms: float
+    """p99 of how long after it was due a request was sent."""
+    client_cores: float
+    """CPU time of the load generators over the time of the run."""
+
+
+def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
+    """Serve a scenario once.
+
+    Raises:
+        WrongUse: the scenario cannot be served.
+        TunerError: the server does not start, or cannot load a model; or the load generator fails.
+    """
+    began_s = time.monotonic()
+    with opened(scenario) as engine:
+        models = sum(group.copies for group in scenario.groups)
+        say(f"{models} models deployed in {time.monotonic() - began_s:.1f} s")
+        say(f"{scenario.seconds:g} s of requests")
+        return drive(scenario, engine)
+
+
+@contextlib.contextmanager
+def opened(
+    scenario: Scenario,
+    *,
+    settings: Mapping[str, Value] | None = None,
+    program: Sequence[str] = SERVER,
+) -> Iterator[EngineProcess]:
+    """A server with all models of a scenario.
+
+    Args:
+        scenario: what is served.
+        settings: of the serving core, beside the scenario's; `scheduling.policy` is clockwork unless they say
+            otherwise.
+        program: arguments of Python that make the server.
+
+    Raises:
+        WrongUse: the scenario cannot be served.
+        TunerError: the server does not start, or cannot load a model.
+    """
+    _check(scenario)
+    with EngineProcess.start(None, _settings(scenario, settings or {}), program=program) as engine:
+        for group in scenario.groups:
+            for name in group.names:
+                engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
+        yield engine
+
+
+def drive(scenario: Scenario, engine: EngineProcess) -> Service:
+    """Send a server the requests of a scenario whose models it serves.
+
+    Raises:
+        TunerError: the load generator fails, or the server is gone.
+    """
+    loads = list(requests.of_scenario(scenario, engine.host, engine.port))
+    return _service(scenario, loads, _driven(loads))
+
+
+def _check(scenario: Scenario) -> None:
+    """What can be emulated only.
+
+    Raises:
+        WrongUse: what it is.
+    """
+    models = sum(group.copies for group in scenario.groups)
+    for group in scenario.groups:
+        if group.model is None:
+            raise WrongUse(
+                f"scenario {scenario.name}: group {group.name!r} names no model to serve; give it `model:`, a "
+                "bundled model or a file (docs/scenarios.md)"
+            )
+    if models > MOST_MODELS:
+        raise WrongUse(
+            f"scenario {scenario.name}: {models:,} models, expected at most {MOST_MODELS:,} to be served; emulate it"
+        )
+    if scenario.seconds > MOST_SECONDS:
+        raise WrongUse(
+            f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MOST_SECONDS:g} s to be served; "
+            "emulate it"
+        )
+    for stream in scenario.streams:
+        if stream.clients and stream.deadline.factor != 1.0:
+            raise WrongUse(
+                f"scenario {scenario.name}: stream {stream.name!r} has clients whose deadlines grow, which can "
+                "only be emulated; give it one deadline_ms"
+            )
+        if stream.clients * scenario.group(stream.group).copies > MOST_CONNECTIONS:
+            raise WrongUse(
+                f"scenario {scenario.name}: stream {stream.name!r} has more than {MOST_CONNECTIONS} clients, "
+                "too many to be served; emulate it, or give it fewer"
+            )
+
+
+def _settings(scenario: Scenario, before: Mapping[str, Value]) -> Configuration:
+    """Of the server: what the scenario says of workers and memory, and its own."""
+    wanted = settings_of(scenario)
+    found: dict[str, Value] = {
+        "scheduling.policy": "clockwork",
+        "replica.count": scenario.workers,
+        **before,
+        **scenario.settings,
+    }
+    if scenario.pages is not None:
+        found["clockwork.memory_mb"] = max(1, round(scenario.pages * wanted.clockwork.page_mb))
+    return Configuration(found)
+
+
+# What becomes of it
+
+
+def _driven(loads: Sequence[Load]) -> list[LoadResult]:
+    """All load generators at the same time."""
+    with contextlib.ExitStack() as opened:
+        # Left last: where something fails, closed generators end what the threads wait for.
+        threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(len(loads)))
+        generators = [opened.enter_context(Generator()) for _ in loads]
+        ended = [
+            threads.submit(_drive, generator, load)
+            for generator, load in zip(generators, loads, strict=True)
+        ]
+        return [one.result() for one in ended]
+
+
+def _drive(generator: Generator, load: Load) -> LoadResult:
+    generator.set_payloads(load.mixture)
+    time.sleep(load.from_s)
+    return generator.run(load.plan)
+
+
+def _service(scenario: Scenario, loads: Sequence[Load], found: Sequence[LoadResult]) -> Service:
+    ends: list[results.End] = []
+    lags_s = []
+    for load, one in zip(loads, found, strict=True):
+        ends += _ends(scenario, load, one)
+        lags_s.append(one.records.started_s - one.records.intended_s)
+    counted = results.counted(scenario, ends)
+    return Service(
+        **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
+        send_lag_ms=1e3 * float(np.quantile(np.concatenate(lags_s), 0.99, method="higher")),
+        client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
+    )
+
+
+def _ends(scenario: Scenario, load: Load, found: LoadResult) -> Iterator[results.End]:
+    """How each request ended: it is known by the second at which it was due."""
+    records = found.records
+    places = np.zeros(len(records), dtype=int)
+    if load.plan.offsets_s:
+        places = np.searchsorted(np.array(load.plan.offsets_s), records.intended_s)
+    for place, due_s, done_s, status in zip(
+        places.tolist(),
+        records.intended_s.tolist(),
+        records.finished_s.tolist(),
+        records.status.tolist(),
+        strict=True,
+    ):
+        stream = load.streams[place]
+        at_s = load.from_s + due_s
+        is_answered = 200 <= status < 300
+        yield results.End(
+            stream=stream,
+            at_s=at_s,
+            deadline_s=scenario.streams[stream].deadline.at(at_s),
+            done_s=load.from_s + done_s,
+            refused=None
+            if is_answered
+            else REFUSED.get(status) or DROPPED.get(status) or f"failed ({status})",
+            at_once=status in REFUSED,
+        )
