@@ -129,6 +129,7 @@ class Job:
         "_id",
         "answers",
         "arrived_s",
+        "due_s",
         "items",
         "model",
         "request",
@@ -143,6 +144,7 @@ class Job:
         request: Request,
         waiter: Waiter,
         arrived_s: float,
+        due_s: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._id = id_
@@ -151,6 +153,8 @@ class Job:
         self.items = request.items
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
+        self.due_s = due_s
+        """Its deadline."""
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
 
@@ -172,7 +176,7 @@ class Job:
 class BatchDone:
     """What is known of a batch that came back."""
 
-    __slots__ = ("items", "model", "parts", "times", "waited_s", "worker")
+    __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
 
     def __init__(
         self,
@@ -182,6 +186,7 @@ class BatchDone:
         times: StageTimes,
         parts: int,
         waited_s: float,
+        late: int,
     ) -> None:
         self.worker = worker
         self.model = model
@@ -191,6 +196,21 @@ class BatchDone:
         """Requests in it, whole or in part, whose clients still wait."""
         self.waited_s = waited_s
         """Of these together, from their arrival until the batch was sent."""
+        self.late = late
+        """Those of them whose answer left after their deadline."""
+
+
+class ActionEnded(NamedTuple):
+    """What became of something that a replica was to do."""
+
+    kind: Kind
+    outcome: str
+    """`ok`, `failed`, `lost` (with its replica), or why it was not begun: `too_late` (its window had closed),
+    `no_room`, `unknown_model`."""
+    expected_s: float
+    """As the scheduler had predicted."""
+    took_s: float | None
+    """In the replica; None: it was not begun, or nothing was to be measured."""
 
 
 class Wanted(NamedTuple):
@@ -309,7 +329,16 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "heard_s", "labels", "on_broken", "on_loaded", "sent", "wanted")
+    __slots__ = (
+        "connection",
+        "heard_s",
+        "holds",
+        "labels",
+        "on_broken",
+        "on_loaded",
+        "sent",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -322,6 +351,8 @@ class _Worker:
         self.wanted = wanted
         self.on_loaded = on_loaded
         self.on_broken = on_broken
+        self.holds: set[ModelId] = set()
+        """What it has in memory."""
         self.heard_s = 0.0
         """When its last result came."""
         self.labels: dict[int, str] = {}
@@ -341,10 +372,20 @@ class Dispatcher:
         scheduler: Scheduler,
         *,
         on_batch: Callable[[BatchDone], None],
+        on_action: Callable[[ActionEnded], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            scheduler: what decides.
+            on_batch: called with each batch that came back.
+            on_action: called with each action that ended; None: nobody asks.
+            clock: the monotonic one.
+        """
         self._scheduler = scheduler
         self._on_batch = on_batch
+        self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
         """Of the models on the wire."""
         self._clock = clock
@@ -354,6 +395,7 @@ class Dispatcher:
         self._unfinished: dict[ModelId, int] = {}
         """Model -> its requests without an answer."""
         self._workers: dict[int, _Worker] = {}
+        self._refusals: dict[ModelId, dict[str, int]] = {}
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
@@ -383,6 +425,10 @@ class Dispatcher:
         """Items of a model in the queue."""
         return self._scheduler.waiting_of(model)
 
+    def refusals_of(self, model: ModelId) -> Mapping[str, int]:
+        """Requests of a model that the scheduler has refused, by reason."""
+        return self._refusals.get(model, {})
+
     def submit(
         self,
         request: Request,
@@ -398,7 +444,7 @@ class Dispatcher:
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s)
+        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
@@ -428,6 +474,7 @@ class Dispatcher:
         """A model will not be asked for any more; who waits for it is refused."""
         self._scheduler.on(ModelDown(model), self._clock())
         self._pump()
+        self._refusals.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""
@@ -469,6 +516,9 @@ class Dispatcher:
         if known is None:
             return
         known.connection.close()
+        if self._on_action is not None:
+            for action, _ in known.sent.values():
+                self._on_action(ActionEnded(action.kind, "lost", action.expected_s, None))
         self._scheduler.on(WorkerDown(worker, reason), self._clock())
         self._pump()
 
@@ -476,6 +526,10 @@ class Dispatcher:
         """Unfinished actions of a worker."""
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
+
+    def held(self) -> dict[int, frozenset[ModelId]]:
+        """What is in the memory of each worker."""
+        return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:
         """Whether what the worker is at is a load."""
@@ -629,6 +683,9 @@ class Dispatcher:
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        if ok:
+            known.holds.add(model)
+        self._ended(action, message.status, times)
         if message.status in _NOT_STARTED and action.latest_s < math.inf:
             pass  # it is no fault of the model, and will be tried again
         elif ok:
@@ -641,9 +698,13 @@ class Dispatcher:
     def _unloaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_unloaded(body)
         known = self._workers.get(worker)
-        if known is None or known.sent.pop(message.action_id, None) is None:
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
             return
+        action = sent[0]
         ok = message.status == wire.ActionStatus.OK
+        known.holds.discard(action.model)
+        self._ended(action, message.status, None)
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
@@ -665,7 +726,10 @@ class Dispatcher:
             took.output_ns * 1e-9,
         )
         assert known is not None  # it held the action
-        known.heard_s = now_s = self._clock()
+        clock = self._clock
+        known.heard_s = now_s = clock()
+        if self._on_action is not None:
+            self._ended(action, message.status, times)
         if message.status in _NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times), now_s)
             self._pump()
@@ -674,7 +738,7 @@ class Dispatcher:
         self._pump()
         self._answering = (sent_s, times)
         jobs = self._jobs
-        items = parts = 0
+        items = parts = late = 0
         waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
             items += stop - start
@@ -693,17 +757,30 @@ class Dispatcher:
                     waiter.answer(frame)
                 except Exception as error:
                     spoilt(waiter, error)
-            else:
-                self._join(id_, job, start, stop, frame)
+                if clock() > job.due_s:
+                    late += 1
+            elif self._join(id_, job, start, stop, frame) and clock() > job.due_s:
+                late += 1
         self._answering = None
-        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s))
+        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
+    def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
+        """Tell who asks what became of an action."""
+        if self._on_action is None:
+            return
+        outcome = "ok" if status == wire.ActionStatus.OK else "failed"
+        took_s = None if times is None else times.input_s + times.exec_s + times.output_s
+        if status in _NOT_STARTED:
+            outcome, took_s = wire.ActionStatus(status).name.lower(), None
+        self._on_action(ActionEnded(action.kind, outcome, action.expected_s, took_s))
+
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
         if job.answers is None:
             job.answers = []
         job.answers.append((start, stop, bytes(frame)))
         if sum(end - begin for begin, end, _ in job.answers) < job.items:
-            return
+            return False
         del self._jobs[id_]
         self._unfinished[job.model] -= 1
         try:
@@ -712,6 +789,7 @@ class Dispatcher:
             job.release().refuse(error)
         else:
             answer(job.release(), joined)
+        return True
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
@@ -727,6 +805,9 @@ class Dispatcher:
         if job is None:
             return
         self._unfinished[job.model] -= 1
+        counts = self._refusals.setdefault(job.model, {})
+        reason = refusal.reason.value
+        counts[reason] = counts.get(reason, 0) + 1
         job.release().refuse(_error_of(refusal))
 
 

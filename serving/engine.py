@@ -368,6 +368,8 @@ class Engine:
             )
         shared = self._shared.get(card.kind)
         if shared is None:
+            if not self._shared:
+                _warn_of_long_deadlines(self.settings)
             shared = SharedPool(
                 card.kind, policy, self.settings.of(""), home, self._homes.workers, self._profiles
             )
@@ -681,6 +683,18 @@ class Engine:
                 )
                 for kind, shared in self._shared.items()
             ),
+            pools=tuple(shared.metrics() for shared in self._shared.values()),
+        )
+
+
+def _warn_of_long_deadlines(settings: ServingSettings) -> None:
+    """Say that requests which may take for ever are hardly ever refused."""
+    deadline_s = settings.scheduling.default_deadline_s
+    if deadline_s == ServingSettings().scheduling.default_deadline_s:
+        log.warning(
+            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
+            "scheduling.default_deadline_s to the time in which an answer is of use",
+            extra={"default_deadline_s": deadline_s},
         )
 
 
@@ -707,4 +721,5 @@ def _gauges(served: Served) -> Gauges:
         cache_misses=cache.misses - served.cache.shared,
         cache_shared=served.cache.shared,
         cache_bytes=cache.bytes,
+        refusals=served.dispatcher.refusals_of(served.place.model),
     )

@@ -17,10 +17,11 @@ import time
 from collections.abc import Callable, Iterator
 
 from serving import kept_profiles, profiling
-from serving.dispatch import BatchDone, Dispatcher, Loaded, Wanted
+from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ServingError
 from serving.kept_profiles import KeptProfiles
-from serving.metrics.counters import Counters
+from serving.metrics.counters import PoolCounters
+from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
 from serving.profiling import ModelProfile
 from serving.scheduling import SHARED
@@ -106,9 +107,11 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self.dispatcher = Dispatcher(SHARED[policy](settings), on_batch=self._batch_done)
-        self.counters = Counters()
-        """Of replicas: their ends."""
+        self.dispatcher = Dispatcher(
+            SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
+        )
+        self.counters = PoolCounters()
+        """Of replicas: what they did, and their ends."""
         self.pool = Pool(home, self.dispatcher, settings, self.counters, workers, self)
 
     @property
@@ -270,6 +273,23 @@ class SharedPool:
     def possible(self, settings: ServingSettings) -> ServingSettings:
         """All of them."""
         return settings
+
+    def metrics(self) -> PoolMetrics:
+        """What the metrics show of this moment."""
+        pages = {model: tenant.pages for model, tenant in self._tenants.items()}
+        return PoolMetrics(
+            kind=self._kind,
+            counters=self.counters,
+            models=len(pages),
+            held={
+                worker: (len(models), sum(pages.get(model, 0) for model in models))
+                for worker, models in self.dispatcher.held().items()
+            },
+            budget=budget_of(self._settings),
+        )
+
+    def _action_ended(self, ended: ActionEnded) -> None:
+        self.counters.ended(ended.kind.value, ended.outcome, ended.expected_s, ended.took_s)
 
     def _batch_done(self, done: BatchDone) -> None:
         self.pool.served(done.worker)

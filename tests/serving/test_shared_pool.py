@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import signal
 import threading
 import time
@@ -14,6 +15,7 @@ from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
+from serving.scheduling.seam import Reason
 from serving.values import ModelCard, Program
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway
@@ -393,3 +395,52 @@ def test_deaths_of_shared_replicas_are_counted(card_of, home):
             assert time.monotonic() < end_s
             time.sleep(0.02)
         assert 'luthier_replicas{model="m0"' not in text
+
+
+def counted(running, family, **labels):
+    """A metric, summed over the rows that have these labels."""
+    text = running.request("GET", "/metrics", admin=True)[2].decode()
+    rows = [
+        (dict(re.findall(r'(\w+)="([^"]*)"', row)), float(row.rpartition(" ")[2]))
+        for row in text.splitlines()
+        if re.match(rf"{family}[{{ ]", row)
+    ]
+    return sum(value for row, value in rows if labels.items() <= row.items())
+
+
+def test_what_shared_replicas_do_is_counted(card_of, home):
+    """Loads, evictions, batches and what they were off; memory and its budget; refusals by reason."""
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, home, card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("slow", 1, load_s=0.2)))
+        for name in ("m0", "slow", "m0", "m0"):
+            assert ask(running, name, timeout_us=5_000_000)[0] == 200
+        assert ask(running, "slow", timeout_us=50_000)[0] == 503
+
+        def ended(action, outcome="ok"):
+            return counted(running, "luthier_pool_actions_total", action=action, outcome=outcome)
+
+        assert (ended("load"), ended("unload"), ended("infer")) == (3, 2, 4)
+        assert counted(running, "luthier_pool_load_seconds_count", pool="python") == 3
+        for action, count in (("load", 3), ("infer", 4)):
+            sides = ("overestimate", "underestimate")
+            names = [f"luthier_pool_{side}_seconds_count" for side in sides]
+            assert sum(counted(running, name, action=action) for name in names) == count
+        assert counted(running, "luthier_pool_models", pool="python") == 2
+        assert counted(running, "luthier_pool_budget_pages") == 1
+        assert counted(running, "luthier_pool_loaded_models") == 1
+        assert counted(running, "luthier_pool_loaded_pages") == 1
+        reason = Reason.CANNOT_LOAD.value
+        assert counted(running, "luthier_refusals_total", model="slow", reason=reason) == 1
+        assert counted(running, "luthier_refusals_total") == 1
+
+
+@pytest.mark.parametrize(("deadline_s", "lines"), [(None, 1), (0.5, 0)])
+def test_a_deadline_that_was_not_chosen_is_told_once(card_of, caplog, deadline_s, lines):
+    """At the start, whatever is deployed later."""
+    settings = CLOCKWORK
+    if deadline_s is not None:
+        settings = {**CLOCKWORK, "scheduling.default_deadline_s": deadline_s}
+    with gateway(settings, Processes(), card_of("m0")) as running:
+        running.call(running.engine.deploy(card_of("m1", 1)))
+    said = [line for line in caplog.messages if "set scheduling.default_deadline_s" in line]
+    assert len(said) == lines
