@@ -383,7 +383,7 @@ class Engine:
                 self._profiles,
                 self._forms,
             )
-            await shared.open()
+            await shared.open(self._homes.left(card.kind))
             self._shared[card.kind] = shared
         return shared
 
@@ -616,12 +616,20 @@ class Engine:
             ServingError: one cannot be served under these settings; nothing is left running.
         """
         try:
+            await self._homes.take_over()
             await self._hold_clock(self.settings)
             for card in self._cards:
                 await self.deploy(card)
         except BaseException:
             await self.close()
             raise
+
+    async def begin(self) -> None:
+        """All models of the start are deployed: what a killed server left is used for these or ended."""
+        async with self._changing:
+            for shared in self._shared.values():
+                await shared.begin()
+            await self._homes.settle()
 
     def drain(self) -> None:
         """Not ready from now on; what was taken is still answered."""

@@ -20,6 +20,7 @@ import pathlib
 from serving import prepared
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
+from serving.replica.fingerprint import stamp
 from serving.settings import ServingSettings
 from serving.state import forms
 from serving.state.records import Key, Records, SqliteRecords
@@ -115,7 +116,7 @@ def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
     return json.dumps(
         {
             **files,
-            "samples": prepared.stamps([card.sample] if card.sample is not None else []),
+            "samples": [] if card.sample is None else [stamp(card.sample)],
             "home": replica.home,
             "image": replica.image,
             "cpu": replica.cpu,

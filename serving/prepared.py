@@ -9,17 +9,16 @@ time. The least recently used go where all together take too much. Nobody but th
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import json
 import os
 import pathlib
 import shutil
 import time
-from collections.abc import Iterable
 from typing import Any
 
 from serving import __version__, machine, models, zoo
+from serving.replica.fingerprint import stamp, with_weights
 from serving.values import ModelCard
 
 MOST_BYTES = 16 * 2**30
@@ -92,21 +91,10 @@ def files_of(card: ModelCard, variant: str | None) -> dict[str, Any] | None:
     weights = card.weights(variant)
     if weights is None or not weights.is_file():
         return None
-    beside = weights.parent.glob(
-        f"{glob.escape(weights.name)}?*"
-    )  # an ONNX file's weights, it may be
     return {
-        "files": stamps([weights, *sorted(beside)]),
+        "files": [*map(stamp, with_weights(weights))],
         "kind": card.kind,
         "runtime": models.runtime_of(card.kind),
         "machine": machine.cpu_model(),
         "version": __version__,
     }
-
-
-def stamps(files: Iterable[pathlib.Path]) -> list[list[int]]:
-    """By which the same files are known."""
-    return [
-        [seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns]
-        for seen in (file.stat() for file in files)
-    ]

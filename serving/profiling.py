@@ -150,6 +150,9 @@ class _Run:
 
     # What the pool holds
 
+    def kept(self, _settings: ServingSettings) -> None:
+        """It ends with its gateway."""
+
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """The load of a number, with its largest batch."""
         limits = member.limits

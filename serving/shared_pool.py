@@ -2,6 +2,7 @@
 
     join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
     leave: nobody may ask for it any more -> it is unloaded where it was
+    begin: replicas that a killed server left get work, with those of the models that joined which they hold
 
 In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
 kind of model, since a home runs one kind. Belongs to the event loop's thread.
@@ -15,7 +16,8 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from serving import kept_profiles, profiling
 from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
@@ -26,6 +28,9 @@ from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
 from serving.prepared import Forms
 from serving.profiling import ModelProfile
+from serving.replica.fingerprint import fingerprint
+from serving.replica.left import LeftReplica
+from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
 from serving.settings import ServingSettings
@@ -48,6 +53,7 @@ class _Tenant:
     __slots__ = (
         "card",
         "form",
+        "holders",
         "most",
         "on_batch",
         "pages",
@@ -77,6 +83,8 @@ class _Tenant:
         self.form: pathlib.Path | None = None
         """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
+        self.holders: set[int] = set()
+        """Workers that were taken over, and hold it since before."""
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
@@ -124,6 +132,8 @@ class SharedPool:
         self._again = itertools.count(2)
         self._profiles = profiles
         self._forms = forms if settings.replica.home == "process" else None
+        self._held: dict[int, dict[int, HeldModel]] = {}
+        """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
@@ -138,17 +148,29 @@ class SharedPool:
 
     # Life
 
-    async def open(self) -> None:
-        """Start the replicas.
+    async def open(self, left: list[LeftReplica] | None = None) -> None:
+        """Start the replicas, or take those that a killed server has left; see `Pool.open`.
 
         Raises:
             ServingError: they do not become ready; nothing is left running.
         """
         try:
-            await self.pool.open()
+            taken = await self.pool.open(left)
         except BaseException:
             await self.close()
             raise
+        for worker, models in taken.items():
+            self._held[worker] = {held.model: held for held in models}
+            for held in models:
+                self.dispatcher.reserve_number(held.model)
+
+    async def begin(self) -> None:
+        """All models of the start have joined: replicas that were taken over keep these and unload the others."""
+        held, self._held = self._held, {}
+        for worker, models in held.items():
+            loaded = [model for model, one in self._tenants.items() if worker in one.holders]
+            wanted = {self.dispatcher.number(model) for model in loaded}
+            await self.pool.begin(worker, loaded, [one for one in models if one not in wanted])
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
@@ -217,7 +239,11 @@ class SharedPool:
         }
         settings = self._settings.changed(own)  # the rest is the pool's
         found = await self._profile(card, settings)
-        pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
+        holders = self._holders_of(card, settings)
+        if holders:  # counted as before: a measurement of memory is never the same twice
+            pages = next(iter(holders.values())).pages
+        else:
+            pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
@@ -225,6 +251,9 @@ class SharedPool:
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
         tenant.form = self._form_of(card, settings) if found.is_prepared else None
+        for worker, held in holders.items():
+            if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
+                tenant.holders.add(worker)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
@@ -238,6 +267,22 @@ class SharedPool:
         tenant = self._tenants.pop(model, None)
         if tenant is not None:
             await self._home.take_back(tenant.root)
+
+    def _holders_of(self, card: ModelCard, settings: ServingSettings) -> dict[int, HeldModel]:
+        """Workers that hold a model since before, from the very file that it would be loaded from."""
+        weights = card.weights(settings.model.variant) or card.path
+        file = None if weights is None else fingerprint(weights)
+        if file is None:
+            return {}
+        wanted = (card.name, card.version, card.kind, str(weights), file)
+        how = (settings.replica.threads, settings.accelerator.device)
+        return {
+            worker: held
+            for worker, models in self._held.items()
+            for held in models.values()
+            if (held.name, held.version, held.kind, held.path, held.file) == wanted
+            and (held.threads, held.device) == how
+        }
 
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
         """Of a model, or of another one from the same files under the same limits, now or before a restart."""
@@ -266,6 +311,22 @@ class SharedPool:
         return self._forms.folder_of(card, settings.model.variant) if self._forms else None
 
     # What the pool's replicas hold
+
+    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
+        """What shows the next server whether a replica is as it would start it."""
+        takeover_s = settings.clockwork.takeover_s
+        if not takeover_s or settings.server.state_dir is None:
+            return None
+        replica, accelerator = settings.replica, settings.accelerator
+        return {
+            "takeover_s": takeover_s,
+            "threads": replica.threads,
+            "device": accelerator.device,
+            "share": accelerator.share,
+            "variant": settings.model.variant,
+            "pages": budget_of(settings),
+            "page_mb": settings.clockwork.page_mb,
+        }
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """How a model is loaded, in the midst of serving: no more is run than its first call."""
