@@ -236,6 +236,10 @@ class Wanted(NamedTuple):
     """Memory that is counted for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
+    prepared: pathlib.Path | None = None
+    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
+    prepares: bool = False
+    """Whether the form is to be made first."""
 
 
 class Loaded(NamedTuple):
@@ -658,6 +662,8 @@ class Dispatcher:
             device=wanted.device,
             pages=wanted.pages,
             budget=wanted.budget,
+            prepared=None if wanted.prepared is None else str(wanted.prepared),
+            prepares=wanted.prepares,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )

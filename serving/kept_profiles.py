@@ -17,10 +17,10 @@ import json
 import logging
 import pathlib
 
-from serving import __version__, machine, models
+from serving import prepared
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
-from serving.replica.fingerprint import stamp, with_weights
+from serving.replica.fingerprint import stamp
 from serving.settings import ServingSettings
 from serving.state import forms
 from serving.state.records import Key, Records, SqliteRecords
@@ -109,16 +109,14 @@ class KeptProfiles:
 
 def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
     """What the profile of a model under these settings depends on; None: files cannot tell, measure each time."""
-    weights = card.weights(settings.model.variant)
-    if weights is None or not weights.is_file():
+    files = prepared.files_of(card, settings.model.variant)
+    if files is None:
         return None
     replica, accelerator = settings.replica, settings.accelerator
     return json.dumps(
         {
-            "files": [*map(stamp, with_weights(weights))],
+            **files,
             "samples": [] if card.sample is None else [stamp(card.sample)],
-            "kind": card.kind,
-            "runtime": models.runtime_of(card.kind),
             "home": replica.home,
             "image": replica.image,
             "cpu": replica.cpu,
@@ -129,8 +127,6 @@ def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
             "share": accelerator.share,
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
-            "machine": machine.cpu_model(),
-            "version": __version__,
         },
         separators=(",", ":"),
     )

@@ -10,6 +10,7 @@ kind of model, since a home runs one kind. Belongs to the event loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import math
@@ -25,6 +26,7 @@ from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
+from serving.prepared import Forms
 from serving.profiling import ModelProfile
 from serving.replica.fingerprint import fingerprint
 from serving.replica.left import LeftReplica
@@ -50,6 +52,7 @@ class _Tenant:
 
     __slots__ = (
         "card",
+        "form",
         "holders",
         "most",
         "on_batch",
@@ -77,6 +80,8 @@ class _Tenant:
         """Items of its largest batch, as it was deployed."""
         self.pages = pages
         self.profile = profile
+        self.form: pathlib.Path | None = None
+        """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
         self.holders: set[int] = set()
         """Workers that were taken over, and hold it since before."""
@@ -106,6 +111,7 @@ class SharedPool:
         home: Home,
         workers: Iterator[int],
         profiles: KeptProfiles,
+        forms: Forms | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -116,6 +122,7 @@ class SharedPool:
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
             profiles: what was measured before.
+            forms: of models that are loaded quicker than their files; None: there are none.
         """
         self._kind = kind
         self._settings = settings
@@ -124,6 +131,7 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
+        self._forms = forms if settings.replica.home == "process" else None
         self._held: dict[int, dict[int, HeldModel]] = {}
         """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(
@@ -242,6 +250,7 @@ class SharedPool:
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
+        tenant.form = self._form_of(card, settings) if found.is_prepared else None
         for worker, held in holders.items():
             if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
                 tenant.holders.add(worker)
@@ -278,10 +287,11 @@ class SharedPool:
     async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
         """Of a model, or of another one from the same files under the same limits, now or before a restart."""
         key = kept_profiles.key_of(card, settings)
+        form = self._form_of(card, settings)
         known = self._profiles.of(key)
-        if known is not None:
+        if known is not None and known.is_prepared == (form is not None and form.is_dir()):
             return known
-        found = await profiling.profile(card, settings, self._home, self._workers)
+        found = await profiling.profile(card, settings, self._home, self._workers, form)
         log.info(
             "model profiled",
             extra={
@@ -292,7 +302,13 @@ class SharedPool:
             },
         )
         await self._profiles.keep(key, found)
+        if self._forms is not None and found.is_prepared:
+            await asyncio.to_thread(self._forms.trim)
         return found
+
+    def _form_of(self, card: ModelCard, settings: ServingSettings) -> pathlib.Path | None:
+        """Where a form of the model is, or may be made, that is loaded quicker than its file."""
+        return self._forms.folder_of(card, settings.model.variant) if self._forms else None
 
     # What the pool's replicas hold
 
@@ -326,6 +342,7 @@ class SharedPool:
             root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
+            prepared=tenant.form,
         )
 
     def pages(self, settings: ServingSettings) -> int | None:

@@ -242,7 +242,16 @@ class Host:
         try:
             path = self._place(message.path)
             file = None if path is None else fingerprint(path)
-            model = models.load(message.kind, path, threads=message.threads, device=message.device)
+            prepared = self._place(message.prepared)
+            if message.prepares and prepared is not None:
+                models.prepare(message.kind, path, prepared, device=message.device)
+            model = models.load(
+                message.kind,
+                path,
+                threads=message.threads,
+                device=message.device,
+                prepared=prepared,
+            )
             execution = Execution(model)
             samples = self._place(message.samples)
             wanted = warmup.Wanted(samples, message.max_items, message.warmup_s)

@@ -2,9 +2,11 @@
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import threading
 import time
@@ -13,6 +15,7 @@ import pytest
 
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
+from serving.prepared import Forms
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.scheduling.seam import Reason
@@ -294,7 +297,7 @@ def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
     for starts in (2, 1):
         home = type(home)()
         kept = KeptProfiles.of_folder(tmp_path)
-        with gateway(CLOCKWORK, home, onnx_card, kept) as running:
+        with gateway(CLOCKWORK, home, onnx_card, profiles=kept) as running:
             assert len(home.started) == starts
             profiles.append(profile_of(running, "a"))
             signature = running.json("GET", "/admin/settings", admin=True)[1]["models"][0]
@@ -326,6 +329,38 @@ def test_models_are_measured_anew_under_other_limits(onnx_card, home):
         assert started_by({"replica.threads": 1}) == 1
         assert profile_of(running, "b") == first
         assert started_by({"clockwork.guard": 0.5}) == 0
+
+
+def maps_of(pid):
+    return pathlib.Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
+    """Made when the model is measured; the replica that serves maps it, and does without where it is gone."""
+    root = tmp_path / "forms"
+    with gateway(CLOCKWORK, Processes(), onnx_card, forms=Forms(root)) as running:
+        (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
+        image["shape"][0] = 1
+        image["data"] = [1] * math.prod(image["shape"])
+
+        def answer():
+            status, found = running.json("POST", "/v2/models/a/infer", {"inputs": [image]})
+            assert status == 200, found
+            return found["outputs"]
+
+        first = answer()
+        (replica,) = replicas(running)
+        (folder,) = root.iterdir()
+        assert str(folder) in maps_of(replica["pid"])
+        shutil.rmtree(folder)
+        fresh = {"settings": {}, "fresh_replicas": True}
+        assert running.json("PATCH", "/admin/settings", fresh, admin=True)[0] == 200
+        assert answer() == first
+        (replica,) = replicas(running)
+        assert str(folder) not in maps_of(replica["pid"])
+        twin = dataclasses.replace(onnx_card, name="b")
+        running.call(running.engine.deploy(twin))
+        assert list(root.iterdir()) == [folder]
 
 
 def test_one_model_may_share_where_others_do_not(card_of, home):

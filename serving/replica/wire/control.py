@@ -82,6 +82,10 @@ class LoadMessage(NamedTuple):
     """Memory that the gateway counts for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
+    prepared: str | None = None
+    """Folder of a form of the model that is loaded instead of `path` where it is there, absolute."""
+    prepares: bool = False
+    """Whether the form is to be made first."""
 
 
 class UnloadMessage(NamedTuple):
@@ -170,10 +174,12 @@ def encode_load(
     device: str = "auto",
     pages: int = 0,
     budget: int | None = None,
+    prepared: str | None = None,
+    prepares: bool = False,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
-    """LOAD, the whole message; `path` and `samples` are absolute. See `LoadMessage`."""
+    """LOAD, the whole message; paths are absolute. See `LoadMessage`."""
     data = {
         "model": model,
         "name": name,
@@ -187,6 +193,8 @@ def encode_load(
         "device": device,
         "pages": pages,
         "budget": budget,
+        "prepared": prepared,
+        "prepares": prepares,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -217,6 +225,8 @@ def parse_load(body: memoryview) -> LoadMessage:
         device=_field({"device": "auto", **data}, "device", str, "LOAD"),
         pages=_field({"pages": 0, **data}, "pages", int, "LOAD"),
         budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
+        prepared=None if data.get("prepared") is None else _field(data, "prepared", str, "LOAD"),
+        prepares=data.get("prepares") is True,
     )
 
 
