@@ -453,9 +453,10 @@ class Pool:
         fitting = [one for one in left if kept is not None and one.kept == kept]
         held = await asyncio.gather(*(one.held(_BACK_S) for one in fitting))
         taken: dict[int, tuple[HeldModel, ...]] = {}
-        for one, models in zip(fitting, held, strict=True):
-            if models is None or len(taken) == settings.replica.count:
-                continue
+        back = [(one, found) for one, found in zip(fitting, held, strict=True) if found is not None]
+        for one, models in sorted(back, key=lambda pair: -len(pair[1])):  # where there are too many
+            if len(taken) == settings.replica.count:
+                break
             member = self._member(one.replica.worker, settings, settings.batching.max_size)
             member.limits = dataclasses.replace(
                 settings.replica, cpu=one.replica.cpu, memory_mb=one.replica.memory_mb
