@@ -44,6 +44,9 @@ class KeptProfiles:
         """
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
+        self._changes: dict[Key, ModelProfile | None] = {}
+        """Not written yet; None: deleted."""
+        self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
             self._read(records)
@@ -69,18 +72,28 @@ class KeptProfiles:
             return
         self._profiles.pop(key, None)
         self._profiles[key] = profile
-        changes: dict[Key, str | None] = {_row(key): json.dumps(profile.as_json())}
+        self._changes[_row(key)] = profile
         while len(self._profiles) > MOST_KEPT:
             oldest = next(iter(self._profiles))
             del self._profiles[oldest]
-            changes[_row(oldest)] = None
-        if self._records is None:
+            self._changes[_row(oldest)] = None
+        if self._records is not None:
+            async with self._writing:  # what came meanwhile is written together
+                await self._write(self._records)
+
+    async def _write(self, records: Records) -> None:
+        found, self._changes = self._changes, {}
+        changes = {
+            row: None if profile is None else json.dumps(profile.as_json())
+            for row, profile in found.items()
+        }
+        if not changes:
             return
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, self._records.write, changes)
+            await loop.run_in_executor(self._thread, records.write, changes)
         except ServingError as error:
-            log.warning("a profile is not kept", extra={"error": str(error)})
+            log.warning("profiles are not kept", extra={"error": str(error)})
 
     def close(self) -> None:
         """Let go of the file, after what is being written."""

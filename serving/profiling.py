@@ -12,6 +12,7 @@ In: a card, a home, limits. Out: a `ModelProfile`, or why there is none.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import pathlib
 import statistics
@@ -21,12 +22,15 @@ from typing import Any, Self
 from serving.dispatch import Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
+from serving.scheduling.clockwork.durations import WINDOW
 from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelCard, ModelId, Signature, StageTimes
 
 LEAST_LOADS = 3
 """Of which all but the first tell how long one takes."""
+LEAST_MEASURED = 5
+"""Measurements from which their median is worth more than that of a profile."""
 NEVER_S = float("inf")
 
 
@@ -86,6 +90,44 @@ class ModelProfile:
             is_prepared=data["is_prepared"],
             told=Loaded(signature, told.get("load_s"), told["warmup"], told.get("device")),
             stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
+        )
+
+
+class Measured:
+    """What loads and batches of a model took while it served: the last ten of each."""
+
+    __slots__ = ("_batches", "_loads_s")
+
+    def __init__(self) -> None:
+        self._loads_s: collections.deque[float] = collections.deque(maxlen=WINDOW)
+        self._batches: dict[int, collections.deque[StageTimes]] = {}
+
+    def load(self, took_s: float) -> None:
+        """One more load."""
+        self._loads_s.append(took_s)
+
+    def batch(self, items: int, times: StageTimes) -> None:
+        """One more batch."""
+        seen = self._batches.get(items)
+        if seen is None:
+            seen = self._batches[items] = collections.deque(maxlen=WINDOW)
+        seen.append(times)
+
+    def taught(self, profile: ModelProfile) -> ModelProfile:
+        """A profile, with the medians of what was measured often enough: the same one, where nothing was."""
+        batches = {
+            size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
+            for size, seen in self._batches.items()
+            if size in profile.batch_s and len(seen) >= LEAST_MEASURED
+        }
+        loads_s = self._loads_s if len(self._loads_s) >= LEAST_MEASURED else [profile.load_s]
+        if not batches and loads_s is not self._loads_s:
+            return profile
+        return dataclasses.replace(
+            profile,
+            load_s=statistics.median(loads_s),
+            batch_s={**profile.batch_s, **{size: took_s for size, (took_s, _) in batches.items()}},
+            stages_s={**profile.stages_s, **{size: each for size, (_, each) in batches.items()}},
         )
 
 
@@ -273,6 +315,11 @@ class _Run:
 def _later(values: Sequence[float]) -> float:
     """The median of all but the first."""
     return statistics.median(values[1:])
+
+
+def _sum_s(times: StageTimes) -> float:
+    """Seconds of the stages on the executor."""
+    return times.input_s + times.exec_s + times.output_s
 
 
 def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -27,7 +27,7 @@ from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
 from serving.prepared import Forms
-from serving.profiling import ModelProfile
+from serving.profiling import Measured, ModelProfile
 from serving.replica.fingerprint import fingerprint
 from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
@@ -54,6 +54,8 @@ class _Tenant:
         "card",
         "form",
         "holders",
+        "key",
+        "measured",
         "most",
         "on_batch",
         "pages",
@@ -80,6 +82,10 @@ class _Tenant:
         """Items of its largest batch, as it was deployed."""
         self.pages = pages
         self.profile = profile
+        self.measured = Measured()
+        """Since it has that profile."""
+        self.key: str | None = None
+        """Under which the profile is kept."""
         self.form: pathlib.Path | None = None
         """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
@@ -189,16 +195,18 @@ class SharedPool:
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
         self._settings = settings
-        for model, found in changed.items():
+        for model, (key, found) in changed.items():
             its = self._tenants.get(model)
             if its is not None:  # it has not left meanwhile
-                its.profile = found
+                its.key, its.profile, its.measured = key, found, Measured()
                 self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
 
-    async def _measured_anew(self, settings: ServingSettings) -> dict[ModelId, ModelProfile]:
-        """Profiles of the models under other limits, as far as there is time."""
+    async def _measured_anew(
+        self, settings: ServingSettings
+    ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
+        """Profiles of the models under other limits, with their keys, as far as there is time."""
         until_s = time.monotonic() + MOST_PROFILING_S
-        changed: dict[ModelId, ModelProfile] = {}
+        changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
             key = kept_profiles.key_of(tenant.card, wanted)
@@ -208,7 +216,7 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            changed[model] = await self._profile(tenant.card, wanted)
+            changed[model] = key, await self._profile(tenant.card, wanted, key)
         return changed
 
     async def close(self) -> None:
@@ -238,7 +246,8 @@ class SharedPool:
             "batching.max_size": settings.batching.max_size,
         }
         settings = self._settings.changed(own)  # the rest is the pool's
-        found = await self._profile(card, settings)
+        key = kept_profiles.key_of(card, settings)
+        found = await self._profile(card, settings, key)
         holders = self._holders_of(card, settings)
         if holders:  # counted as before: a measurement of memory is never the same twice
             pages = next(iter(holders.values())).pages
@@ -250,6 +259,7 @@ class SharedPool:
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
+        tenant.key = key
         tenant.form = self._form_of(card, settings) if found.is_prepared else None
         for worker, held in holders.items():
             if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
@@ -265,8 +275,12 @@ class SharedPool:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
         tenant = self._tenants.pop(model, None)
-        if tenant is not None:
-            await self._home.take_back(tenant.root)
+        if tenant is None:
+            return
+        taught = tenant.measured.taught(tenant.profile)
+        if taught is not tenant.profile:
+            await self._profiles.keep(tenant.key, taught)
+        await self._home.take_back(tenant.root)
 
     def _holders_of(self, card: ModelCard, settings: ServingSettings) -> dict[int, HeldModel]:
         """Workers that hold a model since before, from the very file that it would be loaded from."""
@@ -284,9 +298,10 @@ class SharedPool:
             and (held.threads, held.device) == how
         }
 
-    async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
+    async def _profile(
+        self, card: ModelCard, settings: ServingSettings, key: str | None
+    ) -> ModelProfile:
         """Of a model, or of another one from the same files under the same limits, now or before a restart."""
-        key = kept_profiles.key_of(card, settings)
         form = self._form_of(card, settings)
         known = self._profiles.of(key)
         if known is not None and known.is_prepared == (form is not None and form.is_dir()):
@@ -349,8 +364,11 @@ class SharedPool:
         """The budget."""
         return budget_of(settings)
 
-    def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
+    def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
         """Nothing follows: its profile has told all."""
+        tenant = self._tenants.get(model)
+        if tenant is not None and told.load_s is not None:
+            tenant.measured.load(told.load_s)
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
@@ -382,6 +400,7 @@ class SharedPool:
         self.pool.served(done.worker)
         tenant = self._tenants.get(done.model)
         if tenant is not None:
+            tenant.measured.batch(done.items, done.times)
             tenant.on_batch(done)
 
 

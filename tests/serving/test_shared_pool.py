@@ -311,6 +311,25 @@ def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
         assert len(profiles[0]["stages_s"][size]) == 3, took_s
 
 
+def test_a_server_that_ends_keeps_what_it_has_measured(tmp_path, onnx_card):
+    """The next one begins with the medians of the batches that were answered."""
+    profiles = []
+    for asked in (10, 0):
+        kept = KeptProfiles.of_folder(tmp_path)
+        with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
+            (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
+            image["shape"][0] = 1
+            image["data"] = [1] * math.prod(image["shape"])
+            for _ in range(asked):
+                assert running.json("POST", "/v2/models/a/infer", {"inputs": [image]})[0] == 200
+            profiles.append(profile_of(running, "a"))
+        kept.close()
+    first, second = profiles
+    assert first["stages_s"]["1"] != second["stages_s"]["1"]
+    assert {**first["batch_s"], "1": 0} == {**second["batch_s"], "1": 0}
+    assert first["load_s"] == second["load_s"]
+
+
 def test_models_are_measured_anew_under_other_limits(onnx_card, home):
     """Each file once; limits that were in force before are known."""
     with gateway({**CLOCKWORK, "replica.threads": 1}, home, onnx_card) as running:
