@@ -24,7 +24,7 @@ from serving.values import ModelCard
 MOST_BYTES = 16 * 2**30
 """Of all forms together."""
 _LEAST_FREE = 4
-"""Nothing is prepared on a disk that has not so many times the size of the model left."""
+"""Nothing is prepared where there is not room for so many times the size of the model."""
 
 
 _LEFT_S = 3600.0
@@ -59,7 +59,8 @@ class Forms:
             with contextlib.suppress(OSError):  # another user's, it may be
                 os.utime(folder)
             return folder
-        return folder if self._has_room(weights.stat().st_size) else None
+        size = sum(file.stat().st_size for file in with_weights(weights))
+        return folder if self._has_room(size) else None
 
     def trim(self) -> None:
         """Remove the least recently used where there are too many, and what a killed replica has left unfinished."""
@@ -78,7 +79,8 @@ class Forms:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             seen = self._root.stat()
             is_private = seen.st_uid == os.geteuid() and not seen.st_mode & 0o022
-            return is_private and shutil.disk_usage(self._root).free > _LEAST_FREE * size
+            room = min(shutil.disk_usage(self._root).free, MOST_BYTES)
+            return is_private and room > _LEAST_FREE * size
         except OSError:
             return False
 

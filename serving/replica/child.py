@@ -33,6 +33,7 @@ import numpy as np
 from serving.models import command
 from serving.replica import host
 from serving.replica.log_lines import log_lines
+from serving.replica.prime import prime
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,7 @@ def serve(path: str, *, root: pathlib.Path | None = None, is_kept: bool = False)
     """
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
+    prime()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         try:
             sock.connect(path)

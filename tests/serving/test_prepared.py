@@ -30,7 +30,7 @@ def test_a_folder_belongs_to_a_file(tmp_path, card):
     assert forms.folder_of(card, None) != first
 
 
-def test_who_has_none(tmp_path, card):
+def test_who_has_none(tmp_path, card, monkeypatch):
     """Kinds that are not prepared, files that are not there, a place that is not this user's alone."""
     forms = Forms(tmp_path / "forms")
     assert forms.folder_of(dataclasses.replace(card, kind="sklearn"), None) is None
@@ -41,6 +41,8 @@ def test_who_has_none(tmp_path, card):
     (tmp_path / "open").chmod(0o777)
     assert Forms(tmp_path / "open").folder_of(card, None) is None
     assert forms.folder_of(card, None) is not None
+    monkeypatch.setattr(prepared, "MOST_BYTES", 25)
+    assert forms.folder_of(card, None) is None  # it is as large as all may be
 
 
 def test_the_least_recently_used_go(tmp_path, monkeypatch, card):

@@ -13,6 +13,7 @@ import time
 
 import pytest
 
+from serving import shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.prepared import Forms
@@ -329,6 +330,34 @@ def test_models_are_measured_anew_under_other_limits(onnx_card, home):
         assert started_by({"replica.threads": 1}) == 1
         assert profile_of(running, "b") == first
         assert started_by({"clockwork.guard": 0.5}) == 0
+
+
+def test_limits_under_which_a_model_cannot_be_measured_are_refused(card_of):
+    """With the reason; what was in force serves on."""
+    more = "import pathlib; assert not pathlib.Path(__file__ + '.gone').exists()"
+    with gateway(CLOCKWORK, Processes(), card_of("m0", more=more)) as running:
+        before = profile_of(running, "m0")
+        card = card_of("m0", more=more)
+        pathlib.Path(str(card.path).partition(":")[0] + ".gone").touch()
+        body = {"settings": {"replica.threads": 2}}
+        status, answer = running.json("PATCH", "/admin/settings", body, admin=True)
+        assert (status, "AssertionError" in answer["error"]) == (409, True)
+        assert running.engine.settings.replica.threads == 1
+        assert profile_of(running, "m0") == before
+
+
+def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
+    """The limits come into force; models for which there was no time keep their profiles."""
+    monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
+    home = Processes()
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
+        before, starts = profile_of(running, "m0"), len(home.started)
+        body = {"settings": {"replica.threads": 2}}
+        assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
+        assert len(home.started) == starts + 1
+        assert profile_of(running, "m0") == before
+        assert ask(running, "m0", timeout_us=5_000_000) == (200, 1)
+    assert [line for line in caplog.messages if "not measured under the new limits" in line]
 
 
 def maps_of(pid):
