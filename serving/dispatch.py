@@ -71,6 +71,8 @@ MAX_RESULT_BYTES = 2**31 - 1
 _MOST_DIGITS = 7
 """Of a batch's size."""
 
+_NO_ACTION = 0
+"""The number of an action that no scheduler gives."""
 _NOT_STARTED = (
     wire.ActionStatus.TOO_LATE,
     wire.ActionStatus.UNKNOWN_MODEL,
@@ -129,6 +131,7 @@ class Job:
         "_id",
         "answers",
         "arrived_s",
+        "due_s",
         "items",
         "model",
         "request",
@@ -143,6 +146,7 @@ class Job:
         request: Request,
         waiter: Waiter,
         arrived_s: float,
+        due_s: float,
     ) -> None:
         self._dispatcher = dispatcher
         self._id = id_
@@ -151,6 +155,8 @@ class Job:
         self.items = request.items
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
+        self.due_s = due_s
+        """Its deadline."""
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
 
@@ -172,7 +178,7 @@ class Job:
 class BatchDone:
     """What is known of a batch that came back."""
 
-    __slots__ = ("items", "model", "parts", "times", "waited_s", "worker")
+    __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
 
     def __init__(
         self,
@@ -182,6 +188,7 @@ class BatchDone:
         times: StageTimes,
         parts: int,
         waited_s: float,
+        late: int,
     ) -> None:
         self.worker = worker
         self.model = model
@@ -191,6 +198,21 @@ class BatchDone:
         """Requests in it, whole or in part, whose clients still wait."""
         self.waited_s = waited_s
         """Of these together, from their arrival until the batch was sent."""
+        self.late = late
+        """Those of them whose answer left after their deadline."""
+
+
+class ActionEnded(NamedTuple):
+    """What became of something that a replica was to do."""
+
+    kind: Kind
+    outcome: str
+    """`ok`, `failed`, `lost` (with its replica), or why it was not begun: `too_late` (its window had closed),
+    `no_room`, `unknown_model`."""
+    expected_s: float
+    """As the scheduler had predicted."""
+    took_s: float | None
+    """In the replica; None: it was not begun, or nothing was to be measured."""
 
 
 class Wanted(NamedTuple):
@@ -214,6 +236,10 @@ class Wanted(NamedTuple):
     """Memory that is counted for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
+    prepared: pathlib.Path | None = None
+    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
+    prepares: bool = False
+    """Whether the form is to be made first."""
 
 
 class Loaded(NamedTuple):
@@ -309,7 +335,16 @@ class Connection(asyncio.Protocol):
 
 
 class _Worker:
-    __slots__ = ("connection", "heard_s", "labels", "on_broken", "on_loaded", "sent", "wanted")
+    __slots__ = (
+        "connection",
+        "heard_s",
+        "holds",
+        "labels",
+        "on_broken",
+        "on_loaded",
+        "sent",
+        "wanted",
+    )
 
     def __init__(
         self,
@@ -322,6 +357,8 @@ class _Worker:
         self.wanted = wanted
         self.on_loaded = on_loaded
         self.on_broken = on_broken
+        self.holds: set[ModelId] = set()
+        """What it has in memory."""
         self.heard_s = 0.0
         """When its last result came."""
         self.labels: dict[int, str] = {}
@@ -341,12 +378,23 @@ class Dispatcher:
         scheduler: Scheduler,
         *,
         on_batch: Callable[[BatchDone], None],
+        on_action: Callable[[ActionEnded], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            scheduler: what decides.
+            on_batch: called with each batch that came back.
+            on_action: called with each action that ended; None: nobody asks.
+            clock: the monotonic one.
+        """
         self._scheduler = scheduler
         self._on_batch = on_batch
+        self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
         """Of the models on the wire."""
+        self._last_number = 0
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
@@ -354,6 +402,7 @@ class Dispatcher:
         self._unfinished: dict[ModelId, int] = {}
         """Model -> its requests without an answer."""
         self._workers: dict[int, _Worker] = {}
+        self._refusals: dict[ModelId, dict[str, int]] = {}
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
@@ -383,6 +432,10 @@ class Dispatcher:
         """Items of a model in the queue."""
         return self._scheduler.waiting_of(model)
 
+    def refusals_of(self, model: ModelId) -> Mapping[str, int]:
+        """Requests of a model that the scheduler has refused, by reason."""
+        return self._refusals.get(model, {})
+
     def submit(
         self,
         request: Request,
@@ -398,7 +451,7 @@ class Dispatcher:
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s)
+        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
@@ -419,6 +472,19 @@ class Dispatcher:
         """A model may be asked for, and loaded by any worker."""
         self._scheduler.on(event, self._clock())
 
+    def reserve_number(self, number: int, model: ModelId | None = None) -> bool:
+        """A replica calls a model by this number since before this dispatcher was there, and no other may have it.
+
+        Args:
+            number: on the wire.
+            model: what it is here; None: nothing.
+
+        Returns:
+            Whether the model is called so here, too: not where it has another number already.
+        """
+        self._last_number = max(self._last_number, number)
+        return model is not None and self._numbers.setdefault(model, number) == number
+
     def profiled(self, event: Profiled) -> None:
         """A model was measured anew."""
         self._scheduler.on(event, self._clock())
@@ -428,6 +494,7 @@ class Dispatcher:
         """A model will not be asked for any more; who waits for it is refused."""
         self._scheduler.on(ModelDown(model), self._clock())
         self._pump()
+        self._refusals.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""
@@ -444,6 +511,8 @@ class Dispatcher:
         on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
         pages: int | None = None,
+        loaded: Sequence[ModelId] = (),
+        unwanted: Sequence[int] = (),
     ) -> None:
         """A replica is connected; the scheduler will have it load models.
 
@@ -454,9 +523,16 @@ class Dispatcher:
                 be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
             pages: memory for models there; None: as many as there are.
+            loaded: models that it holds already.
+            unwanted: numbers of others that it holds, too, and is to unload first.
         """
-        self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
-        self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
+        known = _Worker(connection, wanted, on_loaded, on_broken)
+        known.holds.update(loaded)
+        self._workers[connection.worker] = known
+        for number in unwanted:  # no scheduler has planned it, so no answer is waited for
+            connection.send([wire.encode_unload(_NO_ACTION, model=number)])
+        up = WorkerUp(connection.worker, SLOTS, pages, tuple(loaded))
+        self._scheduler.on(up, self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
@@ -469,6 +545,9 @@ class Dispatcher:
         if known is None:
             return
         known.connection.close()
+        if self._on_action is not None:
+            for action, _ in known.sent.values():
+                self._on_action(ActionEnded(action.kind, "lost", action.expected_s, None))
         self._scheduler.on(WorkerDown(worker, reason), self._clock())
         self._pump()
 
@@ -476,6 +555,10 @@ class Dispatcher:
         """Unfinished actions of a worker."""
         known = self._workers.get(worker)
         return len(known.sent) if known else 0
+
+    def held(self) -> dict[int, frozenset[ModelId]]:
+        """What is in the memory of each worker."""
+        return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
 
     def is_loading(self, worker: int) -> bool:
         """Whether what the worker is at is a load."""
@@ -547,15 +630,18 @@ class Dispatcher:
             earliest_ns, latest_ns = _window_ns(action)
             unload = wire.encode_unload(
                 action.id,
-                model=self._number(action.model),
+                model=self.number(action.model),
                 earliest_ns=earliest_ns,
                 latest_ns=latest_ns,
             )
             known.connection.send([unload])
 
-    def _number(self, model: ModelId) -> int:
+    def number(self, model: ModelId) -> int:
         """What a model is called on the wire."""
-        return self._numbers.setdefault(model, len(self._numbers) + 1)
+        number = self._numbers.get(model)
+        if number is None:
+            number = self._numbers[model] = self._last_number = self._last_number + 1
+        return number
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = wanted.card
@@ -564,7 +650,7 @@ class Dispatcher:
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
-            model=self._number(action.model),
+            model=self.number(action.model),
             name=card.name,
             version=card.version,
             kind=card.kind,
@@ -576,6 +662,8 @@ class Dispatcher:
             device=wanted.device,
             pages=wanted.pages,
             budget=wanted.budget,
+            prepared=None if wanted.prepared is None else str(wanted.prepared),
+            prepares=wanted.prepares,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )
@@ -629,6 +717,9 @@ class Dispatcher:
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        if ok:
+            known.holds.add(model)
+        self._ended(action, message.status, times)
         if message.status in _NOT_STARTED and action.latest_s < math.inf:
             pass  # it is no fault of the model, and will be tried again
         elif ok:
@@ -641,9 +732,13 @@ class Dispatcher:
     def _unloaded(self, worker: int, body: memoryview) -> None:
         message = wire.parse_unloaded(body)
         known = self._workers.get(worker)
-        if known is None or known.sent.pop(message.action_id, None) is None:
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
             return
+        action = sent[0]
         ok = message.status == wire.ActionStatus.OK
+        known.holds.discard(action.model)
+        self._ended(action, message.status, None)
         self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
         self._pump()
 
@@ -665,7 +760,10 @@ class Dispatcher:
             took.output_ns * 1e-9,
         )
         assert known is not None  # it held the action
-        known.heard_s = now_s = self._clock()
+        clock = self._clock
+        known.heard_s = now_s = clock()
+        if self._on_action is not None:
+            self._ended(action, message.status, times)
         if message.status in _NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times), now_s)
             self._pump()
@@ -674,7 +772,7 @@ class Dispatcher:
         self._pump()
         self._answering = (sent_s, times)
         jobs = self._jobs
-        items = parts = 0
+        items = parts = late = 0
         waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
             items += stop - start
@@ -693,17 +791,30 @@ class Dispatcher:
                     waiter.answer(frame)
                 except Exception as error:
                     spoilt(waiter, error)
-            else:
-                self._join(id_, job, start, stop, frame)
+                if clock() > job.due_s:
+                    late += 1
+            elif self._join(id_, job, start, stop, frame) and clock() > job.due_s:
+                late += 1
         self._answering = None
-        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s))
+        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> None:
+    def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
+        """Tell who asks what became of an action."""
+        if self._on_action is None:
+            return
+        outcome = "ok" if status == wire.ActionStatus.OK else "failed"
+        took_s = None if times is None else times.input_s + times.exec_s + times.output_s
+        if status in _NOT_STARTED:
+            outcome, took_s = wire.ActionStatus(status).name.lower(), None
+        self._on_action(ActionEnded(action.kind, outcome, action.expected_s, took_s))
+
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
         if job.answers is None:
             job.answers = []
         job.answers.append((start, stop, bytes(frame)))
         if sum(end - begin for begin, end, _ in job.answers) < job.items:
-            return
+            return False
         del self._jobs[id_]
         self._unfinished[job.model] -= 1
         try:
@@ -712,6 +823,7 @@ class Dispatcher:
             job.release().refuse(error)
         else:
             answer(job.release(), joined)
+        return True
 
     def _fail(self, id_: int, status: int, frame: memoryview) -> None:
         text = bytes(frame).decode("utf-8", "replace")
@@ -727,6 +839,9 @@ class Dispatcher:
         if job is None:
             return
         self._unfinished[job.model] -= 1
+        counts = self._refusals.setdefault(job.model, {})
+        reason = refusal.reason.value
+        counts[reason] = counts.get(reason, 0) + 1
         job.release().refuse(_error_of(refusal))
 
 

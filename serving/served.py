@@ -167,6 +167,7 @@ class Served:
         """Count a batch that came back."""
         self.counters.batch_items.observe(done.items)
         self.counters.exec_s.observe(done.times.exec_s)
+        self.counters.late += done.late
         self._statistics.batch(
             done.times,
             items=done.items,

@@ -14,6 +14,9 @@ LATENCY_BOUNDS_S = (
 )  # fmt: skip
 """Upper bounds in seconds: fine where small models answer, coarse where only the order of magnitude matters."""
 
+ERROR_BOUNDS_S = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 1.0)
+"""Upper bounds in seconds of what a prediction was off: Clockwork's are off by a part of a millisecond."""
+
 BATCH_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Upper bounds in items."""
 
@@ -72,6 +75,8 @@ class Counters:
         self.latency_s = Histogram(LATENCY_BOUNDS_S)
         self.batch_items = Histogram(tuple(float(bound) for bound in BATCH_BOUNDS))
         self.exec_s = Histogram(LATENCY_BOUNDS_S)
+        self.late = 0
+        """Predictions that left after their request's deadline."""
         self.replica_deaths: dict[str, int] = {}
         """Replica ends that nobody asked for, by reason."""
 
@@ -83,3 +88,30 @@ class Counters:
     def died(self, reason: str) -> None:
         """One replica ended unasked."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
+
+
+class PoolCounters(Counters):
+    """What is counted about replicas that models share, beside their ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.actions: dict[str, dict[str, int]] = {}
+        """By what they did (`load`, `infer`, `unload`), then by how they ended."""
+        self.load_s = Histogram(LATENCY_BOUNDS_S)
+        self.over_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
+        """Seconds by which actions took less than was predicted."""
+        self.under_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
+        """Seconds by which they took more."""
+
+    def ended(self, kind: str, outcome: str, expected_s: float, took_s: float | None) -> None:
+        """One action ended; what has failed tells nothing about predictions."""
+        by_outcome = self.actions.setdefault(kind, {})
+        by_outcome[outcome] = by_outcome.get(outcome, 0) + 1
+        if took_s is None or outcome != "ok":
+            return
+        if kind == "load":
+            self.load_s.observe(took_s)
+        if took_s > expected_s:
+            self.under_s[kind].observe(took_s - expected_s)
+        else:
+            self.over_s[kind].observe(expected_s - took_s)

@@ -19,7 +19,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from serving.metrics.counters import Counters, Histogram
+from serving.metrics.counters import Counters, Histogram, PoolCounters
 from serving.values import ModelId
 
 
@@ -36,6 +36,8 @@ class Gauges:
     """Without those that waited for an equal request."""
     cache_shared: int
     cache_bytes: int
+    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Requests that its scheduler has refused, by reason."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,20 @@ class ModelMetrics:
     id: ModelId
     counters: Counters
     gauges: Gauges
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PoolMetrics:
+    """Replicas that models share."""
+
+    kind: str
+    counters: PoolCounters
+    models: int
+    """That may be asked for."""
+    held: Mapping[int, tuple[int, int]]
+    """Models and pages in the memory of each replica, by its number."""
+    budget: int | None
+    """Pages of each replica; None: no limit."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +74,7 @@ class Snapshot:
     unresolved: Mapping[int, int]
     """Responses by HTTP status to requests that meant no model."""
     models: tuple[ModelMetrics, ...]
+    pools: tuple[PoolMetrics, ...] = ()
     fresh_states: Mapping[str, int]
     """Queries by application that were decided without what its policy has learnt."""
 
@@ -69,6 +86,7 @@ class _Collector(Collector):
     def collect(self) -> Iterator[Metric]:
         now = self._snapshot()
         yield from _of_models(now.models)
+        yield from _of_pools(now.pools)
         yield from _of_server(now)
 
 
@@ -83,6 +101,18 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
             for one in models
         },
     )
+    yield _counter(
+        "luthier_refusals",
+        "Requests refused by the scheduler, by reason: on arrival, or when they became hopeless.",
+        "reason",
+        {one.id: one.gauges.refusals for one in models},
+    )
+    late = CounterMetricFamily(
+        "luthier_late_answers", "Predictions that left after their deadline.", labels=_LABELS
+    )
+    for one in models:
+        late.add_metric(one.id, one.counters.late)
+    yield late
     yield _histogram(
         "luthier_request_seconds",
         "Seconds from a request's last byte to its answer.",
@@ -139,6 +169,56 @@ def _of_models(models: Sequence[ModelMetrics]) -> Iterator[Metric]:
         "Bytes in the prediction cache.",
         {one.id: one.gauges.cache_bytes for one in models},
     )
+
+
+def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
+    """What is known of replicas that models share."""
+    actions = CounterMetricFamily(
+        "luthier_pool_actions",
+        "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
+        labels=("pool", "action", "outcome"),
+    )
+    load_s = HistogramMetricFamily(
+        "luthier_pool_load_seconds", "Seconds of loads.", labels=("pool",)
+    )
+    over_s = HistogramMetricFamily(
+        "luthier_pool_overestimate_seconds",
+        "Seconds by which an action took less than was predicted.",
+        labels=("pool", "action"),
+    )
+    under_s = HistogramMetricFamily(
+        "luthier_pool_underestimate_seconds",
+        "Seconds by which an action took more than was predicted.",
+        labels=("pool", "action"),
+    )
+    models = GaugeMetricFamily(
+        "luthier_pool_models", "Models that may be asked for.", labels=("pool",)
+    )
+    budget = GaugeMetricFamily(
+        "luthier_pool_budget_pages", "Pages for models in each replica.", labels=("pool",)
+    )
+    held = GaugeMetricFamily(
+        "luthier_pool_loaded_models", "Models in a replica's memory.", labels=("pool", "replica")
+    )
+    pages = GaugeMetricFamily(
+        "luthier_pool_loaded_pages", "Pages that they take.", labels=("pool", "replica")
+    )
+    for pool in pools:
+        counters = pool.counters
+        for action, by_outcome in counters.actions.items():
+            for outcome, count in by_outcome.items():
+                actions.add_metric((pool.kind, action, outcome), count)
+        _add(load_s, (pool.kind,), counters.load_s)
+        for family, by_action in ((over_s, counters.over_s), (under_s, counters.under_s)):
+            for action, histogram in by_action.items():
+                _add(family, (pool.kind, action), histogram)
+        models.add_metric((pool.kind,), pool.models)
+        if pool.budget is not None:
+            budget.add_metric((pool.kind,), pool.budget)
+        for replica, (count, taken) in pool.held.items():
+            held.add_metric((pool.kind, str(replica)), count)
+            pages.add_metric((pool.kind, str(replica)), taken)
+    yield from (actions, load_s, over_s, under_s, models, budget, held, pages)
 
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:
@@ -199,8 +279,12 @@ def _gauge(name: str, text: str, values: Mapping[ModelId, float]) -> Metric:
 def _histogram(name: str, text: str, histograms: Mapping[ModelId, Histogram]) -> Metric:
     family = HistogramMetricFamily(name, text, labels=_LABELS)
     for model, histogram in histograms.items():
-        family.add_metric(model, buckets=histogram.cumulative(), sum_value=histogram.sum)
+        _add(family, model, histogram)
     return family
+
+
+def _add(family: HistogramMetricFamily, labels: Sequence[str], histogram: Histogram) -> None:
+    family.add_metric(labels, buckets=histogram.cumulative(), sum_value=histogram.sum)
 
 
 class Exposition:

@@ -8,9 +8,9 @@ from serving.dispatch import Connection, Dispatcher, Wanted
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Plan, Result
+from serving.scheduling.seam import Action, Kind, Plan, Reason, Result
 from serving.settings import ServingSettings
-from serving.values import ModelCard, Tensor
+from serving.values import ModelCard, ModelId, Tensor
 from tests.fakes.replicas import SIGNATURE
 
 CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
@@ -36,11 +36,14 @@ class Bench:
 
     def __init__(self, *, workers=1, **knobs):
         self.now_s = 100.0
+        self.done = []
+        self.ended = []
         values = {name.replace("__", "."): value for name, value in knobs.items()}
         settings = ServingSettings().changed(values)
         self.dispatcher = Dispatcher(
             AdaptiveScheduler(CARD.id, settings),
-            on_batch=lambda *_: None,
+            on_batch=self.done.append,
+            on_action=self.ended.append,
             clock=lambda: self.now_s,
         )
         self.query = Requests("echo", SIGNATURE).query(BODY, None)
@@ -98,6 +101,47 @@ async def test_a_buffered_batch_is_held_since_the_result_before_it(bench):
     assert bench.dispatcher.oldest_sent_s(1) == 120.0
     bench.result(3)
     assert bench.dispatcher.oldest_sent_s(1) is None
+
+
+async def test_an_answer_that_leaves_after_its_deadline_is_counted(bench):
+    """Of a batch those that are late, not those that were in time."""
+    for now_s in (129.9, 130.1):
+        waiter = bench.submit()
+        bench.now_s, started_s = now_s, bench.now_s
+        bench.result(len(bench.ended) + 1)
+        assert (len(waiter.answers), bench.done[-1].late) == (1, int(now_s > started_s + 30))
+        bench.now_s = 100.0
+
+
+async def test_refusals_are_counted_by_their_reason(bench):
+    """Of the model whose request it was; nothing is counted for others."""
+    waiters = [bench.submit() for _ in range(3)]
+    bench.now_s = 131.0
+    bench.dispatcher._pump()
+    assert all(waiter.errors for waiter in waiters)
+    counts = bench.dispatcher.refusals_of(CARD.id)
+    assert sum(counts.values()) == 3
+    assert set(counts) <= {
+        Reason.DEADLINE_IN_QUEUE.value,
+        Reason.DEADLINE_IN_REPLICA.value,
+        Reason.CANNOT_FINISH.value,
+    }
+    assert bench.dispatcher.refusals_of(ModelId("other", "1")) == {}
+
+
+async def test_every_action_ends_once(bench):
+    """It is told whether it was done, not begun, or lost with its worker; what is in memory is known."""
+    assert bench.dispatcher.held() == {1: {CARD.id}}
+    for _ in range(3):
+        bench.submit()
+    bench.result(2)
+    bench.result(3, status=wire.ActionStatus.TOO_LATE)
+    bench.dispatcher.worker_down(1, "oom")
+    outcomes = [(ended.kind, ended.outcome) for ended in bench.ended]
+    assert outcomes[:3] == [(Kind.LOAD, "ok"), (Kind.INFER, "ok"), (Kind.INFER, "too_late")]
+    assert set(outcomes[3:]) == {(Kind.INFER, "lost")}
+    assert [ended.took_s is None for ended in bench.ended[:3]] == [False, False, True]
+    assert bench.dispatcher.held() == {}
 
 
 async def test_a_batch_of_an_idle_worker_is_held_since_it_was_sent(bench):

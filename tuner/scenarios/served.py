@@ -19,7 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tuner.errors import WrongUse
+from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.launching.pool_metrics import PoolCounts
 from tuner.scenarios import requests, results
 from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.requests import MOST_CONNECTIONS, Load
@@ -44,6 +46,8 @@ class Service(results.Result):
     """p99 of how long after it was due a request was sent."""
     client_cores: float
     """CPU time of the load generators over the time of the run."""
+    server: PoolCounts
+    """What the server counted meanwhile."""
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
@@ -121,7 +125,10 @@ def drive(scenario: Scenario, engine: EngineProcess) -> Service:
         TunerError: the load generator fails, or the server is gone.
     """
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
-    return _service(scenario, loads, _driven(loads))
+    before = pool_metrics.read(engine.host, engine.facts.admin_port)
+    found = _driven(loads)
+    after = pool_metrics.read(engine.host, engine.facts.admin_port)
+    return _service(scenario, loads, found, after.since(before))
 
 
 def check(scenario: Scenario) -> None:
@@ -202,7 +209,12 @@ def _drive(generator: Generator, load: Load) -> LoadResult:
     return generator.run(load.plan)
 
 
-def _service(scenario: Scenario, loads: Sequence[Load], found: Sequence[LoadResult]) -> Service:
+def _service(
+    scenario: Scenario,
+    loads: Sequence[Load],
+    found: Sequence[LoadResult],
+    server: PoolCounts,
+) -> Service:
     ends: list[results.End] = []
     lags_s = []
     for load, one in zip(loads, found, strict=True):
@@ -213,6 +225,7 @@ def _service(scenario: Scenario, loads: Sequence[Load], found: Sequence[LoadResu
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
         send_lag_ms=1e3 * float(np.quantile(np.concatenate(lags_s), 0.99, method="higher")),
         client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
+        server=server,
     )
 
 

@@ -1,0 +1,92 @@
+"""The metrics as Prometheus reads them: names that the pages have, and counts that add up."""
+
+import pathlib
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.metrics.counters import Counters, PoolCounters
+from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.values import ModelId
+
+PAGE = pathlib.Path(__file__).parents[3] / "docs" / "serving.md"
+GAUGES = Gauges(
+    queue_items=1,
+    unfinished_requests=2,
+    replicas={"ready": 1},
+    cache_hits=0,
+    cache_misses=0,
+    cache_shared=0,
+    cache_bytes=0,
+    refusals={"cannot finish before its deadline": 3},
+)
+
+
+def text_of(counters, pool):
+    """The page of a server with one model and one pool."""
+    snapshot = Snapshot(
+        generation=1,
+        connections=0,
+        unresolved={404: 1},
+        models=(ModelMetrics(id=ModelId("m", "1"), counters=counters, gauges=GAUGES),),
+        pools=(PoolMetrics(kind="onnx", counters=pool, models=5, held={7: (2, 3)}, budget=4),),
+        fresh_states={"app": 1},
+    )
+    return Exposition(lambda: snapshot).text().decode()
+
+
+def test_the_page_names_every_metric():
+    """And none that does not exist."""
+    text = text_of(Counters(), PoolCounters())
+    exposed = set(re.findall(r"^# TYPE (luthier_\w+)", text, flags=re.MULTILINE))
+    table = [line for line in PAGE.read_text().splitlines() if line.startswith("| `luthier_")]
+    listed = {name for line in table for name in re.findall(r"`(luthier_\w+)`", line)}
+    assert listed == exposed
+
+
+def test_what_a_pool_holds_is_shown():
+    """By replica, beside the budget; refusals and late answers by model."""
+    counters = Counters()
+    counters.late = 9
+    lines = text_of(counters, PoolCounters()).splitlines()
+    for line in (
+        'luthier_pool_models{pool="onnx"} 5.0',
+        'luthier_pool_budget_pages{pool="onnx"} 4.0',
+        'luthier_pool_loaded_models{pool="onnx",replica="7"} 2.0',
+        'luthier_pool_loaded_pages{pool="onnx",replica="7"} 3.0',
+        'luthier_late_answers_total{model="m",version="1"} 9.0',
+        'luthier_refusals_total{model="m",reason="cannot finish before its deadline",version="1"} 3.0',
+    ):
+        assert line in lines
+
+
+SECONDS = st.floats(0, 1)
+ENDED = st.one_of(
+    st.tuples(st.sampled_from(["load", "infer"]), st.just("ok"), SECONDS, SECONDS),
+    st.tuples(
+        st.sampled_from(["load", "infer", "unload"]),
+        st.sampled_from(["ok", "failed", "lost", "too_late"]),
+        SECONDS,
+        st.none(),
+    ),
+)
+
+
+@given(st.lists(ENDED, max_size=30))
+def test_every_action_that_was_measured_is_in_one_histogram(ended):
+    """It took less than was predicted, or more; what was not measured is counted alone."""
+    pool = PoolCounters()
+    for one in ended:
+        pool.ended(*one)
+    total = sum(sum(by_outcome.values()) for by_outcome in pool.actions.values())
+    assert total == len(ended)
+    for kind in ("load", "infer"):
+        measured = [
+            (expected, took)
+            for what, _, expected, took in ended
+            if what == kind and took is not None
+        ]
+        counts = [sum(histogram.counts) for histogram in (pool.over_s[kind], pool.under_s[kind])]
+        assert sum(counts) == len(measured)
+        assert counts[1] == sum(took > expected for expected, took in measured)
