@@ -141,6 +141,7 @@ class TargetSettings:
         "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
         "or a folder (model.yaml, SavedModel)",
         instead="scenario",
+        more="; no default: needed without --scenario",
     )
     scenario: str | None = _option(
         None,
