@@ -37,6 +37,7 @@ import result
 from tuner.launching.engine_process import SERVER, EngineProcess
 from tuner.scenarios import emulated, files, served
 from tuner.scenarios.results import Counts, Result
+from tuner.scenarios.served import Service
 from tuner.scenarios.values import Deadline, Scenario, Stream
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -62,7 +63,7 @@ SCHEDULERS = (
     Scheduler(name="fifo", program=(str(HERE / "peers" / "serve_fifo.py"),)),
     Scheduler(name="adaptive", policy="adaptive"),
 )
-Runs = dict[tuple[str, float], list[Result]]
+Runs = dict[tuple[str, float], list[Service]]
 
 
 def main() -> int:
@@ -241,9 +242,16 @@ def _result(
                 ],
             ),
             result.Table(
-                title="Memory of the replicas together",
-                head=("", "MiB"),
-                rows=[(one.name, f"{memory[one.name]:.0f}") for one in SCHEDULERS],
+                title="Memory of the replicas together, and what they load at 1 x",
+                head=("", "MiB", "loads/s"),
+                rows=[
+                    (
+                        one.name,
+                        f"{memory[one.name]:.0f}",
+                        f"{_loads_per_s(runs[one.name, 1.0]):.0f}",
+                    )
+                    for one in SCHEDULERS
+                ],
             ),
         ),
         figures={
@@ -278,6 +286,10 @@ def _cells(one: Counts) -> tuple[str, ...]:
         trips[0],
         trips[2],
     )
+
+
+def _loads_per_s(some: Sequence[Service]) -> float:
+    return sum(one.server.loads for one in some) / sum(one.seconds for one in some)
 
 
 def _all(some: Sequence[Result]) -> Counts:

@@ -20,6 +20,7 @@ from serving.engine import Engine
 from serving.homes import Homes
 from serving.keeping import Keeper, Past
 from serving.kept_profiles import KeptProfiles
+from serving.prepared import Forms
 from serving.repository import Repository
 from serving.selection.redis_store import RedisStore
 from serving.selection.sqlite_store import SqliteStore
@@ -54,6 +55,7 @@ class Core:
                 await self.repository.open(self.past.left_out)
             if self.keeper is not None:
                 await self.keeper.restore()
+            await self.engine.begin()
         except BaseException:
             await self.engine.close()
             raise
@@ -103,7 +105,7 @@ def assembled(
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
     profiles = KeptProfiles.of_folder(folder)
-    engine = Engine(past.cards, past.settings, homes, profiles=profiles)
+    engine = Engine(past.cards, past.settings, homes, profiles=profiles, forms=Forms.of_user())
     repository = None
     if root is not None:
         repository = Repository(

@@ -71,6 +71,8 @@ MAX_RESULT_BYTES = 2**31 - 1
 _MOST_DIGITS = 7
 """Of a batch's size."""
 
+_NO_ACTION = 0
+"""The number of an action that no scheduler gives."""
 _NOT_STARTED = (
     wire.ActionStatus.TOO_LATE,
     wire.ActionStatus.UNKNOWN_MODEL,
@@ -234,6 +236,10 @@ class Wanted(NamedTuple):
     """Memory that is counted for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
+    prepared: pathlib.Path | None = None
+    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
+    prepares: bool = False
+    """Whether the form is to be made first."""
 
 
 class Loaded(NamedTuple):
@@ -388,6 +394,7 @@ class Dispatcher:
         self._on_action = on_action
         self._numbers: dict[ModelId, int] = {}
         """Of the models on the wire."""
+        self._last_number = 0
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
@@ -465,6 +472,19 @@ class Dispatcher:
         """A model may be asked for, and loaded by any worker."""
         self._scheduler.on(event, self._clock())
 
+    def reserve_number(self, number: int, model: ModelId | None = None) -> bool:
+        """A replica calls a model by this number since before this dispatcher was there, and no other may have it.
+
+        Args:
+            number: on the wire.
+            model: what it is here; None: nothing.
+
+        Returns:
+            Whether the model is called so here, too: not where it has another number already.
+        """
+        self._last_number = max(self._last_number, number)
+        return model is not None and self._numbers.setdefault(model, number) == number
+
     def profiled(self, event: Profiled) -> None:
         """A model was measured anew."""
         self._scheduler.on(event, self._clock())
@@ -491,6 +511,8 @@ class Dispatcher:
         on_loaded: Callable[[ModelId, Loaded | ServingError], None],
         on_broken: Callable[[str | None], None],
         pages: int | None = None,
+        loaded: Sequence[ModelId] = (),
+        unwanted: Sequence[int] = (),
     ) -> None:
         """A replica is connected; the scheduler will have it load models.
 
@@ -501,9 +523,16 @@ class Dispatcher:
                 be loaded.
             on_broken: called when the connection breaks, with what the replica did wrong, if it did.
             pages: memory for models there; None: as many as there are.
+            loaded: models that it holds already.
+            unwanted: numbers of others that it holds, too, and is to unload first.
         """
-        self._workers[connection.worker] = _Worker(connection, wanted, on_loaded, on_broken)
-        self._scheduler.on(WorkerUp(connection.worker, SLOTS, pages), self._clock())
+        known = _Worker(connection, wanted, on_loaded, on_broken)
+        known.holds.update(loaded)
+        self._workers[connection.worker] = known
+        for number in unwanted:  # no scheduler has planned it, so no answer is waited for
+            connection.send([wire.encode_unload(_NO_ACTION, model=number)])
+        up = WorkerUp(connection.worker, SLOTS, pages, tuple(loaded))
+        self._scheduler.on(up, self._clock())
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
@@ -601,15 +630,18 @@ class Dispatcher:
             earliest_ns, latest_ns = _window_ns(action)
             unload = wire.encode_unload(
                 action.id,
-                model=self._number(action.model),
+                model=self.number(action.model),
                 earliest_ns=earliest_ns,
                 latest_ns=latest_ns,
             )
             known.connection.send([unload])
 
-    def _number(self, model: ModelId) -> int:
+    def number(self, model: ModelId) -> int:
         """What a model is called on the wire."""
-        return self._numbers.setdefault(model, len(self._numbers) + 1)
+        number = self._numbers.get(model)
+        if number is None:
+            number = self._numbers[model] = self._last_number = self._last_number + 1
+        return number
 
     def _load_message(self, action: Action, wanted: Wanted) -> bytes:
         card = wanted.card
@@ -618,7 +650,7 @@ class Dispatcher:
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
-            model=self._number(action.model),
+            model=self.number(action.model),
             name=card.name,
             version=card.version,
             kind=card.kind,
@@ -630,6 +662,8 @@ class Dispatcher:
             device=wanted.device,
             pages=wanted.pages,
             budget=wanted.budget,
+            prepared=None if wanted.prepared is None else str(wanted.prepared),
+            prepares=wanted.prepares,
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )

@@ -39,6 +39,7 @@ from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
 from serving.placement import own_settings_of_the_pool
 from serving.pool import Home
+from serving.prepared import Forms
 from serving.scheduling import SHARED
 from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
@@ -163,6 +164,7 @@ class Engine:
         homes: Homes,
         clock: ClockLock | None = None,
         profiles: KeptProfiles | None = None,
+        forms: Forms | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -172,6 +174,7 @@ class Engine:
             homes: where replicas live.
             clock: holds the GPU's clock, from `open` to `close`.
             profiles: what was measured of models before; None: nothing.
+            forms: of models that are loaded quicker than their files; None: there are none.
         """
         self.settings = settings
         self.generation = 1
@@ -179,6 +182,7 @@ class Engine:
         self._homes = homes
         self._clock = clock or ClockLock()
         self._profiles = KeptProfiles() if profiles is None else profiles
+        self._forms = forms
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
@@ -371,9 +375,15 @@ class Engine:
             if not self._shared:
                 _warn_of_long_deadlines(self.settings)
             shared = SharedPool(
-                card.kind, policy, self.settings.of(""), home, self._homes.workers, self._profiles
+                card.kind,
+                policy,
+                self.settings.of(""),
+                home,
+                self._homes.workers,
+                self._profiles,
+                self._forms,
             )
-            await shared.open()
+            await shared.open(self._homes.left(card.kind))
             self._shared[card.kind] = shared
         return shared
 
@@ -606,12 +616,20 @@ class Engine:
             ServingError: one cannot be served under these settings; nothing is left running.
         """
         try:
+            await self._homes.take_over()
             await self._hold_clock(self.settings)
             for card in self._cards:
                 await self.deploy(card)
         except BaseException:
             await self.close()
             raise
+
+    async def begin(self) -> None:
+        """All models of the start are deployed: what a killed server left is used for these or ended."""
+        async with self._changing:
+            for shared in self._shared.values():
+                await shared.begin()
+            await self._homes.settle()
 
     def drain(self) -> None:
         """Not ready from now on; what was taken is still answered."""

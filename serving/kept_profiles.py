@@ -13,15 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import glob
 import json
 import logging
 import pathlib
-from collections.abc import Iterable
 
-from serving import __version__, machine, models
+from serving import prepared
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
+from serving.replica.fingerprint import stamp
 from serving.settings import ServingSettings
 from serving.state import forms
 from serving.state.records import Key, Records, SqliteRecords
@@ -45,6 +44,9 @@ class KeptProfiles:
         """
         self._records = records
         self._profiles: dict[str, ModelProfile] = {}
+        self._changes: dict[Key, ModelProfile | None] = {}
+        """Not written yet; None: deleted."""
+        self._writing = asyncio.Lock()
         self._thread = concurrent.futures.ThreadPoolExecutor(1, "profiles")
         if records is not None:
             self._read(records)
@@ -70,18 +72,28 @@ class KeptProfiles:
             return
         self._profiles.pop(key, None)
         self._profiles[key] = profile
-        changes: dict[Key, str | None] = {_row(key): json.dumps(profile.as_json())}
+        self._changes[_row(key)] = profile
         while len(self._profiles) > MOST_KEPT:
             oldest = next(iter(self._profiles))
             del self._profiles[oldest]
-            changes[_row(oldest)] = None
-        if self._records is None:
+            self._changes[_row(oldest)] = None
+        if self._records is not None:
+            async with self._writing:  # what came meanwhile is written together
+                await self._write(self._records)
+
+    async def _write(self, records: Records) -> None:
+        found, self._changes = self._changes, {}
+        changes = {
+            row: None if profile is None else json.dumps(profile.as_json())
+            for row, profile in found.items()
+        }
+        if not changes:
             return
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(self._thread, self._records.write, changes)
+            await loop.run_in_executor(self._thread, records.write, changes)
         except ServingError as error:
-            log.warning("a profile is not kept", extra={"error": str(error)})
+            log.warning("profiles are not kept", extra={"error": str(error)})
 
     def close(self) -> None:
         """Let go of the file, after what is being written."""
@@ -109,23 +121,15 @@ class KeptProfiles:
 
 
 def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time.
-
-    A file is known by where it lies on which disk, its size and its time: hard links are one file.
-    """
-    weights = card.weights(settings.model.variant)
-    if weights is None or not weights.is_file():
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time."""
+    files = prepared.files_of(card, settings.model.variant)
+    if files is None:
         return None
     replica, accelerator = settings.replica, settings.accelerator
-    beside = weights.parent.glob(
-        f"{glob.escape(weights.name)}?*"
-    )  # an ONNX file's weights, it may be
     return json.dumps(
         {
-            "files": _stamps([weights, *sorted(beside)]),
-            "samples": _stamps([card.sample] if card.sample is not None else []),
-            "kind": card.kind,
-            "runtime": models.runtime_of(card.kind),
+            **files,
+            "samples": [] if card.sample is None else [stamp(card.sample)],
             "home": replica.home,
             "image": replica.image,
             "cpu": replica.cpu,
@@ -136,20 +140,9 @@ def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
             "share": accelerator.share,
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
-            "machine": machine.cpu_model(),
-            "version": __version__,
         },
         separators=(",", ":"),
     )
-
-
-def _stamps(files: Iterable[pathlib.Path]) -> list[list[int]]:
-    """By which the same files are known."""
-    stamps = []
-    for file in files:
-        seen = file.stat()
-        stamps.append([seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns])
-    return stamps
 
 
 def _row(key: str) -> Key:

@@ -44,6 +44,9 @@ class OneModel:
         self.told: Loaded | None = None
         """What the last replica said that became ready."""
 
+    def kept(self, _settings: ServingSettings) -> None:
+        """Such replicas end with their gateway."""
+
     def wanted(self, _model: ModelId, member: Member) -> Wanted:
         """How a replica is to load it."""
         limits = member.limits

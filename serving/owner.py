@@ -1,4 +1,4 @@
-"""Whose control group, directory or lock is this? The name of a thing tells the process that made it.
+"""Whose control group, directory or lock is this? The name of a thing tells the process that keeps it.
 
     luthier-<pid>-<start time>-<pid namespace>-<random>
 
@@ -49,7 +49,11 @@ class Owner:
 
 def this_process() -> Owner:
     """The calling process as an owner."""
-    pid = os.getpid()
+    return of_process(os.getpid())
+
+
+def of_process(pid: int) -> Owner:
+    """A process that runs, as an owner."""
     return Owner(pid=pid, started_ticks=_started_ticks(pid) or 0, namespace=_namespace())
 
 

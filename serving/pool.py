@@ -18,7 +18,7 @@ import pathlib
 import socket
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from serving.dispatch import Connection, Dispatcher, Loaded, Wanted
@@ -29,6 +29,8 @@ from serving.errors import (
 )
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
+from serving.replica.left import LeftReplica
+from serving.replica.wire import HeldModel
 from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
 from serving.values import ModelCard, ModelId
 
@@ -38,6 +40,9 @@ FIRST_BACKOFF_S = 0.1
 LONGEST_BACKOFF_S = 10.0
 _WATCH_PERIOD_S = 0.25
 _KEPT_DEATHS = 100
+_BACK_S = 2.0
+"""Longest wait for a replica whose gateway was killed while it worked: a new one is there in tenths of a second, and
+what models share ends a batch or a load in as many."""
 _LAST_WORDS_S = 0.5
 """Longest time to read what a dead replica sent."""
 
@@ -103,8 +108,12 @@ class Home(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         card: ModelCard | None,
+        kept: Mapping[str, Any] | None = None,
     ) -> Replica:
-        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent."""
+        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
+
+        With something to be kept it may outlive a gateway that is killed, where the home can do that.
+        """
         ...
 
     async def lend(self, card: ModelCard) -> pathlib.Path | None:
@@ -140,6 +149,13 @@ class Contents(Protocol):
         """What a replica is started for; None: for models that come and go, each lent by the home."""
         ...
 
+    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
+        """What a replica is started with that may outlive this gateway, as plain data; None: it may not.
+
+        The next gateway takes it if it would start its own with the same.
+        """
+        ...
+
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """How a replica is to load a model."""
         ...
@@ -168,6 +184,7 @@ class Member:
         "accelerator",
         "connection",
         "failure",
+        "kept",
         "leaving",
         "limits",
         "max_items",
@@ -187,6 +204,7 @@ class Member:
         variant: str | None,
         max_items: int,
         pages: int | None,
+        kept: Mapping[str, Any] | None,
     ) -> None:
         self.worker = worker
         self.limits = limits
@@ -197,6 +215,8 @@ class Member:
         """Items of the largest batch that it is warmed up with."""
         self.pages = pages
         """Memory for models that come and go; None: as many as there are."""
+        self.kept = kept
+        """What it is started with where it may outlive this gateway."""
         self.replica: Replica | None = None
         self.connection: Connection | None = None
         self.state = "starting"
@@ -298,14 +318,44 @@ class Pool:
 
     # Life
 
-    async def open(self) -> None:
-        """Start the replicas of the first settings.
+    async def open(self, left: list[LeftReplica] | None = None) -> dict[int, tuple[HeldModel, ...]]:
+        """Start the replicas of the first settings, or take those that a gateway left which was killed.
+
+        Args:
+            left: what there is to take; what is taken is taken out of this list.
+
+        Returns:
+            Those that were taken, and what each of them holds; they get no work before `begin`.
 
         Raises:
             ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
-        await self._start_many(self._settings.replica.count, self._settings)
+        taken = await self._take(left or [])
+        await self._start_many(self._settings.replica.count - len(taken), self._settings)
+        return taken
+
+    async def begin(self, worker: int, loaded: Sequence[ModelId], unwanted: Sequence[int]) -> None:
+        """Give a replica work that was taken at `open`; nothing happens where it has ended since.
+
+        Args:
+            worker: its number.
+            loaded: models that it holds.
+            unwanted: numbers of others that it is to unload.
+        """
+        member = self._members.get(worker)
+        if member is None or member.replica is None or member.state != "ready":
+            return
+        await self._connect(member, member.replica, loaded, unwanted)
+        log.info(
+            "replica taken over",
+            extra={
+                "worker": worker,
+                "pid": member.replica.pid,
+                "models": len(loaded),
+                "unloaded": len(unwanted),
+            },
+        )
 
     async def close(self, grace_s: float) -> None:
         """End all replicas: those that still work get `grace_s`."""
@@ -396,6 +446,43 @@ class Pool:
 
     # Starting
 
+    async def _take(self, left: list[LeftReplica]) -> dict[int, tuple[HeldModel, ...]]:
+        """Make members of replicas that are as the settings would have them."""
+        settings = self._settings
+        kept = self._contents.kept(settings)
+        fitting = [one for one in left if kept is not None and one.kept == kept]
+        held = await asyncio.gather(*(one.held(_BACK_S) for one in fitting))
+        taken: dict[int, tuple[HeldModel, ...]] = {}
+        back = [(one, found) for one, found in zip(fitting, held, strict=True) if found is not None]
+        for one, models in sorted(back, key=lambda pair: -len(pair[1])):  # where there are too many
+            if len(taken) == settings.replica.count:
+                break
+            member = self._member(one.replica.worker, settings, settings.batching.max_size)
+            member.limits = dataclasses.replace(
+                settings.replica, cpu=one.replica.cpu, memory_mb=one.replica.memory_mb
+            )
+            member.replica = one.replica
+            if not _can_become(member, settings) or not await self._limit(member, settings.replica):
+                continue
+            left.remove(one)
+            member.state = "ready"
+            member.ready.set_result(None)
+            self._members[member.worker] = member
+            self._own(self._follow(member, one.replica), f"follow replica {member.worker}")
+            taken[member.worker] = models
+        return taken
+
+    def _member(self, worker: int, settings: ServingSettings, max_items: int) -> Member:
+        return Member(
+            worker,
+            settings.replica,
+            settings.accelerator,
+            settings.model.variant,
+            max_items,
+            self._contents.pages(settings),
+            self._contents.kept(settings),
+        )
+
     async def _start_many(
         self, count: int, settings: ServingSettings, *, is_replacement: bool = False
     ) -> list[Member]:
@@ -407,14 +494,7 @@ class Pool:
         max_items = 1 if is_replacement else settings.batching.max_size
         members = []
         for _ in range(count):
-            member = Member(
-                next(self._workers),
-                settings.replica,
-                settings.accelerator,
-                settings.model.variant,
-                max_items,
-                self._contents.pages(settings),
-            )
+            member = self._member(next(self._workers), settings, max_items)
             self._members[member.worker] = member
             members.append(member)
         try:
@@ -443,6 +523,7 @@ class Pool:
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
                     card=self._contents.card,
+                    kept=member.kept,
                 )
                 member.replica = replica
                 self._own(self._follow(member, replica), f"follow replica {member.worker}")
@@ -461,7 +542,13 @@ class Pool:
             extra={"worker": member.worker, "seconds": round(time.monotonic() - began_s, 4)},
         )
 
-    async def _connect(self, member: Member, replica: Replica) -> None:
+    async def _connect(
+        self,
+        member: Member,
+        replica: Replica,
+        held: Sequence[ModelId] = (),
+        unwanted: Sequence[int] = (),
+    ) -> None:
         connection = member.connection = Connection(self._dispatcher, member.worker)
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
@@ -496,6 +583,8 @@ class Pool:
             on_loaded=loaded,
             on_broken=broken,
             pages=member.pages,
+            loaded=held,
+            unwanted=unwanted,
         )
         if contents.is_shared and not member.ready.done():
             member.state = "ready"
@@ -504,7 +593,9 @@ class Pool:
     async def _follow(self, member: Member, replica: Replica) -> None:
         """Wait for a replica's end, and say so to everyone."""
         ended = await asyncio.shield(replica.ended)
-        if member.connection is not None and member.state == "ready":
+        if member.connection is None:  # it was taken over, and has not begun
+            replica.sock.close()
+        elif member.state == "ready":
             with contextlib.suppress(TimeoutError):  # what it answered before its end counts
                 await asyncio.wait_for(member.connection.ended.wait(), _LAST_WORDS_S)
         asked = member.state == "draining"

@@ -12,7 +12,9 @@ In: a card, a home, limits. Out: a `ModelProfile`, or why there is none.
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
+import pathlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -20,12 +22,15 @@ from typing import Any, Self
 from serving.dispatch import Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
+from serving.scheduling.clockwork.durations import WINDOW
 from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
 from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId, Signature
+from serving.values import ModelCard, ModelId, Signature, StageTimes
 
 LEAST_LOADS = 3
 """Of which all but the first tell how long one takes."""
+LEAST_MEASURED = 5
+"""Measurements from which their median is worth more than that of a profile."""
 NEVER_S = float("inf")
 
 
@@ -42,6 +47,8 @@ class ModelProfile:
     """What it takes beside others in a replica."""
     told: Loaded
     """What the replica said of its last load."""
+    is_prepared: bool = False
+    """Whether its loads were of a form that was prepared for them."""
     stages_s: Mapping[int, tuple[float, float, float]] = dataclasses.field(default_factory=dict)
     """Items -> seconds of a batch's inputs, model and outputs; empty where the replica does not tell."""
 
@@ -53,6 +60,7 @@ class ModelProfile:
             "reads_json": self.signature.reads_json,
             **self.facts(),
             "memory_bytes": self.memory_bytes,
+            "is_prepared": self.is_prepared,
             "told": {"load_s": told.load_s, "device": told.device, "warmup": dict(told.warmup)},
         }
 
@@ -79,8 +87,47 @@ class ModelProfile:
             load_s=float(data["load_s"]),
             batch_s={int(size): float(took_s) for size, took_s in data["batch_s"].items()},
             memory_bytes=data["memory_bytes"],
+            is_prepared=data["is_prepared"],
             told=Loaded(signature, told.get("load_s"), told["warmup"], told.get("device")),
             stages_s={int(size): tuple(stages) for size, stages in data["stages_s"].items()},
+        )
+
+
+class Measured:
+    """What loads and batches of a model took while it served: the last ten of each."""
+
+    __slots__ = ("_batches", "_loads_s")
+
+    def __init__(self) -> None:
+        self._loads_s: collections.deque[float] = collections.deque(maxlen=WINDOW)
+        self._batches: dict[int, collections.deque[StageTimes]] = {}
+
+    def load(self, took_s: float) -> None:
+        """One more load."""
+        self._loads_s.append(took_s)
+
+    def batch(self, items: int, times: StageTimes) -> None:
+        """One more batch."""
+        seen = self._batches.get(items)
+        if seen is None:
+            seen = self._batches[items] = collections.deque(maxlen=WINDOW)
+        seen.append(times)
+
+    def taught(self, profile: ModelProfile) -> ModelProfile:
+        """A profile, with the medians of what was measured often enough: the same one, where nothing was."""
+        batches = {
+            size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
+            for size, seen in self._batches.items()
+            if size in profile.batch_s and len(seen) >= LEAST_MEASURED
+        }
+        loads_s = self._loads_s if len(self._loads_s) >= LEAST_MEASURED else [profile.load_s]
+        if not batches and loads_s is not self._loads_s:
+            return profile
+        return dataclasses.replace(
+            profile,
+            load_s=statistics.median(loads_s),
+            batch_s={**profile.batch_s, **{size: took_s for size, (took_s, _) in batches.items()}},
+            stages_s={**profile.stages_s, **{size: each for size, (_, each) in batches.items()}},
         )
 
 
@@ -93,7 +140,11 @@ def sizes_to(most: int) -> tuple[int, ...]:
 
 
 async def profile(
-    card: ModelCard, settings: ServingSettings, home: Home, workers: Iterator[int]
+    card: ModelCard,
+    settings: ServingSettings,
+    home: Home,
+    workers: Iterator[int],
+    prepared: pathlib.Path | None = None,
 ) -> ModelProfile:
     """Measure a model.
 
@@ -102,12 +153,13 @@ async def profile(
         settings: limits of a replica, the largest batch, and how long a warm-up may take.
         home: where replicas of its kind live, open.
         workers: numbers that no other replica of the home has.
+        prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one)
+    run = _Run(card, one, prepared)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -123,9 +175,12 @@ class _Run:
 
     is_shared = True
 
-    def __init__(self, card: ModelCard, settings: ServingSettings) -> None:
+    def __init__(
+        self, card: ModelCard, settings: ServingSettings, prepared: pathlib.Path | None
+    ) -> None:
         self.card = card
         self._settings = settings
+        self._prepared = prepared
         sizes = sizes_to(settings.batching.max_size)
         self._sizes = (sizes[0],) * (LEAST_LOADS - len(sizes)) + sizes
         self.done: asyncio.Future[ModelProfile] = asyncio.get_running_loop().create_future()
@@ -137,6 +192,9 @@ class _Run:
 
     # What the pool holds
 
+    def kept(self, _settings: ServingSettings) -> None:
+        """It ends with its gateway."""
+
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """The load of a number, with its largest batch."""
         limits = member.limits
@@ -147,6 +205,8 @@ class _Run:
             limits.warmup_s,
             device=member.accelerator.device,
             weights=self.card.weights(member.variant),
+            prepared=self._prepared,
+            prepares=model.version == "0",
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:
@@ -247,6 +307,7 @@ class _Run:
             batch_s={items: statistics.median(seconds) for items, seconds in took_s.items()},
             memory_bytes=max(told.memory_bytes or 0 for told in self._told[1:]),
             told=last,
+            is_prepared=self._prepared is not None and self._prepared.is_dir(),
             stages_s={items: _each_median(stages) for items, stages in stages_s.items()},
         )
 
@@ -254,6 +315,11 @@ class _Run:
 def _later(values: Sequence[float]) -> float:
     """The median of all but the first."""
     return statistics.median(values[1:])
+
+
+def _sum_s(times: StageTimes) -> float:
+    """Seconds of the stages on the executor."""
+    return times.input_s + times.exec_s + times.output_s
 
 
 def _each_median(stages: Sequence[tuple[float, float, float]]) -> tuple[float, float, float]:

@@ -52,6 +52,7 @@ from serving.protocol.tfs_routes import TfsRoutes
 from serving.protocol.triton_routes import TritonRoutes
 from serving.settings import ServingSettings
 from serving.state.folder import owned
+from serving.state.nests import Nests
 from serving.values import ModelCard
 
 log = logging.getLogger(__name__)
@@ -190,10 +191,11 @@ class Server:
                         bind(settings.host, settings.grpc_port, "set server.grpc_port")
                     )
                 )
+            nests = None if folder is None else Nests(folder)
             core = assembled(
                 self._cards,
                 self._settings,
-                Homes(homes.maker(self._settings.replica)),
+                Homes(homes.maker(self._settings.replica, nests), nests),
                 root=self._root,
                 folder=folder,
                 store_password=os.environ.get(credentials.STORE_VARIABLE),

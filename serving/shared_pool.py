@@ -2,6 +2,7 @@
 
     join: profile in a replica of its own -> the scheduler may load it, wherever and whenever it is asked for
     leave: nobody may ask for it any more -> it is unloaded where it was
+    begin: replicas that a killed server left get work, with those of the models that joined which they hold
 
 In: cards that join and leave, settings. Out: a dispatcher that takes requests for all of them. One pool for each
 kind of model, since a home runs one kind. Belongs to the event loop's thread.
@@ -9,12 +10,14 @@ kind of model, since a home runs one kind. Belongs to the event loop's thread.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from serving import kept_profiles, profiling
 from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
@@ -23,7 +26,11 @@ from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
-from serving.profiling import ModelProfile
+from serving.prepared import Forms
+from serving.profiling import Measured, ModelProfile
+from serving.replica.fingerprint import fingerprint
+from serving.replica.left import LeftReplica
+from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
 from serving.settings import ServingSettings
@@ -43,7 +50,20 @@ MOST_PROFILING_S = 60.0
 class _Tenant:
     """One model version of the pool."""
 
-    __slots__ = ("card", "most", "on_batch", "pages", "profile", "root", "variant", "weights")
+    __slots__ = (
+        "card",
+        "form",
+        "holders",
+        "key",
+        "measured",
+        "most",
+        "on_batch",
+        "pages",
+        "profile",
+        "root",
+        "variant",
+        "weights",
+    )
 
     def __init__(
         self,
@@ -62,7 +82,15 @@ class _Tenant:
         """Items of its largest batch, as it was deployed."""
         self.pages = pages
         self.profile = profile
+        self.measured = Measured()
+        """Since it has that profile."""
+        self.key: str | None = None
+        """Under which the profile is kept."""
+        self.form: pathlib.Path | None = None
+        """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
+        self.holders: set[int] = set()
+        """Workers that were taken over, and hold it since before."""
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
@@ -89,6 +117,7 @@ class SharedPool:
         home: Home,
         workers: Iterator[int],
         profiles: KeptProfiles,
+        forms: Forms | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -99,6 +128,7 @@ class SharedPool:
             home: where replicas live, open.
             workers: numbers for replicas that no other replica of the home has.
             profiles: what was measured before.
+            forms: of models that are loaded quicker than their files; None: there are none.
         """
         self._kind = kind
         self._settings = settings
@@ -107,6 +137,9 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
+        self._forms = forms if settings.replica.home == "process" else None
+        self._held: dict[int, dict[int, HeldModel]] = {}
+        """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(
             SHARED[policy](settings), on_batch=self._batch_done, on_action=self._action_ended
         )
@@ -121,17 +154,29 @@ class SharedPool:
 
     # Life
 
-    async def open(self) -> None:
-        """Start the replicas.
+    async def open(self, left: list[LeftReplica] | None = None) -> None:
+        """Start the replicas, or take those that a killed server has left; see `Pool.open`.
 
         Raises:
             ServingError: they do not become ready; nothing is left running.
         """
         try:
-            await self.pool.open()
+            taken = await self.pool.open(left)
         except BaseException:
             await self.close()
             raise
+        for worker, models in taken.items():
+            self._held[worker] = {held.model: held for held in models}
+            for held in models:
+                self.dispatcher.reserve_number(held.model)
+
+    async def begin(self) -> None:
+        """All models of the start have joined: replicas that were taken over keep these and unload the others."""
+        held, self._held = self._held, {}
+        for worker, models in held.items():
+            loaded = [model for model, one in self._tenants.items() if worker in one.holders]
+            wanted = {self.dispatcher.number(model) for model in loaded}
+            await self.pool.begin(worker, loaded, [one for one in models if one not in wanted])
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.
@@ -150,16 +195,18 @@ class SharedPool:
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
         self._settings = settings
-        for model, found in changed.items():
+        for model, (key, found) in changed.items():
             its = self._tenants.get(model)
             if its is not None:  # it has not left meanwhile
-                its.profile = found
+                its.key, its.profile, its.measured = key, found, Measured()
                 self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
 
-    async def _measured_anew(self, settings: ServingSettings) -> dict[ModelId, ModelProfile]:
-        """Profiles of the models under other limits, as far as there is time."""
+    async def _measured_anew(
+        self, settings: ServingSettings
+    ) -> dict[ModelId, tuple[str | None, ModelProfile]]:
+        """Profiles of the models under other limits, with their keys, as far as there is time."""
         until_s = time.monotonic() + MOST_PROFILING_S
-        changed: dict[ModelId, ModelProfile] = {}
+        changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
             key = kept_profiles.key_of(tenant.card, wanted)
@@ -169,7 +216,7 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            changed[model] = await self._profile(tenant.card, wanted)
+            changed[model] = key, await self._profile(tenant.card, wanted, key)
         return changed
 
     async def close(self) -> None:
@@ -199,14 +246,24 @@ class SharedPool:
             "batching.max_size": settings.batching.max_size,
         }
         settings = self._settings.changed(own)  # the rest is the pool's
-        found = await self._profile(card, settings)
-        pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
+        key = kept_profiles.key_of(card, settings)
+        found = await self._profile(card, settings, key)
+        holders = self._holders_of(card, settings)
+        if holders:  # counted as before: a measurement of memory is never the same twice
+            pages = next(iter(holders.values())).pages
+        else:
+            pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
+        tenant.key = key
+        tenant.form = self._form_of(card, settings) if found.is_prepared else None
+        for worker, held in holders.items():
+            if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
+                tenant.holders.add(worker)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
@@ -218,16 +275,38 @@ class SharedPool:
         """A model may not be asked for any more; who waits for it is refused."""
         self.dispatcher.model_down(model)
         tenant = self._tenants.pop(model, None)
-        if tenant is not None:
-            await self._home.take_back(tenant.root)
+        if tenant is None:
+            return
+        taught = tenant.measured.taught(tenant.profile)
+        if taught is not tenant.profile:
+            await self._profiles.keep(tenant.key, taught)
+        await self._home.take_back(tenant.root)
 
-    async def _profile(self, card: ModelCard, settings: ServingSettings) -> ModelProfile:
+    def _holders_of(self, card: ModelCard, settings: ServingSettings) -> dict[int, HeldModel]:
+        """Workers that hold a model since before, from the very file that it would be loaded from."""
+        weights = card.weights(settings.model.variant) or card.path
+        file = None if weights is None else fingerprint(weights)
+        if file is None:
+            return {}
+        wanted = (card.name, card.version, card.kind, str(weights), file)
+        how = (settings.replica.threads, settings.accelerator.device)
+        return {
+            worker: held
+            for worker, models in self._held.items()
+            for held in models.values()
+            if (held.name, held.version, held.kind, held.path, held.file) == wanted
+            and (held.threads, held.device) == how
+        }
+
+    async def _profile(
+        self, card: ModelCard, settings: ServingSettings, key: str | None
+    ) -> ModelProfile:
         """Of a model, or of another one from the same files under the same limits, now or before a restart."""
-        key = kept_profiles.key_of(card, settings)
+        form = self._form_of(card, settings)
         known = self._profiles.of(key)
-        if known is not None:
+        if known is not None and known.is_prepared == (form is not None and form.is_dir()):
             return known
-        found = await profiling.profile(card, settings, self._home, self._workers)
+        found = await profiling.profile(card, settings, self._home, self._workers, form)
         log.info(
             "model profiled",
             extra={
@@ -238,9 +317,31 @@ class SharedPool:
             },
         )
         await self._profiles.keep(key, found)
+        if self._forms is not None and found.is_prepared:
+            await asyncio.to_thread(self._forms.trim)
         return found
 
+    def _form_of(self, card: ModelCard, settings: ServingSettings) -> pathlib.Path | None:
+        """Where a form of the model is, or may be made, that is loaded quicker than its file."""
+        return self._forms.folder_of(card, settings.model.variant) if self._forms else None
+
     # What the pool's replicas hold
+
+    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
+        """What shows the next server whether a replica is as it would start it."""
+        takeover_s = settings.clockwork.takeover_s
+        if not takeover_s or settings.server.state_dir is None:
+            return None
+        replica, accelerator = settings.replica, settings.accelerator
+        return {
+            "takeover_s": takeover_s,
+            "threads": replica.threads,
+            "device": accelerator.device,
+            "share": accelerator.share,
+            "variant": settings.model.variant,
+            "pages": budget_of(settings),
+            "page_mb": settings.clockwork.page_mb,
+        }
 
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """How a model is loaded, in the midst of serving: no more is run than its first call."""
@@ -256,14 +357,18 @@ class SharedPool:
             root=tenant.root,
             pages=tenant.pages,
             budget=member.pages,
+            prepared=tenant.form,
         )
 
     def pages(self, settings: ServingSettings) -> int | None:
         """The budget."""
         return budget_of(settings)
 
-    def loaded(self, _model: ModelId, _told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
+    def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
         """Nothing follows: its profile has told all."""
+        tenant = self._tenants.get(model)
+        if tenant is not None and told.load_s is not None:
+            tenant.measured.load(told.load_s)
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:
@@ -295,6 +400,7 @@ class SharedPool:
         self.pool.served(done.worker)
         tenant = self._tenants.get(done.model)
         if tenant is not None:
+            tenant.measured.batch(done.items, done.times)
             tenant.on_batch(done)
 
 

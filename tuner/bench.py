@@ -27,10 +27,12 @@ from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.replica_facts import ReplicaFacts
 from tuner.measurement import energy, highest, host, meters, summary
 from tuner.measurement.meters import Meter
-from tuner.measurement.outcome import Needs, measure_outcome, no_rate
+from tuner.measurement.outcome import REFUSALS, Needs, measure_outcome, no_rate
 from tuner.prices import DEFAULT, Prices
+from tuner.scenarios.requests import ScenarioRequests
 from tuner.settings import MOST_IN_FLIGHT, RATE, MeasurementSettings
 from tuner.traffic.generator import Generator, LoadResult
+from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Race, Warmup
 from tuner.values import (
@@ -124,6 +126,10 @@ class Bench:
         self.lengthens = True
         """Whether a launch whose p99 is needed and rests on too few requests is measured again for longer."""
         self.prices = prices
+        self._requests: ScenarioRequests | None = None
+        """Of a scenario; None where one model is asked."""
+        self._mixture: Mixture | None = None
+        """Of these, what the generator was given last."""
         self._has_gpu = False
         self._cores = machine.read().cores
         self._generator = Generator()
@@ -166,10 +172,13 @@ class Bench:
                 self._counters = self._owned.enter_context(opened).counters
         return served
 
-    def send(self, payloads: Payloads) -> None:
+    def send(self, payloads: Payloads | ScenarioRequests) -> None:
         """What the following launches send."""
-        self._generator.set_payloads(payloads)
         self.client_batch = payloads.client_batch
+        if isinstance(payloads, ScenarioRequests):
+            self._requests = payloads  # drawn for each stream, when it is driven
+        else:
+            self._generator.set_payloads(payloads)
 
     @property
     def counted(self) -> tuple[str, ...]:
@@ -485,7 +494,27 @@ class Bench:
     def _opened(self, plan: LoadPlan, load: OpenLoad) -> LoadPlan:
         """The plan as an open loop, with the arrivals of the stream."""
         seeded = dataclasses.replace(load, seed=STREAMS * load.seed + self.stream)
+        if self._requests is not None:
+            return self._listed(self._requests, plan, seeded.seed)
         return dataclasses.replace(plan.at(seeded), cuts_overload=True)
+
+    def _listed(self, requests: ScenarioRequests, plan: LoadPlan, seed: int) -> LoadPlan:
+        """The plan as the requests of a scenario, which are handed to the generator.
+
+        The warm-up is of a set time, so that launches of one stream are measured on the same requests. Nothing is
+        cut off: what cannot be in time is refused, so that no server falls behind without bounds.
+        """
+        assert plan.seconds is not None, "checked by the settings"
+        load = requests.load(
+            plan.host, plan.port, seed=seed, seconds=plan.warmup.seconds + plan.seconds
+        )
+        if load.mixture is not self._mixture:
+            self._mixture = load.mixture
+            self._generator.set_payloads(load.mixture)
+        warmup = dataclasses.replace(plan.warmup, round_trips=0)
+        return dataclasses.replace(
+            load.plan, host=plan.host, port=plan.port, seconds=plan.seconds, warmup=warmup
+        )
 
     def _closed(self, engine: Engine) -> LoadPlan:
         settings = self.settings
@@ -527,7 +556,8 @@ class Bench:
             deadline_ms=self.settings.slo_ms,
             client_batch=self.client_batch,
             rate_per_s=plan.rate_per_s,
-            fell_behind=load.fell_behind,
+            fell_behind=0.0 if self._requests is not None else load.fell_behind,
+            refusals=REFUSALS if self._requests is not None else frozenset(),
         )
 
     def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:

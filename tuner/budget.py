@@ -42,6 +42,8 @@ class Budget:
     pairs: int
     start_s: float | None = None
     """Of a fresh start, where every trial is one, as of another engine; None: a trial costs none."""
+    fresh_start_s: float = EXPECTED_START_S
+    """Of a fresh start, where a trial is none."""
     shows_open: bool = False
     """Whether default and best are launched in an open loop at the end."""
 
@@ -89,7 +91,7 @@ class Budget:
     @property
     def fresh_s(self) -> float:
         """Expected time of one launch on a fresh server."""
-        return self.load_s + (EXPECTED_START_S if self.start_s is None else self.start_s)
+        return self.load_s + (self.fresh_start_s if self.start_s is None else self.start_s)
 
     @property
     def open_s(self) -> float:

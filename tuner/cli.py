@@ -1,6 +1,6 @@
 """`tune`: which command is meant, where its words go, and what becomes of its errors and of signals.
 
-    tune --model ...     a study (`tuner.commands.study`)
+    tune --model ...     a study (`tuner.commands.study`); of many models: tune --scenario FILE
     tune COMMAND ...     one of `COMMANDS`
 
 Exit codes: 0 done, 1 it could not be done, 2 wrong use, 130 interrupted. An error is one line on
@@ -124,7 +124,8 @@ def parser_of(name: str | None) -> Parser:
         parser = Parser(
             prog="tune",
             description=_sentence(SUMMARY),
-            usage="tune --model NAME|FILE --concurrency N [options]\n       tune COMMAND ...",
+            usage="tune --model NAME|FILE --concurrency N [options]\n       tune --scenario FILE [options]\n"
+            "       tune COMMAND ...",
             epilog=f"commands (tune COMMAND --help):\n{listed}",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )

@@ -316,6 +316,7 @@ def _remeasured(
 
     def report(starts: Sequence[FreshStart], _launch: Launch) -> None:
         terminal.check()
+        bench.stream = 1 + len(starts) // len(winners)  # one for each round, 0 is the searches'
         last, whole = starts[-1], rounds * len(winners)
         each_s = (time.monotonic() - begun_s) / len(starts)
         progress.verification(
@@ -329,7 +330,9 @@ def _remeasured(
 
     if not winners:
         return verification.Rounds(starts=(), measurements={})
+    bench.stream = 1
     measured = verification.alternate(bench, winners, rounds=rounds, needs=needs, report=report)
+    bench.stream = 0
     bench.start()
     return measured
 

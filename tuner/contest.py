@@ -130,6 +130,8 @@ class SurfaceContest:
     contestants: tuple[Contestant, ...]
     noninferiority: tuple[NonInferiority, ...]
     notes: tuple[str, ...]
+    rate_per_s: float | None = None
+    """Of a scenario; None of one model in a closed loop."""
 
     def of(self, sampler: str) -> Contestant | None:
         """A sampler's searches; None where it did not take part."""

@@ -13,8 +13,14 @@ from typing import Any
 
 from serving.accelerator import clocks
 from serving.values import ModelCard
-from tuner import inputs, prices, study_files
-from tuner.engines.description import COPY, CommandEngine, OtherEngine
+from tuner import inputs, other_engines, prices, study_files
+from tuner.engines.description import (
+    COPY,
+    SCENARIO_COPY,
+    CommandEngine,
+    OtherEngine,
+    ScenarioEngine,
+)
 from tuner.errors import StudyExists
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
@@ -45,6 +51,7 @@ def named(
     target = dataclasses.replace(
         target,
         model=inputs.absolute_model(target.model, card),
+        scenario=_absolute(target.scenario),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
         engine=_absolute_engine(target.engine),
@@ -116,7 +123,9 @@ def created(
             folder.name,
             database=folder.database,
             url=url,
-            facts=study_files.facts_of(settings, arena, served, profile),
+            facts=study_files.facts_of(
+                settings, arena, served, profile, other_engines.shared_of(engine)
+            ),
         )
     except BaseException:
         folder.discard()
@@ -124,9 +133,11 @@ def created(
 
 
 def keep_engine(folder: RunFolder, engine: OtherEngine | None) -> None:
-    """Keep a copy of the engine file, so that the study can be gone on with as it was begun."""
+    """Keep a copy of the engine file, or of the scenario, so that the study can be gone on with as it was begun."""
     if isinstance(engine, CommandEngine):
         folder.write_text(COPY, engine.text)
+    if isinstance(engine, ScenarioEngine):
+        folder.write_text(SCENARIO_COPY, engine.text)
 
 
 def keep_prices(folder: RunFolder, settings: StudySettings) -> None:

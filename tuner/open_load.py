@@ -28,6 +28,9 @@ def open_load_of(
         WrongUse: the trace cannot be read.
     """
     rate = target.rate or rate_per_s
+    if target.scenario is not None:
+        assert rate is not None, "a scenario has its rate"
+        return OpenLoad(rate_per_s=rate, spread="listed", seed=seed)  # whoever sends it lists it
     if is_trace(target.arrivals):
         assert target.arrivals is not None
         offsets_s = trace_file.read(pathlib.Path(target.arrivals.removeprefix(TRACE)))

@@ -1,4 +1,4 @@
-"""A study of another engine than the serving core: what is different about its inputs.
+"""A study of another engine than the serving core with one model: what is different about its inputs.
 
 In: settings, and the engine file or what a study kept of it. Out: the description of the engine, its
 search space, its launcher and its requests; those of the serving core (`inputs`) where no other
@@ -17,13 +17,24 @@ from serving import zoo
 from serving.values import ModelCard
 from tuner import inputs
 from tuner.engines import file as engine_file
-from tuner.engines.description import CommandEngine, OtherEngine, RequestForm, UrlEngine
+from tuner.engines.description import (
+    CommandEngine,
+    OtherEngine,
+    RequestForm,
+    ScenarioEngine,
+    UrlEngine,
+)
 from tuner.errors import WrongUse
 from tuner.launching.command_engine import CommandLauncher, Target
 from tuner.launching.engine import Launcher, Served
 from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.readiness import Sign
 from tuner.launching.url_engine import UrlLauncher
+from tuner.scenarios import files as scenario_files
+from tuner.scenarios import served, tuned
+from tuner.scenarios.engine import ScenarioLauncher
+from tuner.scenarios.requests import ScenarioRequests, model_of
+from tuner.scenarios.values import Scenario
 from tuner.settings import TargetSettings
 from tuner.space import files, vocabulary
 from tuner.space.space import SearchSpace
@@ -31,20 +42,26 @@ from tuner.space.vocabulary import Vocabulary
 from tuner.traffic import plain_payloads
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.target import parse_url
+from tuner.values import Shared
 
 _TFS_PATH = re.compile(r".*/v1/models/(?P<model>[^/?:]+)(/versions/\d+)?:predict")
 
 
 def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> OtherEngine | None:
-    """The engine that the settings name; None: the serving core.
+    """The engine that the settings name; None: the serving core with one model.
 
     Args:
         target: the settings.
-        kept: the copy of the engine file that a study has; None: it is read anew.
+        kept: the copy of the engine file, or of the scenario, that a study has; None: it is read anew.
 
     Raises:
-        WrongUse: the engine file or the URL is wrong.
+        WrongUse: the engine file, the scenario or the URL is wrong.
     """
+    if target.scenario is not None:
+        path = pathlib.Path(target.scenario).absolute()
+        engine = ScenarioEngine(file=path, text=scenario_files.read_text(kept or path))
+        scenario_of(engine)  # what is wrong is said first
+        return engine
     kind, _, rest = target.engine.partition(":")
     if kind == "command":
         path = pathlib.Path(rest).absolute()
@@ -69,11 +86,36 @@ def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
     return ModelCard(name=model, version="", kind="other", path=None)
 
 
+def scenario_of(engine: ScenarioEngine) -> Scenario:
+    """What its text says.
+
+    Raises:
+        InvalidScenario: something in it is wrong.
+    """
+    return scenario_files.parse(engine.text, engine.file)
+
+
+def shared_of(engine: OtherEngine | None) -> Shared | None:
+    """The models of a scenario, and the settings that they are served with; None of one model."""
+    if not isinstance(engine, ScenarioEngine):
+        return None
+    scenario = scenario_of(engine)
+    deadline_s = scenario.streams[0].deadline.first_s
+    return Shared(
+        groups={group.name: (model_of(group), group.copies) for group in scenario.groups},
+        # Its requests carry their deadline; without one of their own the policy would refuse nobody.
+        settings={
+            "scheduling.default_deadline_s": deadline_s,
+            **served.configuration_of(scenario),
+        },
+    )
+
+
 def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
     """What a search space for the engine may name."""
     if isinstance(engine, CommandEngine):
         return vocabulary.of_command(engine.knobs)
-    return vocabulary.SERVING if engine is None else vocabulary.OF_URL
+    return vocabulary.OF_URL if isinstance(engine, UrlEngine) else vocabulary.SERVING
 
 
 def space_text_of(
@@ -94,6 +136,8 @@ def space_text_of(
         raise WrongUse(
             f"--engine {target.engine}: needs --space FILE, the knobs that its hook understands"
         )
+    if isinstance(engine, ScenarioEngine):
+        return tuned.space_text(scenario_of(engine))
     return files.dump(_own_space(engine))
 
 
@@ -117,6 +161,8 @@ def launcher_of(
     """
     if engine is None:
         return ServingLauncher(target.model, target.home)
+    if isinstance(engine, ScenarioEngine):
+        return ScenarioLauncher(scenario_of(engine), target.home)
     sign = _sign(engine, target, card)
     if isinstance(engine, UrlEngine):
         return UrlLauncher(engine, model=card.name, sign=sign, say=say)
@@ -129,18 +175,20 @@ def payloads_of(
     engine: OtherEngine | None,
     target: TargetSettings,
     card: ModelCard,
-    served: Served,
+    told: Served,
     *,
     seed: int,
-) -> Payloads:
+) -> Payloads | ScenarioRequests:
     """What is sent.
 
     Raises:
         WrongUse: a file cannot be read, does not fit, or none is given where one is needed.
     """
+    if isinstance(engine, ScenarioEngine):
+        return ScenarioRequests(scenario_of(engine))
     if engine is not None and engine.request.protocol != "open-inference":
         return _plain(engine.request, target, card)
-    found = inputs.payloads_of(target, card, served, seed=seed)
+    found = inputs.payloads_of(target, card, told, seed=seed)
     if engine is None:
         return found
     return dataclasses.replace(
@@ -155,7 +203,7 @@ def _own_space(engine: CommandEngine) -> SearchSpace:
     return files.parse(engine.text, file=str(engine.file), vocabulary=known)
 
 
-def _sign(engine: OtherEngine, target: TargetSettings, card: ModelCard) -> Sign:
+def _sign(engine: CommandEngine | UrlEngine, target: TargetSettings, card: ModelCard) -> Sign:
     """What a ready server answers: the page that tells so, else the study's first request."""
     path = engine.ready_path or engine.request.ready_path()
     if engine.request.protocol == "open-inference":

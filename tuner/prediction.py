@@ -70,6 +70,8 @@ def why_none(settings: StudySettings) -> str | None:
         return None
     if settings.target.is_of_other_engine:
         why = "how another engine batches is not known"
+    elif settings.target.scenario is not None:
+        why = "what many models make of shared replicas is not predicted"
     elif settings.is_open:
         why = "a profile tells of a closed loop, and not how requests queue up in an open one"
     else:

@@ -7,6 +7,7 @@ bench serves and is told what to send. Nothing is written.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
@@ -14,7 +15,7 @@ from serving.values import ModelCard
 from tuner import inputs, other_engines, prices, probe
 from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.budget import Budget
-from tuner.engines.description import OtherEngine
+from tuner.engines.description import OtherEngine, ScenarioEngine
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.inputs import Arena
 from tuner.launching import machine
@@ -25,6 +26,8 @@ from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.sampling import registry
+from tuner.scenarios import tuned
+from tuner.scenarios.requests import ScenarioRequests
 from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
 from tuner.space.environment import VARIANT, Environment
@@ -61,9 +64,16 @@ def bench_of(
 
 
 def budget_of(settings: StudySettings, bench: Bench) -> Budget:
-    """What the study may use; a trial of another engine costs a start of it, as the first one took."""
+    """What the study may use.
+
+    A trial of another engine costs a start of it, as the first one took; a fresh start of a scenario deploys all its
+    models, as the first one did.
+    """
     start_s = bench.start_s if settings.target.is_of_other_engine else None
-    return Budget.of(settings, start_s=start_s)
+    found = Budget.of(settings, start_s=start_s)
+    if settings.target.scenario is None or bench.start_s is None:
+        return found
+    return dataclasses.replace(found, fresh_start_s=bench.start_s)
 
 
 def needs_of(settings: StudySettings) -> Needs:
@@ -92,7 +102,7 @@ def prepared(
     card: ModelCard,
     engine: OtherEngine | None,
     terminal: Terminal,
-) -> tuple[Arena, Payloads, Served]:
+) -> tuple[Arena, Payloads | ScenarioRequests, Served]:
     """Check the inputs, start the engine, and bind the space to this machine.
 
     Args:
@@ -108,6 +118,11 @@ def prepared(
     """
     target = settings.target
     check_front(settings)
+    if isinstance(engine, ScenarioEngine):
+        tuned.check(
+            other_engines.scenario_of(engine),
+            seconds=settings.measurement.warmup_s + settings.measurement.measured_s,
+        )
     _check_energy(settings)
     for what in clocks.restore_stale().done:
         lines.say(terminal.console, f"restored the {what}")
@@ -173,7 +188,10 @@ def started(bench: Bench, first: Configuration | None = None) -> Served:
 
 
 def notes_of(
-    arena: Arena, payloads: Payloads, served: Served, counted: Sequence[str] = ()
+    arena: Arena,
+    payloads: Payloads | ScenarioRequests,
+    served: Served,
+    counted: Sequence[str] = (),
 ) -> Iterator[str]:
     """What readers must know of the space, the payloads, the limits, and what counts energy."""
     yield from arena.notes

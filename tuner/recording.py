@@ -23,7 +23,7 @@ from tuner import inputs, other_engines, prediction
 from tuner import objective as objectives
 from tuner.bench import Bench, Launch
 from tuner.creation import environment_facts
-from tuner.engines.description import CommandEngine, OtherEngine
+from tuner.engines.description import CommandEngine, OtherEngine, UrlEngine
 from tuner.errors import Interrupted, TunerError, WrongUse
 from tuner.histogram import Histogram
 from tuner.interruption import resumable
@@ -84,7 +84,7 @@ def record(order: Order, *, terminal: Terminal) -> Done:
         head = _head(order, engine, arena, served, tuple(notes_of(arena, payloads, served)))
         if known is not None:
             head = _going_on(head, known.head, order.out)
-        if head.profile is None and not settings.target.is_of_other_engine:
+        if head.profile is None and engine is None:
             profile = prediction.profile_of(bench, arena)
             head = dataclasses.replace(head, profile=None if profile is None else profile.as_json())
         folder.begin(head)
@@ -135,6 +135,7 @@ class _Recorder:
             if not waiting:
                 return
             for cell in waiting:
+                self._bench.stream = sweep  # requests of a scenario: others in each pass
                 launch = self._bench.launch(cell)
                 kept = _kept(launch, number=_next(launches), sweep=sweep)
                 self._folder.append(kept)
@@ -175,6 +176,7 @@ class _Recorder:
         measured = launch.measurement(
             concurrency=self._head.concurrency,
             client_batch=self._head.client_batch,
+            rate_per_s=self._head.rate_per_s,
             deadline_ms=self._order.settings.measurement.slo_ms,
             cores=self._arena.environment.machine.cores,
             paid=self._bench.prices,
@@ -203,7 +205,9 @@ def _kept(launch: Launch, *, number: int, sweep: int) -> RecordedLaunch:
         loaded_s=launch.loaded_s,
         errors=measured.errors if measured is not None else 0,
         blocks=_blocks(measured) if measured is not None else (),
-        histogram=histogram_of(records, measured.warmup_s, measured.seconds)
+        histogram=histogram_of(
+            records, measured.warmup_s, measured.seconds, is_open=measured.rate_per_s is not None
+        )
         if is_ok and measured is not None and records is not None
         else None,
         **({"noise": measured.noise} if measured is not None else {}),
@@ -227,9 +231,11 @@ def _blocks(measured: Measurement) -> tuple[Block, ...]:
     return (whole,)
 
 
-def histogram_of(records: RequestRecords, warmup_s: float, seconds: float) -> Histogram:
+def histogram_of(
+    records: RequestRecords, warmup_s: float, seconds: float, *, is_open: bool = False
+) -> Histogram:
     """Round trips of the answers of the measured part."""
-    chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds)
+    chosen = summary.is_measured(records, warmup_s=warmup_s, seconds=seconds, is_open=is_open)
     chosen &= summary.is_ok(records)
     took_s = records.finished_s[chosen] - records.intended_s[chosen]
     return Histogram.of(np.asarray(1e3 * took_s, dtype=float))
@@ -248,7 +254,7 @@ def _head(
     if isinstance(engine, CommandEngine):
         # With its file as it was given: on other machines the whole path names nothing.
         label = f"{engine.name} ({label})"
-    elif engine is not None:
+    elif isinstance(engine, UrlEngine):
         label = served.engine
     facts = {**environment_facts(served), "engine": label}
     space: dict[str, Any] = yaml.safe_load(files.dump(arena.space))
@@ -257,6 +263,8 @@ def _head(
         model=served.model,
         concurrency=settings.target.in_flight,
         client_batch=settings.target.client_batch,
+        rate_per_s=settings.target.rate,
+        deadline_ms=measurement.slo_ms,
         engine=label,
         home=settings.target.home,
         objective=measurement.first,
@@ -280,6 +288,8 @@ def _going_on(head: SurfaceHead, before: SurfaceHead, path: pathlib.Path) -> Sur
         "model",
         "concurrency",
         "client_batch",
+        "rate_per_s",
+        "deadline_ms",
         "engine",
         "home",
         "default",

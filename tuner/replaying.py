@@ -257,6 +257,7 @@ def arena_of(surface: Surface) -> Arena:
     environment = Environment(
         concurrency=head.concurrency,
         client_batch=head.client_batch,
+        rate_per_s=head.rate_per_s,
         machine=Machine(cores=host["cores"], memory_mb=host["memory_mb"]),
     )
     space = files.parse(text, file=f"{head.name}/surface.yaml", vocabulary=known)

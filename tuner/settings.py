@@ -45,6 +45,10 @@ NO_LOAD = (
     "how much load? give --concurrency N (closed loop) or --rate R (open loop), or have the highest rate "
     "found (tune --find-rate --slo-ms MS)"
 )
+SCENARIO = "scenario"
+"""Arrivals of an open loop whose requests are those of a scenario."""
+SCENARIO_S = 5.0
+"""Measured seconds of a launch under a scenario: models are asked for now and then, loaded and given up."""
 OTHER_ENGINES = ("command", "url")
 """Kinds of `--engine`, before the colon."""
 MOST_IN_FLIGHT = 500
@@ -54,6 +58,7 @@ TRACE = "trace:"
 """How `--arrivals` of a file begin."""
 SPREADS = ("poisson", "constant", "burst")
 """How an open loop can spread its requests over time, beside a trace; the first is the default."""
+KNOWN_ARRIVALS = f"{', '.join(SPREADS)} or trace:FILE"
 RATE = "rate"
 """The objective of which every launch looks for the highest rate itself."""
 RATE_LOADS = 8
@@ -135,6 +140,15 @@ class TargetSettings:
         "NAME|FILE",
         "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
         "or a folder (model.yaml, SavedModel)",
+        instead="scenario",
+        more="; no default: needed without --scenario",
+    )
+    scenario: str | None = _option(
+        None,
+        "--scenario",
+        "FILE",
+        "many models on a few replicas, under the requests of this file (docs/scenarios.md), instead of --model "
+        "and a load; the objective is then goodput, and --slo-ms the deadline of the file; default: one model",
     )
     concurrency: int | None = _option(
         None,
@@ -229,6 +243,28 @@ class TargetSettings:
         """Whether requests are due by a schedule (open loop)."""
         return self.rate is not None or is_trace(self.arrivals)
 
+    def _check_scenario(self) -> None:
+        """Refuse what a scenario says itself."""
+        _require(
+            (self.arrivals == SCENARIO) == (self.scenario is not None),
+            "--arrivals",
+            self.arrivals,
+            KNOWN_ARRIVALS,
+        )
+        if self.scenario is None:
+            return
+        for flag, given, default in (
+            ("--concurrency", self.concurrency, None),
+            ("--client-batch", self.client_batch, 1),
+            ("--payload", self.payload, None),
+            ("--engine", self.engine, OUR_ENGINE),
+            ("--min-accuracy", self.min_accuracy, None),
+        ):
+            if given != default:
+                raise WrongUse(
+                    f"{flag} {given}: not with --scenario, which says what is served, and what is asked of it"
+                )
+
     @property
     def in_flight(self) -> int:
         """Requests in flight: at any time in a closed loop, at most in an open one."""
@@ -243,6 +279,7 @@ class TargetSettings:
             "a whole number from 1",
         )
         check_arrivals(self.rate, self.arrivals)
+        self._check_scenario()
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
@@ -425,7 +462,8 @@ class MeasurementSettings:
         "--seconds",
         "S",
         "seconds measured in each launch, in four blocks; default 1.2 where the mean alone decides "
-        "(objectives mean, throughput and time-per-item, without --slo-ms and --constraint), else 2",
+        "(objectives mean, throughput and time-per-item, without --slo-ms and --constraint), 5 under a "
+        "--scenario, else 2",
         parse=float,
     )
     warmup_s: float = _option(
@@ -525,6 +563,12 @@ class MeasurementSettings:
         return self.names[1] if len(self.names) > 1 else None
 
     @property
+    def counts_goodput(self) -> bool:
+        """Whether answers within `--slo-ms` are counted: then it is no limit on p99."""
+        found = limits.checked(self.constraints)
+        return "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
+
+    @property
     def limits(self) -> tuple[Limit, ...]:
         """What a solution must keep to.
 
@@ -532,8 +576,7 @@ class MeasurementSettings:
         that keeps it.
         """
         found = limits.checked(self.constraints)
-        counts = "goodput" in self.names or any(one.metric == "goodput_per_s" for one in found)
-        if self.slo_ms is None or counts or self.objective == RATE:
+        if self.slo_ms is None or self.counts_goodput or self.objective == RATE:
             return found
         return (limits.of_slo(self.slo_ms), *found)
 
@@ -612,6 +655,8 @@ class StudySettings:
     store: StoreSettings = dataclasses.field(default_factory=StoreSettings)
 
     def __post_init__(self) -> None:
+        if self.target.scenario is not None:
+            self._check_scenario()
         if self.measurement.objective == RATE and self.target.rate is not None:
             raise WrongUse(f"--rate {self.target.rate:g}: --find-rate looks for the rate itself")
         if self.target.concurrency is None and not self.is_open:
@@ -621,6 +666,21 @@ class StudySettings:
         if self.target.is_open and not set(self.measurement.names).isdisjoint(OF_THE_LOAD):
             raise WrongUse(
                 f"--objective {self.measurement.objective}: an open loop sets it itself; choose a latency"
+            )
+
+    def _check_scenario(self) -> None:
+        """Refuse what a scenario has not, and what says nothing of the requests that a server refuses."""
+        measurement = self.measurement
+        if RATE in measurement.names:
+            raise WrongUse(f"--objective {RATE}: a scenario has its own rates; take goodput")
+        if measurement.requests is not None:
+            raise WrongUse(
+                f"--requests {measurement.requests}: a scenario is measured for a time, --seconds S"
+            )
+        if not measurement.counts_goodput:
+            raise WrongUse(
+                f"--objective {measurement.objective}: tells of answers alone, so that what refuses most may look "
+                "best; take goodput, or goodput and another, or add --constraint 'goodput_per_s >= NUMBER'"
             )
 
     @property
@@ -686,6 +746,8 @@ def load_in_words(
         return f"its highest rate ({kind} arrivals){batched}"
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
+    if arrivals == SCENARIO:
+        return f"{rate_in_words(rate_per_s)} of the scenario"
     return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
 
 
@@ -712,12 +774,12 @@ def check_arrivals(rate: float | None, arrivals: str | None) -> None:
         rate if rate is None else f"{rate:g}",
         f"requests a second, above 0 and at most {MOST_RATE_PER_S:,.0f}",
     )
-    is_known = arrivals is None or arrivals in SPREADS or arrivals.removeprefix(TRACE) != arrivals
+    is_known = arrivals is None or arrivals in (*SPREADS, SCENARIO)
     _require(
-        is_known and arrivals != TRACE,
+        is_known or (is_trace(arrivals) and arrivals != TRACE),
         "--arrivals",
         arrivals,
-        f"{', '.join(SPREADS)} or trace:FILE",
+        KNOWN_ARRIVALS,
     )
 
 
@@ -730,11 +792,10 @@ def storage_option(kept_url: object) -> str:
     return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
 
 
-def serve_command(model: object, file: pathlib.PurePath) -> str:
-    """The command that serves a model with the settings of a file."""
-    return (
-        f"python -m serving --model {shlex.quote(str(model))} --settings {shlex.quote(str(file))}"
-    )
+def serve_command(model: object | None, file: pathlib.PurePath) -> str:
+    """The command that serves a model with the settings of a file; None: models are deployed later."""
+    what = "--allow-empty" if model is None else f"--model {shlex.quote(str(model))}"
+    return f"python -m serving {what} --settings {shlex.quote(str(file))}"
 
 
 GROUPS: dict[str, type] = {

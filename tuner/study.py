@@ -46,6 +46,7 @@ from tuner.progress import Plan, Progress, Terminal
 from tuner.racing import Racing
 from tuner.report import files as report_files
 from tuner.report import lines
+from tuner.scenarios.requests import ScenarioRequests
 from tuner.search import Search
 from tuner.settings import StudySettings, load_in_words
 from tuner.simulation.profile import Profile
@@ -89,7 +90,7 @@ class Setup:
     store: StudyStore
     arena: Arena
     bench: Bench
-    payloads: Payloads
+    payloads: Payloads | ScenarioRequests
     terminal: Terminal
     progress: Progress
     begin_s: float
@@ -200,7 +201,7 @@ def _setup(
     store: StudyStore,
     arena: Arena,
     bench: Bench,
-    payloads: Payloads,
+    payloads: Payloads | ScenarioRequests,
     terminal: Terminal,
 ) -> Setup:
     objective = settings.measurement.first
@@ -349,7 +350,9 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
 def _look_closer(setup: Setup, measurement: Measurement) -> None:
     """What the first launch tells beside its figures: doubts, and whether answers are right."""
     address = setup.bench.address
-    checked = None if address is None else answers.checked(address, setup.payloads)
+    checked = None
+    if address is not None and not isinstance(setup.payloads, ScenarioRequests):
+        checked = answers.checked(address, setup.payloads)
     found = [] if checked is None else [checked]
     cores = machine.read().cores
     found += [f"the default's launch: {doubt}" for doubt in doubts(measurement, cores=cores)]

@@ -16,7 +16,7 @@ from typing import Any
 from serving.values import Signature
 from tuner import outcomes, prices
 from tuner.engines import file as engine_file
-from tuner.engines.description import COPY
+from tuner.engines.description import COPY, SCENARIO_COPY
 from tuner.errors import WrongUse
 from tuner.inputs import Arena
 from tuner.interruption import resume_command
@@ -36,6 +36,7 @@ from tuner.values import (
     KnobInfo,
     OpenLoop,
     RequestRecords,
+    Shared,
     StudyRecord,
     Trial,
     Verdict,
@@ -86,13 +87,17 @@ def store_of(folder: RunFolder, settings: StudySettings, *, url: str | None = No
 
 
 def engine_copy(folder: RunFolder) -> pathlib.Path | None:
-    """The copy of the engine file that the study was begun with; None where it has none."""
-    path = folder.path / COPY
-    return path if path.exists() else None
+    """The copy of the engine file, or of the scenario, that the study was begun with; None where it has none."""
+    paths = (folder.path / name for name in (COPY, SCENARIO_COPY))
+    return next((path for path in paths if path.exists()), None)
 
 
 def facts_of(
-    settings: StudySettings, arena: Arena, served: Served, profile: Profile | None = None
+    settings: StudySettings,
+    arena: Arena,
+    served: Served,
+    profile: Profile | None = None,
+    shared: Shared | None = None,
 ) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
@@ -108,6 +113,7 @@ def facts_of(
         "default": dict(arena.default),
         "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
         "profile": None if profile is None else profile.as_json(),
+        "shared": None if shared is None else shared.as_json(),
     }
 
 
@@ -234,6 +240,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         settings=_with_effective(settings),
         is_finished=end is not None,
         used_s=store.used_s() or None,
+        shared=Shared.from_json(facts["shared"]) if facts.get("shared") else None,
         signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )

@@ -147,6 +147,7 @@ def _surface(
         model=head.model,
         concurrency=head.concurrency,
         client_batch=head.client_batch,
+        rate_per_s=head.rate_per_s,
         engine=head.engine,
         objective=ground.objective,
         unit=objective.unit,

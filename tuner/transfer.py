@@ -184,6 +184,9 @@ def _read(
     if not study_files.is_finished(folder):
         return None
     kept = study_files.settings_of(folder)
+    own = RunFolder(pathlib.Path(settings.store.runs_dir), str(settings.store.study))
+    if _scenario_text(kept, folder) != _scenario_text(settings, own):
+        return None  # it was another one then
     environment = folder.read_json("environment.json") or {}
     if not _is_alike(kept, settings) or not _is_same_machine(environment):
         return None
@@ -209,6 +212,15 @@ def _read(
     )
 
 
+def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
+    """The scenario of a study, as it was begun with; None of one model."""
+    if settings.target.scenario is None:
+        return None
+    return (study_files.engine_copy(folder) or pathlib.Path(settings.target.scenario)).read_text(
+        encoding="utf-8"
+    )
+
+
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:
     return (
         one.measurement.objective == other.measurement.objective
@@ -217,6 +229,7 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
+        and one.target.scenario == other.target.scenario
         and _open_loop(one) == _open_loop(other)
     )
 

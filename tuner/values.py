@@ -222,6 +222,8 @@ class Measurement:
     """Requests that were due each second, in the mean of the schedule; None in a closed loop."""
     late_share: float | None = None
     """Share of the requests of an open loop that were sent more than `LATE_S` after they were due."""
+    refused: int = 0
+    """Requests of a scenario that the server refused because they could not be in time: no errors, and no answers."""
     ended_early: bool = False
     """Whether it ended before its time, because it was decided to be no rival of the best so far."""
 
@@ -259,6 +261,11 @@ class Measurement:
     def goodput_per_s(self) -> float:
         """Answers per second within the deadline; NaN without one."""
         return math.nan if self.goodput is None else self.goodput
+
+    @property
+    def answered_share(self) -> float:
+        """Of the requests that were due."""
+        return self.requests / (self.requests + self.refused + self.errors)
 
     @property
     def cpu_s(self) -> float:
@@ -678,6 +685,28 @@ class KnobInfo:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """Models that share replicas, as a scenario has them."""
+
+    groups: Mapping[str, tuple[str, int]]
+    """Name of a group -> what its copies are of, and how many there are; they are called NAME-0, NAME-1, ..."""
+    settings: Mapping[str, Value]
+    """Of the server, where a configuration says nothing else."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return {"groups": dict(self.groups), "settings": dict(self.settings)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Shared:
+        """Inverse of `as_json`."""
+        groups = {
+            name: (str(model), int(copies)) for name, (model, copies) in data["groups"].items()
+        }
+        return cls(groups=groups, settings=dict(data["settings"]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
     """A study as reports, exports and comparisons see it."""
 
@@ -726,6 +755,8 @@ class StudyRecord:
     """Of both objectives, the best in the first one first."""
     rate_per_s: float | None = None
     """Requests that were due each second; None where the load was a closed loop."""
+    shared: Shared | None = None
+    """What was served in a study of a scenario; None of one model."""
     open_loop: OpenLoop | None = None
     """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
 
@@ -744,6 +775,17 @@ class StudyRecord:
     def is_of_other_engine(self) -> bool:
         """Whether another engine than the serving core was tuned."""
         return self.engine != OUR_ENGINE
+
+    @property
+    def scenario(self) -> str | None:
+        """The file with its models and requests; None of a study of one model."""
+        asked = self.settings.get("target", {}).get("scenario")
+        return None if asked is None else str(asked)
+
+    @property
+    def served(self) -> str | None:
+        """What a server is started with; None where its models are deployed later."""
+        return self.target if self.scenario is None else None
 
     @property
     def target(self) -> str:

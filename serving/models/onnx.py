@@ -4,14 +4,21 @@ In: {input name: (n, ...) array}; strings as object arrays of bytes or str. Out:
 graph, strings as object arrays of str. The signature is read from the file; a dimension without a
 number is free (-1).
 
+A form of a model may be prepared that is loaded in a part of the time: the graph as the runtime has optimised it for
+this processor, and the weights in a file of their own, which the runtime maps instead of reading it. Sessions of
+it share that memory with one another, also between processes.
+
 It must not know how arrays come and go, nor which limits the process has: it only keeps to
 `threads` and is frugal with memory.
 """
 
 from __future__ import annotations
 
+import logging
+import os
 import pathlib
 import re
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,7 +30,14 @@ from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
 
+log = logging.getLogger(__name__)
+
 PLATFORM = "onnxruntime_onnx"
+
+PREPARED, _WEIGHTS = "model.onnx", "weights.bin"
+"""Files of the prepared form."""
+_MAPPED_BYTES = 65_536
+"""Weights from so many bytes on are mapped: a smaller array is copied as quickly."""
 
 DATATYPES: dict[str, str] = {
     "tensor(bool)": "BOOL",
@@ -67,15 +81,28 @@ class Model:
     signature: Signature
     is_pure = True
 
-    def __init__(self, path: pathlib.Path | None, *, threads: int, device: str = "auto") -> None:
-        if path is None or not path.is_file():
-            raise ModelLoadFailed(str(path), "no such file; the kind onnx needs an .onnx file")
-        onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
-        onnxruntime.disable_telemetry_events()
+    def __init__(
+        self,
+        path: pathlib.Path | None,
+        *,
+        threads: int,
+        device: str = "auto",
+        prepared: pathlib.Path | None = None,
+    ) -> None:
+        """Load a model.
+
+        Args:
+            path: the file.
+            threads: inside one operator.
+            device: `auto`, `cpu` or `cuda`.
+            prepared: folder of its prepared form, which is loaded instead where it is there; None: it has none.
+        """
+        path = _checked(path)
+        _quieten()
         self.device = _device(device, path)
         try:
-            self._session = onnxruntime.InferenceSession(
-                str(path), session_options(threads=threads), providers=providers(self.device)
+            self._session = _of_prepared(prepared, threads, self.device) or _session(
+                path, session_options(threads=threads), self.device
             )
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = _reason(error)
@@ -118,6 +145,89 @@ class Model:
         except (states.InvalidArgument, ValueError) as error:
             raise InvalidRequest(_reason(error, lines=2)) from error
         return dict(zip(self._outputs, results, strict=True))
+
+
+def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, device: str) -> None:
+    """Write the prepared form of a model for this processor, unless it is there; a model of a GPU gets none.
+
+    A folder that is there is whole, and is not changed any more: what is mapped must not be cut short. What cannot be
+    prepared is told in the log, and loaded from its own file.
+
+    Args:
+        path: the file.
+        folder: made here, with all that it holds, in one step.
+        device: `auto`, `cpu` or `cuda`.
+    """
+    path = _checked(path)
+    _quieten()
+    if folder.is_dir() or _device(device, path) != cuda.CPU:
+        return
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
+            made = pathlib.Path(name, "made")
+            made.mkdir(mode=0o700)
+            _write_prepared(path, made)
+            made.rename(folder)
+    except Exception as error:  # no room, or the runtime has one of its dozen reasons
+        if not folder.is_dir():  # else another server was quicker
+            log.warning("not prepared", extra={"model": str(path), "error": _reason(error)})
+
+
+def _write_prepared(path: pathlib.Path, folder: pathlib.Path) -> None:
+    """Write the files so that they are whole even after a loss of power, and try them."""
+    options = session_options(threads=1)
+    options.optimized_model_filepath = str(folder / PREPARED)
+    external = "session.optimized_model_external_initializers_"
+    options.add_session_config_entry(f"{external}file_name", _WEIGHTS)
+    options.add_session_config_entry(f"{external}min_size_in_bytes", str(_MAPPED_BYTES))
+    _session(path, options, cuda.CPU)
+    for file in folder.iterdir():
+        with file.open("rb") as written:
+            os.fsync(written.fileno())
+    _session(folder / PREPARED, _as_it_is(session_options(threads=1)), cuda.CPU)
+
+
+def _of_prepared(
+    folder: pathlib.Path | None, threads: int, device: str
+) -> onnxruntime.InferenceSession | None:
+    """A session of the prepared form; None where there is none, or it cannot be loaded."""
+    if folder is None or device != cuda.CPU or not (folder / PREPARED).is_file():
+        return None
+    try:
+        return _session(folder / PREPARED, _as_it_is(session_options(threads=threads)), device)
+    except Exception as error:  # it was removed meanwhile, or is not what was written
+        facts = {"folder": str(folder), "error": _reason(error)}
+        log.warning("the prepared form cannot be loaded; the model's own file is", extra=facts)
+        return None
+
+
+def _as_it_is(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:
+    """A graph that was optimised is not optimised again."""
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
+
+
+def _session(
+    path: pathlib.Path, options: onnxruntime.SessionOptions, device: str
+) -> onnxruntime.InferenceSession:
+    return onnxruntime.InferenceSession(str(path), options, providers=providers(device))
+
+
+def _checked(path: pathlib.Path | None) -> pathlib.Path:
+    """The model's file.
+
+    Raises:
+        ModelLoadFailed: there is none.
+    """
+    if path is None or not path.is_file():
+        raise ModelLoadFailed(str(path), "no such file; the kind onnx needs an .onnx file")
+    return path
+
+
+def _quieten() -> None:
+    onnxruntime.set_default_logger_severity(_ERRORS_ONLY)
+    onnxruntime.disable_telemetry_events()
 
 
 def _device(wanted: str, path: pathlib.Path) -> str:

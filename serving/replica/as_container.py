@@ -26,8 +26,8 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, ParamSpec, TypeVar
 
 from serving import __version__, owner
 from serving.accelerator import devices, nvml
@@ -140,6 +140,7 @@ class ContainerHome:
         ready_timeout_s: float,
         card: ModelCard | None,
         accelerator: AcceleratorSettings | None = None,
+        kept: Mapping[str, Any] | None = None,  # noqa: ARG002
     ) -> ContainerReplica:
         """Start a replica: alive, limited, connected and greeted. If cancelled, it is ended.
 
@@ -151,6 +152,7 @@ class ContainerHome:
             card: the model that it will be asked to load, whose files are mounted, read-only; None: models that
                 are lent.
             accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
+            kept: nothing is: containers end with their gateway.
 
         Raises:
             ReplicaStartFailed: it ended, or was not there in time.

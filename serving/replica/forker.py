@@ -1,7 +1,8 @@
-"""The gateway's end of one template process: starts it, gives it orders, hears its reports.
+"""The gateway's end of one template process: starts it, or takes over one that a killed gateway left; gives it
+orders, hears its reports.
 
-In: a kind of model, a runtime directory and directories of control groups, all of which the template
-removes when it ends. Out: its events, by a callback in the event loop; the last one is the end.
+In: a kind of model, a runtime directory and control groups, all of which the template removes when it ends.
+Out: its events, by a callback in the event loop; the last one is the end.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ import json
 import logging
 import os
 import pathlib
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from serving.errors import ReplicaStartFailed
+from serving import __version__, owner
+from serving.errors import NotReady, ReplicaStartFailed
+from serving.replica.template import SOCKET
 from serving.values import Program
 
 log = logging.getLogger(__name__)
 
 _END_S = 10.0
 _STDERR = 2
+_LONGEST_LINE_BYTES = 2**24
+"""Of a report that tells of all replicas."""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -44,51 +50,46 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+class Left(NamedTuple):
+    """What a template has kept for the next gateway."""
+
+    limits: Mapping[str, Any]
+    """As `Limits.as_json` has them."""
+    last: int
+    """The highest worker number that it has seen."""
+    workers: Sequence[Mapping[str, Any]]
+    """Its living replicas: worker, pid, kept, cpu, memory_mb."""
+
+
 class Forker:
     """One template process. All methods belong to the event loop's thread."""
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        pid: int,
+        process: asyncio.subprocess.Process | None,
+        streams: tuple[asyncio.StreamReader, asyncio.StreamWriter],
         on_event: Callable[[Forker, Mapping[str, Any]], None],
     ) -> None:
+        self.pid = pid
+        """The template's process."""
         self._process = process
-        self._reader = reader
-        self._writer = writer
+        self._reader, self._writer = streams
         self._on_event = on_event
         self._reading: asyncio.Task[None] | None = None
         self.is_alive = True
         self.forks = True
         """Whether replicas are forks; False: its runtime started threads, each start is an import."""
 
-    @property
-    def pid(self) -> int:
-        """The template's process."""
-        return self._process.pid
-
     @classmethod
-    async def open(
-        cls,
-        kind: str,
-        directory: pathlib.Path,
-        groups: Sequence[pathlib.Path],
-        *,
-        on_event: Callable[[Forker, Mapping[str, Any]], None],
-        timeout_s: float,
+    async def started(
+        cls, kind: str, *, on_event: Callable[[Forker, Mapping[str, Any]], None]
     ) -> Forker:
-        """Start a template and wait until it is warm.
+        """Start a template, which owns nothing yet; `warm` follows, or `close`.
 
         Args:
             kind: the kind of model whose runtime it imports.
-            directory: removed by the template when it ends.
-            groups: directories of control groups, removed likewise.
             on_event: gets "started", "ended" and at last {"event": "closed"}.
-            timeout_s: longest wait.
-
-        Raises:
-            ReplicaStartFailed: it ended, or is not warm in time.
         """
         ours, theirs = socket.socketpair()
         with theirs:
@@ -98,8 +99,6 @@ class Forker:
                 "serving.replica.template",
                 str(theirs.fileno()),
                 kind,
-                str(directory),
-                *map(str, groups),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=_STDERR,  # stdout belongs to the gateway
                 pass_fds=(theirs.fileno(),),
@@ -107,26 +106,92 @@ class Forker:
                 start_new_session=True,
             )
         ours.setblocking(False)
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        forker = cls(process, reader, writer, on_event)
+        streams = await asyncio.open_unix_connection(sock=ours)
+        return cls(process.pid, process, streams, on_event)
+
+    async def warm(
+        self, kind: str, directory: pathlib.Path, limits: Mapping[str, Any], *, timeout_s: float
+    ) -> None:
+        """Wait until it has imported the runtime. If that fails, it is ended.
+
+        Args:
+            kind: with which it was started.
+            directory: removed by the template when it ends.
+            limits: control groups, removed likewise; see `Limits.as_json`.
+            timeout_s: longest wait.
+
+        Raises:
+            ReplicaStartFailed: it ended, or is not warm in time.
+        """
+        self._order({"do": "own", "directory": str(directory), "limits": dict(limits)})
         try:
             async with asyncio.timeout(timeout_s):
-                line = await reader.readline()
+                line = await self._reader.readline()
         except TimeoutError:
-            await forker._kill()
+            await self.abandon()
             text = f"the process that imports the runtime of kind {kind!r} was not ready after "
             raise ReplicaStartFailed("timeout", f"{text}{timeout_s:g} s") from None
         except asyncio.CancelledError:
-            await forker._kill()
+            await self.abandon()
             raise
         if not line:
-            code = await process.wait()
-            await forker.close()
+            code = await self._process.wait() if self._process is not None else None
+            await self.close()
             text = f"the process that imports the runtime of kind {kind!r} ended with code {code}"
             raise ReplicaStartFailed("crash", f"{text}; its error output has the reason")
-        forker.forks = bool(json.loads(line)["forks"])
-        forker._reading = asyncio.create_task(forker._read(), name="hear the template")
-        return forker
+        self.forks = bool(json.loads(line)["forks"])
+        self._listen()
+
+    @classmethod
+    async def taken_over(
+        cls,
+        directory: pathlib.Path,
+        *,
+        on_event: Callable[[Forker, Mapping[str, Any]], None],
+        timeout_s: float,
+    ) -> tuple[Forker, Left]:
+        """Take over a template whose gateway was killed.
+
+        Args:
+            directory: which it owns.
+            on_event: as of `started`.
+            timeout_s: longest wait.
+
+        Raises:
+            NotReady: there is none, or it is another version of this program.
+        """
+        maker = owner.of(directory.name)
+        if maker is None:
+            raise NotReady(f"{directory} is no template's")
+        try:
+            async with asyncio.timeout(timeout_s):
+                streams = await asyncio.open_unix_connection(
+                    str(directory / SOCKET), limit=_LONGEST_LINE_BYTES
+                )
+        except (OSError, TimeoutError) as error:
+            raise NotReady(f"no template answers in {directory} ({error!r})") from error
+        forker = cls(maker.pid, None, streams, on_event)
+        try:
+            async with asyncio.timeout(timeout_s):
+                line = await streams[0].readline()
+        except (OSError, TimeoutError, ValueError) as error:
+            streams[1].close()
+            raise NotReady(f"no template answers in {directory} ({error!r})") from error
+        if not line:
+            await forker.close()
+            raise NotReady(f"the template in {directory} has just ended")
+        told: dict[str, Any] = json.loads(line)
+        if told["version"] != __version__:
+            await forker.close()
+            raise NotReady(
+                f"the template in {directory} is of version {told['version']}, this is {__version__}"
+            )
+        forker.forks = told["forks"]
+        forker._listen()
+        return forker, Left(told["limits"], told["last"], told["workers"])
+
+    def _listen(self) -> None:
+        self._reading = asyncio.create_task(self._read(), name="hear the template")
 
     def start(
         self,
@@ -135,12 +200,16 @@ class Forker:
         path: pathlib.Path,
         procs: Sequence[pathlib.Path],
         environment: Mapping[str, str],
+        cpu: float | None,
+        memory_mb: int | None,
         program: Program | None = None,
+        kept: Mapping[str, Any] | None = None,
     ) -> None:
         """Order a replica that joins groups by their procs files and connects to a socket's path.
 
         `environment` is what differs from the template's, there before a runtime looks at it. With a
-        program, that is the replica; else it is a host for models of this template's kind.
+        program, that is the replica; else it is a host for models of this template's kind. `cpu` and
+        `memory_mb` are the limits of its groups, told to the next gateway with what is to be `kept` for it.
         """
         order: dict[str, object] = {
             "do": "start",
@@ -148,6 +217,9 @@ class Forker:
             "socket": str(path),
             "procs": list(map(str, procs)),
             "environment": dict(environment),
+            "cpu": cpu,
+            "memory_mb": memory_mb,
+            "kept": kept,
         }
         if program is not None:
             order |= {"program": program.words, "folder": str(program.folder)}
@@ -160,24 +232,44 @@ class Forker:
         """
         self._order({"do": "kill", "worker": worker})
 
+    def limit(self, worker: int, *, cpu: float | None, memory_mb: int | None) -> None:
+        """Tell the limits that a replica has from now on."""
+        self._order({"do": "limit", "worker": worker, "cpu": cpu, "memory_mb": memory_mb})
+
     async def close(self) -> None:
         """End the template, and with it its replicas; its groups and directory are removed by it."""
+        self._order({"do": "end"})
+        try:
+            async with asyncio.timeout(_END_S):
+                await self._gone()
+        except TimeoutError:
+            await self.abandon()
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
-        try:
-            async with asyncio.timeout(_END_S):
-                await self._process.wait()
-        except TimeoutError:
-            await self._kill()
         if self._reading is not None:
             await self._reading
 
-    async def _kill(self) -> None:
+    async def _gone(self) -> None:
+        """Wait for its end: then its end of the socket is closed, too."""
+        if self._process is not None:
+            await self._process.wait()
+        elif self._reading is not None:
+            await asyncio.shield(self._reading)
+        else:
+            while await self._reader.read(_LONGEST_LINE_BYTES):
+                pass
+
+    async def abandon(self) -> None:
+        """Kill the template, and with it its replicas; it removes nothing."""
         with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+            if self._process is not None:
+                self._process.kill()
+            elif self.is_alive:  # it holds its end of the socket: the number is still its own
+                os.kill(self.pid, signal.SIGKILL)
         self._writer.close()
-        await self._process.wait()
+        if self._process is not None:
+            await self._process.wait()
 
     def _order(self, order: Mapping[str, object]) -> None:
         if self.is_alive:

@@ -11,13 +11,16 @@ import contextlib
 import pathlib
 import socket
 from collections.abc import Coroutine, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from serving.errors import ReplicaStartFailed
 from serving.replica import wire
 from serving.replica.ended import Ended
 
-_MAX_HELLO_BYTES = 65_536
+T = TypeVar("T")
+MAX_HELLO_BYTES = 65_536
+MAX_HELLO_OF_LEFT_BYTES = 2**24
+"""Of a replica that has models in memory, of which it tells."""
 
 
 @contextlib.contextmanager
@@ -48,8 +51,8 @@ def listening(path: pathlib.Path, *, mode: int | None = None) -> Iterator[socket
             path.unlink(missing_ok=True)
 
 
-async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, None]) -> None:
-    """Await work that only a living replica lets finish.
+async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, T]) -> T:
+    """Await work that only a living replica lets finish; returns what it does.
 
     Raises:
         ReplicaStartFailed: it ended first.
@@ -62,21 +65,27 @@ async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, No
             how = ended.result()
             text = f"a replica ended before it was ready: {how.text}"
             raise ReplicaStartFailed(how.reason, text)
-        task.result()
+        return task.result()
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait({task})
 
 
-async def hello_of(sock: socket.socket) -> wire.HelloMessage | None:
+async def hello_of(
+    sock: socket.socket, *, most_bytes: int = MAX_HELLO_BYTES
+) -> wire.HelloMessage | None:
     """Read HELLO and not a byte more; None where the replica closes the connection instead.
+
+    Args:
+        sock: connected, non-blocking.
+        most_bytes: a longer one is refused.
 
     Raises:
         WireError: it says something else.
     """
     loop = asyncio.get_running_loop()
-    parser = wire.Parser(_MAX_HELLO_BYTES)
+    parser = wire.Parser(most_bytes)
     messages: list[tuple[wire.MessageType, memoryview]] = []
     while not messages:
         data = await loop.sock_recv(sock, parser.missing_bytes)

@@ -16,6 +16,7 @@ It must not know how the process came to be, nor its limits (`template`, `limits
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
@@ -23,7 +24,7 @@ import pathlib
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -32,6 +33,7 @@ from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
+from serving.replica.fingerprint import fingerprint
 from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
@@ -63,6 +65,7 @@ def serve(
     *,
     max_message_bytes: int = wire.DEFAULT_MAX_MESSAGE_BYTES,
     root: pathlib.Path | None = None,
+    next_gateway: Callable[[], socket.socket | None] | None = None,
 ) -> int:
     """Be a replica on a connected, blocking socket until the other side closes it.
 
@@ -70,18 +73,29 @@ def serve(
         sock: stays the caller's to close.
         max_message_bytes: a larger message ends the replica.
         root: where the gateway's files lie, by their absolute paths below it; None: where they are.
+        next_gateway: where the socket ended, waits for the next gateway, which gets to know what is in memory;
+            returns its socket, which is closed here, or None: there will be none. None: ends with the socket.
 
     Returns:
         The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
     """
+    host = Host(sock, max_message_bytes=max_message_bytes, root=root)
     try:
-        Host(sock, max_message_bytes=max_message_bytes, root=root).run()
+        _run(host)
+        while next_gateway is not None and (following := next_gateway()) is not None:
+            with following:
+                host.meet(following)
+                _run(host)
     except wire.WireError as error:
         log.error("garbage from the gateway", extra={"error": str(error)})
         return EXIT_GARBAGE
-    except ConnectionError:
-        return EXIT_CLOSED
     return EXIT_CLOSED
+
+
+def _run(host: Host) -> None:
+    """Serve a gateway until it closes the socket, or ends."""
+    with contextlib.suppress(ConnectionError):  # it may end in the midst of a message
+        host.run()
 
 
 def _right_lacking(path: pathlib.Path) -> str:
@@ -102,18 +116,22 @@ class Host:
     def __init__(
         self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
     ) -> None:
-        self._sock = sock
+        self.meet(sock)
         self._root = root
         self._max_message_bytes = max_message_bytes
         self._executions: dict[int, Execution] = {}
         """Loaded models by the number that the gateway gave them."""
-        self._pages: dict[int, int] = {}
-        """Memory that the gateway counts for each of them."""
+        self._held: dict[int, wire.HeldModel] = {}
+        """What the next gateway is told of each of them."""
         self._shares = False
         """Whether models come and go in a budget."""
         self._actions = 0
         """Actions since garbage was last collected."""
         self._head = bytearray(wire.HEAD.size)
+
+    def meet(self, sock: socket.socket) -> None:
+        """Talk over this socket from now on."""
+        self._sock = sock
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN)
 
@@ -124,7 +142,10 @@ class Host:
             WireError: the gateway does not speak the wire.
             ConnectionError: the socket was closed inside a message.
         """
-        self._send([wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns())])
+        hello = wire.encode_hello(
+            pid=os.getpid(), monotonic_ns=time.monotonic_ns(), models=tuple(self._held.values())
+        )
+        self._send([hello])
         while (message := self._receive()) is not None:
             self._act(*message)
             self._actions += 1
@@ -220,7 +241,17 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            model = models.load(message.kind, path, threads=message.threads, device=message.device)
+            file = None if path is None else fingerprint(path)
+            prepared = self._place(message.prepared)
+            if message.prepares and prepared is not None:
+                models.prepare(message.kind, path, prepared, device=message.device)
+            model = models.load(
+                message.kind,
+                path,
+                threads=message.threads,
+                device=message.device,
+                prepared=prepared,
+            )
             execution = Execution(model)
             samples = self._place(message.samples)
             wanted = warmup.Wanted(samples, message.max_items, message.warmup_s)
@@ -236,7 +267,17 @@ class Host:
             facts = {"model": message.name, "error": warmed.failure}
             log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)
         self._executions[message.model] = execution
-        self._pages[message.model] = message.pages
+        self._held[message.model] = wire.HeldModel(
+            message.model,
+            message.name,
+            message.version,
+            message.kind,
+            message.path,
+            file,
+            message.threads,
+            message.device,
+            message.pages,
+        )
         gc.collect()
         if not self._shares:
             gc.freeze()
@@ -256,7 +297,7 @@ class Host:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
         if message.budget is None:
             return ""
-        others = sum(self._pages.values()) - self._pages.get(message.model, 0)
+        others = sum(held.pages for number, held in self._held.items() if number != message.model)
         if others + message.pages <= message.budget:
             return ""
         return (
@@ -271,7 +312,7 @@ class Host:
         if self._executions.pop(message.model, None) is None:
             detail = {"error": _unknown(message.model)}
             return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
-        del self._pages[message.model]
+        del self._held[message.model]
         if not self._shares:  # else the next LOAD collects it
             gc.unfreeze()
             gc.collect()

@@ -135,7 +135,7 @@ def _is_profile(_key: Key, data: Any) -> bool:
     return (
         isinstance(told, dict)
         and _is_signature(data.get("signature"))
-        and type(data.get("reads_json")) is bool
+        and type(data.get("reads_json")) is type(data.get("is_prepared")) is bool
         and _is_time(data.get("load_s"))
         and _are_by_size(data.get("batch_s"), _is_time)
         and bool(data["batch_s"])

@@ -103,11 +103,11 @@ def bundled() -> tuple[ModelCard, ...]:
     return tuple(_read_card(FOLDER / name, name=None, builds=False) for name in names())
 
 
-def built_folder(name: str) -> pathlib.Path:
-    """Where the weights of a bundled model are that is built where it is served.
+def cache_folder() -> pathlib.Path:
+    """Where this user's files are that can be made again.
 
-    With what the user's other programs can make again (XDG Base Directory Specification); in the temporary
-    directory for a user without a home.
+    With those of the user's other programs (XDG Base Directory Specification); in the temporary directory for a
+    user without a home.
     """
     given = os.environ.get("XDG_CACHE_HOME", "")
     if given:
@@ -117,7 +117,12 @@ def built_folder(name: str) -> pathlib.Path:
             folder = pathlib.Path.home() / ".cache"
         except RuntimeError:  # no home, as in many containers
             folder = pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
-    return folder / "luthier" / "zoo" / name
+    return folder / "luthier"
+
+
+def built_folder(name: str) -> pathlib.Path:
+    """Where the weights of a bundled model are that is built where it is served."""
+    return cache_folder() / "zoo" / name
 
 
 def built(name: str) -> pathlib.Path:

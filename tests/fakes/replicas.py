@@ -146,7 +146,9 @@ class FakeHome:
     async def open(self, kind):
         pass
 
-    async def start(self, worker, *, cpu, memory_mb, ready_timeout_s, card, accelerator=None):
+    async def start(
+        self, worker, *, cpu, memory_mb, ready_timeout_s, card, accelerator=None, kept=None
+    ):
         replica = FakeReplica(worker, self)
         replica.accelerator = accelerator
         replica.limits = (cpu, memory_mb)

@@ -63,13 +63,13 @@ class Gateway:
 
 
 @contextlib.contextmanager
-def gateway(values=None, home=None, card=CARD, profiles=None):
+def gateway(values=None, home=None, card=CARD, **kept):
     """A gateway with these settings and this model, stopped at the end."""
     settings = ServingSettings().changed(values or {})
     home = home or FakeHome()
     started = concurrent.futures.Future()
     stop = asyncio.Event()
-    thread = threading.Thread(target=_thread, args=(settings, home, card, profiles, started, stop))
+    thread = threading.Thread(target=_thread, args=(settings, home, card, kept, started, stop))
     thread.start()
     try:
         running = started.result(20)
@@ -85,18 +85,18 @@ def gateway(values=None, home=None, card=CARD, profiles=None):
     assert not thread.is_alive()
 
 
-def _thread(settings, home, card, profiles, started, stop):
+def _thread(settings, home, card, kept, started, stop):
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_serve(settings, home, card, profiles, started, stop))
+            runner.run(_serve(settings, home, card, kept, started, stop))
         except BaseException as error:
             if started.done():
                 raise
             started.set_exception(error)
 
 
-async def _serve(settings, home, card, profiles, started, stop):
-    engine = Engine([card], settings, Homes(lambda: home), profiles=profiles)
+async def _serve(settings, home, card, kept, started, stop):
+    engine = Engine([card], settings, Homes(lambda: home), **kept)
     await engine.open()
     listener = Listener(
         OipRoutes(engine),

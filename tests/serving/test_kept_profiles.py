@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import os
 import sqlite3
+import statistics
 
 import pytest
 from hypothesis import given
@@ -13,9 +14,10 @@ from hypothesis import strategies as st
 from serving import kept_profiles
 from serving.dispatch import Loaded
 from serving.kept_profiles import FILE, KeptProfiles, key_of
-from serving.profiling import ModelProfile
+from serving.profiling import Measured, ModelProfile
 from serving.settings import ServingSettings
-from serving.values import ModelCard, Signature, TensorSpec
+from serving.state.records import SqliteRecords
+from serving.values import ModelCard, Signature, StageTimes, TensorSpec
 
 TIMES = st.floats(0.0, 1e3, allow_subnormal=False)
 SIGNATURES = st.builds(
@@ -112,6 +114,55 @@ def test_the_oldest_go(tmp_path, monkeypatch):
             asyncio.run(kept.keep(name, ONE))
     with opened(tmp_path) as kept:
         assert [name for name in "abc" if kept.of(name)] == ["a", "c"]
+
+
+def test_profiles_that_come_together_are_written_together(tmp_path):
+    """A server that ends with thousands of models syncs the disk a few times."""
+    writes = []
+
+    class Counting(SqliteRecords):
+        def write(self, changes):
+            writes.append(len(changes))
+            super().write(changes)
+
+    async def keep(kept):
+        await asyncio.gather(*(kept.keep(str(number), ONE) for number in range(100)))
+
+    kept = KeptProfiles(Counting(tmp_path / FILE))
+    asyncio.run(keep(kept))
+    kept.close()
+    assert (sum(writes), len(writes) <= 2) == (100, True)
+    with opened(tmp_path) as again:
+        assert all(again.of(str(number)) for number in range(100))
+
+
+STAGES = st.tuples(*[st.floats(0, 1)] * 3)
+
+
+@given(
+    st.lists(st.floats(0, 1), max_size=15),
+    st.lists(st.tuples(st.sampled_from([1, 2, 3]), STAGES), max_size=40),
+)
+def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
+    """The median of the last ten, from five on, of the sizes that it has; nothing else changes."""
+    profile = dataclasses.replace(ONE, batch_s={1: 7.0, 2: 8.0, 4: 9.0})
+    measured = Measured()
+    for load_s in loads_s:
+        measured.load(load_s)
+    for size, stages in batches:
+        measured.batch(size, StageTimes(99.0, *stages))
+    taught = measured.taught(profile)
+    seen = {size: [stages for one, stages in batches if one == size][-10:] for size in (1, 2)}
+    known = {size for size, stages in seen.items() if len(stages) >= 5}
+    assert (taught is profile) == (not known and len(loads_s) < 5)
+    if len(loads_s) >= 5:
+        assert taught.load_s == statistics.median(loads_s[-10:])
+    assert set(taught.batch_s) == {1, 2, 4}
+    assert set(taught.stages_s) == known
+    for size in known:
+        sums = [inputs_s + model_s + outputs_s for inputs_s, model_s, outputs_s in seen[size]]
+        assert taught.batch_s[size] == statistics.median(sums)
+    assert all(taught.batch_s[size] == profile.batch_s[size] for size in {1, 2, 4} - known)
 
 
 def test_a_key_tells_what_a_profile_depends_on(tmp_path):

@@ -2,17 +2,21 @@
 
 import dataclasses
 import json
+import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import threading
 import time
 
 import pytest
 
+from serving import shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
+from serving.prepared import Forms
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.scheduling.seam import Reason
@@ -288,7 +292,7 @@ def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
     for starts in (2, 1):
         home = type(home)()
         kept = KeptProfiles.of_folder(tmp_path)
-        with gateway(CLOCKWORK, home, onnx_card, kept) as running:
+        with gateway(CLOCKWORK, home, onnx_card, profiles=kept) as running:
             assert len(home.started) == starts
             profiles.append(profile_of(running, "a"))
             signature = running.json("GET", "/admin/settings", admin=True)[1]["models"][0]
@@ -299,6 +303,25 @@ def test_a_profile_outlives_the_server(tmp_path, onnx_card, home):
     assert profiles[0] == profiles[1]
     for size, took_s in profiles[0]["batch_s"].items():
         assert len(profiles[0]["stages_s"][size]) == 3, took_s
+
+
+def test_a_server_that_ends_keeps_what_it_has_measured(tmp_path, onnx_card):
+    """The next one begins with the medians of the batches that were answered."""
+    profiles = []
+    for asked in (10, 0):
+        kept = KeptProfiles.of_folder(tmp_path)
+        with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
+            (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
+            image["shape"][0] = 1
+            image["data"] = [1] * math.prod(image["shape"])
+            for _ in range(asked):
+                assert running.json("POST", "/v2/models/a/infer", {"inputs": [image]})[0] == 200
+            profiles.append(profile_of(running, "a"))
+        kept.close()
+    first, second = profiles
+    assert first["stages_s"]["1"] != second["stages_s"]["1"]
+    assert {**first["batch_s"], "1": 0} == {**second["batch_s"], "1": 0}
+    assert first["load_s"] == second["load_s"]
 
 
 def test_models_are_measured_anew_under_other_limits(onnx_card, home):
@@ -320,6 +343,66 @@ def test_models_are_measured_anew_under_other_limits(onnx_card, home):
         assert started_by({"replica.threads": 1}) == 1
         assert profile_of(running, "b") == first
         assert started_by({"clockwork.guard": 0.5}) == 0
+
+
+def test_limits_under_which_a_model_cannot_be_measured_are_refused(card_of):
+    """With the reason; what was in force serves on."""
+    more = "import pathlib; assert not pathlib.Path(__file__ + '.gone').exists()"
+    with gateway(CLOCKWORK, Processes(), card_of("m0", more=more)) as running:
+        before = profile_of(running, "m0")
+        card = card_of("m0", more=more)
+        pathlib.Path(str(card.path).partition(":")[0] + ".gone").touch()
+        body = {"settings": {"replica.threads": 2}}
+        status, answer = running.json("PATCH", "/admin/settings", body, admin=True)
+        assert (status, "AssertionError" in answer["error"]) == (409, True)
+        assert running.engine.settings.replica.threads == 1
+        assert profile_of(running, "m0") == before
+
+
+def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
+    """The limits come into force; models for which there was no time keep their profiles."""
+    monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
+    home = Processes()
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
+        before, starts = profile_of(running, "m0"), len(home.started)
+        body = {"settings": {"replica.threads": 2}}
+        assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
+        assert len(home.started) == starts + 1
+        assert profile_of(running, "m0") == before
+        assert ask(running, "m0", timeout_us=5_000_000) == (200, 1)
+    assert [line for line in caplog.messages if "not measured under the new limits" in line]
+
+
+def maps_of(pid):
+    return pathlib.Path(f"/proc/{pid}/maps").read_text()
+
+
+def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
+    """Made when the model is measured; the replica that serves maps it, and does without where it is gone."""
+    root = tmp_path / "forms"
+    with gateway(CLOCKWORK, Processes(), onnx_card, forms=Forms(root)) as running:
+        (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
+        image["shape"][0] = 1
+        image["data"] = [1] * math.prod(image["shape"])
+
+        def answer():
+            status, found = running.json("POST", "/v2/models/a/infer", {"inputs": [image]})
+            assert status == 200, found
+            return found["outputs"]
+
+        first = answer()
+        (replica,) = replicas(running)
+        (folder,) = root.iterdir()
+        assert str(folder) in maps_of(replica["pid"])
+        shutil.rmtree(folder)
+        fresh = {"settings": {}, "fresh_replicas": True}
+        assert running.json("PATCH", "/admin/settings", fresh, admin=True)[0] == 200
+        assert answer() == first
+        (replica,) = replicas(running)
+        assert str(folder) not in maps_of(replica["pid"])
+        twin = dataclasses.replace(onnx_card, name="b")
+        running.call(running.engine.deploy(twin))
+        assert list(root.iterdir()) == [folder]
 
 
 def test_one_model_may_share_where_others_do_not(card_of, home):

@@ -98,7 +98,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
 
 def _served(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Searches on a server."""
-    missing = [f"--{name}" for name in SERVED if not hasattr(arguments, name)]
+    is_scenario = hasattr(arguments, "scenario")
+    missing = [f"--{name}" for name in SERVED if not is_scenario and not hasattr(arguments, name)]
     if arguments.samplers is None:
         missing.append("--samplers")
     if missing:

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NoReturn, TypeVar
 
 from serving.errors import nearest
 from tuner.errors import WrongUse
-from tuner.settings import GROUPS, StudySettings, options
+from tuner.scenarios import files as scenario_files
+from tuner.scenarios import tuned
+from tuner.settings import (
+    GROUPS,
+    SCENARIO,
+    SCENARIO_S,
+    MeasurementSettings,
+    StudySettings,
+    options,
+)
 
 Group = TypeVar("Group")
 ArgumentGroup = argparse._ArgumentGroup  # noqa: SLF001 - argparse has no public name for it
@@ -118,8 +128,44 @@ def group_of(arguments: argparse.Namespace, kind: type[Group]) -> Group:
 
 
 def settings_of(arguments: argparse.Namespace) -> StudySettings:
-    """All groups."""
+    """All groups.
+
+    Raises:
+        WrongUse: a value is out of its range, or there is nothing to tune.
+    """
+    take_scenario(arguments)
     return StudySettings(**{name: group_of(arguments, kind) for name, kind in GROUPS.items()})
+
+
+def take_scenario(arguments: argparse.Namespace) -> None:
+    """Put what a scenario says into the options that were not given.
+
+    Raises:
+        WrongUse: the scenario cannot be tuned, an option contradicts it, or neither it nor a model was given.
+    """
+    given = vars(arguments)
+    file = given.get("scenario")
+    if file is None:
+        if "model" not in given:
+            raise WrongUse("what is tuned? give --model NAME|FILE, or --scenario FILE")
+        return
+    for name in ("model", "rate", "arrivals"):
+        if name in given:
+            raise WrongUse(
+                f"--{name} {given[name]}: not with --scenario, which says what is served, and what is asked of it"
+            )
+    scenario = scenario_files.read(pathlib.Path(file))
+    given.setdefault("objective", "goodput")
+    given.setdefault("seconds", SCENARIO_S)
+    warmup_s = given.get("warmup_s", MeasurementSettings().warmup_s)
+    tuned.check(scenario, seconds=warmup_s + given["seconds"])
+    deadline_ms = tuned.deadline_ms(scenario)
+    if given.setdefault("slo_ms", deadline_ms) != deadline_ms:
+        raise WrongUse(
+            f"--slo-ms {given['slo_ms']:g}: the requests of the scenario carry their deadline, {deadline_ms:g} ms; "
+            "change it there"
+        )
+    given |= {"model": scenario.name, "rate": tuned.rate_per_s(scenario), "arrivals": SCENARIO}
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -77,12 +77,21 @@ def _plain_emulation(found: Emulation) -> dict[str, Any]:
 
 
 def _of_service(found: Service) -> tuple[str, ...]:
+    server = found.server
+    told = "; ".join(f"{count:,} {reason}" for reason, count in server.refusals.items())
+    missed = f"{wording.plural(server.too_late, 'action')} missed the window"
+    work = f"replicas: {wording.plural(server.loads, 'load')}; {missed}"
     late = f"p99 of how late requests were sent: {wording.number(found.send_lag_ms)} ms"
-    return (f"{late}; the load generator took {wording.number(found.client_cores)} cores",)
+    client = f"{late}; the load generator took {wording.number(found.client_cores)} cores"
+    return (*([f"the server refused: {told}"] if told else ()), work, client)
 
 
 def _plain_service(found: Service) -> dict[str, Any]:
-    return {"send_lag_ms": found.send_lag_ms, "client_cores": found.client_cores}
+    return {
+        "send_lag_ms": found.send_lag_ms,
+        "client_cores": found.client_cores,
+        "server": dataclasses.asdict(found.server),
+    }
 
 
 def _table(found: Result) -> rich.table.Table:

@@ -18,6 +18,7 @@ from tuner.replay.surface import status_of
 from tuner.report import wording
 from tuner.settings import (
     RATE,
+    SCENARIO_S,
     MeasurementSettings,
     SearchSettings,
     StoreSettings,
@@ -27,6 +28,7 @@ from tuner.settings import (
 
 TARGET = [
     "model",
+    "scenario",
     "concurrency",
     "client_batch",
     "payload",
@@ -41,6 +43,8 @@ REFUSED = {
     "record with --objective mean",
 }
 """Objectives that no surface is recorded for."""
+SECONDS = 2.0
+"""Measured in each launch of one model."""
 LEAST_PASSES = 3
 """Fewer leave no launch to hold out as the truth."""
 
@@ -48,6 +52,10 @@ LEAST_PASSES = 3
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, the grid, how thoroughly, and where to."""
     target = options.add_group(parser, "target", only=TARGET)
+    for action in target._group_actions:  # noqa: SLF001 - argparse has no public name for them
+        if action.dest == "concurrency":  # `run` asks for it, unless there is a scenario
+            action.required = False
+            action.help = f"{action.help}; no default: needed without --scenario"
     target.add_argument(
         "--grid",
         required=True,
@@ -77,12 +85,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="S",
         help="seed of the orders and of random inputs; default 0",
     )
-    options.add_group(
-        parser,
-        "measurement",
-        only=["objective", "seconds", "warmup_s", "timeout_s"],
-        instead={"seconds": 2},
+    measured = options.add_group(
+        parser, "measurement", only=["objective", "seconds", "warmup_s", "timeout_s"]
     )
+    for action in measured._group_actions:  # noqa: SLF001 - argparse has no public name for them
+        if action.dest == "seconds" and action.help is not None:
+            before = action.help.partition("; default")[0]
+            action.help = f"{before}; default {SECONDS:g}, and {SCENARIO_S:g} under a --scenario"
     parser.add_argument(
         "--out",
         required=True,
@@ -129,7 +138,14 @@ def _order(arguments: argparse.Namespace) -> Order:
     ):
         if value < least:
             raise WrongUse(f"{option} {value}: expected a whole number from {least}")
-    for objective, why in REFUSED.items():
+    is_scenario = hasattr(arguments, "scenario")
+    options.take_scenario(arguments)
+    if not is_scenario:
+        if not hasattr(arguments, "concurrency"):
+            raise WrongUse("how much load? give --concurrency N, or --scenario FILE")
+        if not hasattr(arguments, "seconds"):
+            arguments.seconds = SECONDS
+    for objective, why in {} if is_scenario else REFUSED.items():
         if getattr(arguments, "objective", None) == objective:
             raise WrongUse(f"--objective {objective}: {why}")
     out: pathlib.Path = arguments.out

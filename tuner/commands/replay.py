@@ -159,6 +159,8 @@ def _ground(path: pathlib.Path, arguments: argparse.Namespace) -> replaying.Grou
     objective = arguments.objective or surface.head.objective
     given = {name: getattr(arguments, name) for name in GIVEN if hasattr(arguments, name)}
     given["constraints"] = tuple(given.get("constraints", ()))
+    if surface.head.deadline_ms is not None:
+        given.setdefault("slo_ms", surface.head.deadline_ms)
     asked = MeasurementSettings(objective=objective, **given)
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))
     return replaying.ground_of(surface, objective, asked.limits)

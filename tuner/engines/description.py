@@ -22,6 +22,8 @@ STOP_GRACE_S = 2.0
 """Between the stop signal and SIGKILL: a server that is only measured has nothing to finish."""
 COPY = "engine.yaml"
 """The engine file in a study's folder."""
+SCENARIO_COPY = "scenario.yaml"
+"""The scenario in a study's folder."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,4 +132,15 @@ class UrlEngine:
         return f"url:{self.url}"
 
 
-OtherEngine = CommandEngine | UrlEngine
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScenarioEngine:
+    """The serving core with all the models of a scenario, which share replicas."""
+
+    file: pathlib.Path
+    """Absolute; where the scenario was first read."""
+    text: str
+    """What the file holds."""
+
+
+OtherEngine = CommandEngine | UrlEngine | ScenarioEngine
+"""What is not the serving core with one model."""

@@ -33,6 +33,8 @@ Exporter = Callable[[Subject], Files]
 
 OF_OTHER_ENGINE = "engine"
 """The one target of a study of another engine."""
+OF_SCENARIO = "serving"
+"""The one target of a study of a scenario."""
 TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
     {
         "serving": serving.files,
@@ -67,12 +69,17 @@ def check_engine(record: StudyRecord, target: str) -> None:
     """Whether a target can have what the study's engine is configured by.
 
     Raises:
-        WrongUse: it is another engine than the serving core, or the serving core itself.
+        WrongUse: it is another engine than the serving core, or the serving core itself, or has many models.
     """
     if record.is_of_other_engine and target != OF_OTHER_ENGINE:
         raise WrongUse(
             f"study {record.name} tuned another engine ({record.engine}), whose configuration is "
             f"nothing for {target}: export it with --to {OF_OTHER_ENGINE}"
+        )
+    if record.scenario is not None and target != OF_SCENARIO:
+        raise WrongUse(
+            f"--to {target}: study {record.name} tuned many models that share replicas, which is luthier's alone: "
+            f"export it with --to {OF_SCENARIO}"
         )
     if not record.is_of_other_engine and target == OF_OTHER_ENGINE:
         raise WrongUse(

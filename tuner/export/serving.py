@@ -6,17 +6,20 @@ measured. Knobs of the study that are not settings of the server stand in the he
 
 from __future__ import annotations
 
+import json
 import pathlib
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 
-from serving.settings import KNOBS
+from serving.settings import KNOBS, ServerSettings
 from tuner.advice import Advice
 from tuner.export import head, yaml_text
 from tuner.export.subject import Files, Knobs, Subject
 from tuner.settings import serve_command
-from tuner.values import StudyRecord, Value
+from tuner.values import Shared, StudyRecord, Value
 
 FILE_NAME = "best.yaml"
+ADMIN_PORT = ServerSettings().admin_port
 
 
 def files(subject: Subject) -> Files:
@@ -41,18 +44,31 @@ def nested(settings: Mapping[str, Value]) -> dict[str, dict[str, Value]]:
     return tree
 
 
+def deployments(shared: Shared) -> Iterator[str]:
+    """Commands that give a running server the models of a scenario, one for each group."""
+    yield "Its models, once it runs:"
+    for name, (model, copies) in shared.groups.items():
+        body, end = json.dumps({"model": model, "name": f"{name}-"})[:-2], '"}'
+        sent = f"{shlex.quote(body)}$i{shlex.quote(end)}"
+        yield f"for i in $(seq 0 {copies - 1}); do curl -s -d {sent} http://127.0.0.1:{ADMIN_PORT}/admin/models; done"
+
+
 def _text(subject: Subject, file: pathlib.PurePath) -> str:
+    record = subject.record
     knobs = Knobs(subject.advice.configuration)
     settings = knobs.take_settings()
-    if subject.record.home != KNOBS["replica.home"].default:
-        settings = {**settings, "replica.home": subject.record.home}
+    if record.shared is not None:
+        settings = {**record.shared.settings, **settings}
+    if record.home != KNOBS["replica.home"].default:
+        settings = {**settings, "replica.home": record.home}
     body = yaml_text.dump(nested(settings))
     told = head.lines(
         subject,
         "Settings",
-        use=serve_command(subject.record.target, file),
+        use=serve_command(record.served, file),
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",
+        remarks=[] if record.shared is None else deployments(record.shared),
     )
     return f"{head.comments(told)}\n{body}"

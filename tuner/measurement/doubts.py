@@ -33,7 +33,7 @@ def doubts(measurement: Measurement, *, cores: int) -> tuple[str, ...]:
     if late is not None and late > MOST_LATE_SHARE:
         found.append(
             f"{100 * late:.3g} % of the requests were sent more than {1e3 * LATE_S:g} ms after they "
-            "were due: all connections (--concurrency) were busy, or the client was; the wait counts"
+            "were due: all connections were busy, or the client was; the wait counts"
         )
     client_s = measurement.noise.client_cpu_s
     if client_s is not None and client_s > MOST_CLIENT_SHARE * measurement.seconds:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Self
 
 import numpy as np
@@ -24,7 +25,8 @@ MOST_ERROR_SHARE = 0.01
 are often quicker than answers, so that a phase with many of them would look fast."""
 OF_OVERLOAD = frozenset({0, 429, 503, 504})
 """Statuses by which a server that is asked for too much answers: not at all, or with a refusal."""
-
+REFUSALS = OF_OVERLOAD - {0}
+"""Statuses of requests that a server refuses because they cannot be in time: of a scenario no failures."""
 
 SAFE = 2
 """Times the least number of requests at which others' launches are likely to have enough as well."""
@@ -44,11 +46,12 @@ def measure_outcome(
     deadline_ms: float | None = None,
     rate_per_s: float | None = None,
     fell_behind: float = 0.0,
+    refusals: Collection[int] = (),
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
     the share of requests that may fail (`most_error_share`), what is known of the cause of
-    failed ones, on one line (`why_failed`), and by which share of the requests that were due the server
-    fell behind (`LoadResult.fell_behind`).
+    failed ones, on one line (`why_failed`), by which share of the requests that were due the server
+    fell behind (`LoadResult.fell_behind`), and which statuses are no failures but refusals (`refusals`).
 
     A server that falls behind has no latency of its own: the longer one measures, the longer it is. So in an
     open loop that is no value, but a configuration that cannot serve the rate.
@@ -64,9 +67,11 @@ def measure_outcome(
         records, warmup_s=warmup_s, seconds=seconds, is_open=concurrency is None
     )
     finished = int(np.count_nonzero(measured))
-    failed = int(np.count_nonzero(measured & ~summary.is_ok(records)))
+    turned_down = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
+    failed = int(np.count_nonzero(measured & ~summary.is_ok(records))) - turned_down
     because = f"; {why_failed}" if why_failed and failed else ""
-    refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(OF_OVERLOAD))))
+    of_overload = sorted(OF_OVERLOAD.difference(refusals))
+    refused = int(np.count_nonzero(measured & np.isin(records.status, of_overload)))
     if concurrency is None and failed > most_error_share * finished and 2 * refused > failed:
         why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
         return overloaded(rate_per_s, why), None
@@ -81,6 +86,9 @@ def measure_outcome(
             f"{summary.statuses(records, measured)}{because}"
         )
         return Outcome(status="failed", cause="errors", reason=reason), None
+    if turned_down and turned_down + failed == finished:
+        why = f"it answered none of {finished} requests: {summary.statuses(records, measured)}"
+        return Outcome(status="infeasible", cause="constraint", reason=why), None
     measurement = summary.summarise(
         records,
         concurrency=concurrency,
@@ -91,6 +99,7 @@ def measure_outcome(
         client_batch=client_batch,
         deadline_ms=deadline_ms,
         rate_per_s=rate_per_s,
+        refusals=refusals,
     )
     return OK, measurement
 

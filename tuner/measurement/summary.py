@@ -15,14 +15,15 @@ from that second: the wait for a free connection is part of it (coordinated omis
 Throughput is still what was answered within the measured part.
 
 Latencies, throughput and `requests` are of answers with status 2xx; everything else is an error
-(redirects too, they are not followed). Little's law counts all that finished, as they all kept a
-connection busy.
+(redirects too, they are not followed), but for requests that it may refuse. Little's law counts all
+that finished, as they all kept a connection busy.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Collection
 from typing import Self
 
 import numpy as np
@@ -63,6 +64,7 @@ def summarise(
     client_batch: int = 1,
     deadline_ms: float | None = None,
     rate_per_s: float | None = None,
+    refusals: Collection[int] = (),
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -76,6 +78,7 @@ def summarise(
         client_batch: items in each request.
         deadline_ms: an answer that took longer is no good one; None: there is no deadline.
         rate_per_s: mean rate of an open loop.
+        refusals: statuses that are no errors, because a request may be refused.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -102,11 +105,13 @@ def summarise(
     spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
     found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}
     finished = int(np.count_nonzero(measured))
+    refused = int(np.count_nonzero(measured & np.isin(records.status, sorted(refusals))))
     block_s = parts[0].seconds if parts else seconds
     good = _good(records, warmup_s, seconds, deadline_ms=deadline_ms, block_s=block_s)
     return Measurement(
         requests=count,
-        errors=finished - count,
+        errors=finished - count - refused,
+        refused=refused,
         seconds=seconds,
         mean_ms=1e3 * mean_s,
         mean_interval=blocks.mean_interval(parts, 1e3 * mean_s),

@@ -67,6 +67,7 @@ class RecordedLaunch:
         *,
         concurrency: int,
         client_batch: int,
+        rate_per_s: float | None = None,
         deadline_ms: float | None = None,
         cores: int | None = None,
         paid: Prices = DEFAULT,
@@ -78,6 +79,7 @@ class RecordedLaunch:
         Args:
             concurrency: requests in flight.
             client_batch: items in each.
+            rate_per_s: requests that were due each second, of a scenario; None: the loop was closed.
             deadline_ms: an answer that took longer is no good one.
             cores: of the machine; None: what the launch held is not asked for.
             paid: prices of what it held.
@@ -103,7 +105,10 @@ class RecordedLaunch:
             p99_ms=self.histogram.quantile_ms(0.99),
             p99_interval=_interval(self.histogram, 0.99),
             throughput_per_s=requests / seconds,
-            little_error=little_error(rate, mean_ms / 1e3, concurrency),
+            little_error=None
+            if rate_per_s is not None
+            else little_error(rate, mean_ms / 1e3, concurrency),
+            rate_per_s=rate_per_s,
             warmup_s=max(0.0, self.loaded_s - seconds),
             blocks=self.blocks,
             noise=self.noise,
@@ -160,6 +165,10 @@ class SurfaceHead:
     notes: tuple[str, ...] = ()
     profile: Mapping[str, Any] | None = None
     """What the model, the gateway and the client cost, for a simulator; None where it was not measured."""
+    rate_per_s: float | None = None
+    """Requests of a scenario that were due each second; None of one model in a closed loop."""
+    deadline_ms: float | None = None
+    """Of these; None: a replay may count answers within any."""
     is_finished: bool = False
 
 
@@ -198,6 +207,7 @@ class Surface:
         return launch.measurement(
             concurrency=self.head.concurrency,
             client_batch=self.head.client_batch,
+            rate_per_s=self.head.rate_per_s,
             deadline_ms=self.deadline_ms,
             cores=self.cores,
             paid=self.paid,

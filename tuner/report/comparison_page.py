@@ -25,8 +25,18 @@ def render(record: ComparisonRecord) -> str:
         ("environment", "Environment and settings", _environment(record)),
     )
     names = " and ".join((", ".join(record.samplers[:-1]), record.samplers[-1]))
-    title = f"{names} on {record.model} at {load_in_words(record.concurrency, record.client_batch)}"
+    title = f"{names} on {record.model} at {_load(record)}"
     return document.render(title=title, head=_answer(record, title), sections=sections)
+
+
+def _load(record: ComparisonRecord) -> str:
+    target = record.settings.get("target", {})
+    return load_in_words(
+        record.concurrency,
+        record.client_batch,
+        rate_per_s=target.get("rate"),
+        arrivals=target.get("arrivals"),
+    )
 
 
 def _answer(record: ComparisonRecord, title: str) -> Markup:

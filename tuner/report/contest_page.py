@@ -12,7 +12,7 @@ from tuner.contest import LEAST_UNITS, Contestant, ContestRecord, NonInferiority
 from tuner.report import contest_figures, document, tables, wording
 from tuner.report.contest_figures import ranked
 from tuner.report.markup import Child, Markup, bullets, element, joined, table
-from tuner.settings import load_in_words
+from tuner.settings import SCENARIO, load_in_words
 
 
 def render(record: ContestRecord) -> str:
@@ -224,7 +224,12 @@ def _surface(record: ContestRecord, surface: SurfaceContest, place: int) -> Mark
 
 def _facts(surface: SurfaceContest) -> str:
     objective = objectives.named(surface.objective)
-    load = load_in_words(surface.concurrency, surface.client_batch)
+    load = load_in_words(
+        surface.concurrency,
+        surface.client_batch,
+        rate_per_s=surface.rate_per_s,
+        arrivals=SCENARIO,
+    )
     default = (
         "the default does not work here"
         if surface.default_regret is None

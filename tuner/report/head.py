@@ -174,7 +174,10 @@ def _use(study: StudyRecord) -> Markup | None:
         text = f"The knobs, and what they make of the engine file, stand in {file}."
         parts.append(element("p", text))
     else:
-        parts.append(element("pre", element("code", serve_command(study.target, file))))
+        parts.append(element("pre", element("code", serve_command(study.served, file))))
+        if study.shared is not None:
+            text = "Its models are deployed then, by the commands at the head of that file."
+            parts.append(element("p", text))
     if (other := reading.to_try(study)) is not None:
         parts += [element("p", reading.TO_TRY), element("pre", element("code", other))]
     return joined((element("h3", "Use it"), *parts))

@@ -125,7 +125,8 @@ def _round_trips(study: StudyRecord) -> Markup:
     )
     side = "One launch of each" if len(kept) > 1 else f"One launch of the {next(iter(kept))}"
     dotted = "A dotted line marks where measuring began. " if is_cut else ""
-    without = f" Without an answer, and not drawn: {errors}." if errors else ""
+    missing = "Without an answer" if study.shared is None else "Refused, or without an answer"
+    without = f" {missing}, and not drawn: {errors}." if errors else ""
     short = any(len(phase.measured_ms) < LEAST_FOR_P99 for phase in kept.values())
     refused = (
         f" p99 is not marked below {LEAST_FOR_P99} requests, too few to know it." if short else ""

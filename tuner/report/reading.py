@@ -418,6 +418,7 @@ def meaning_of_default(study: StudyRecord) -> str | None:
         for knob in study.knobs
         if knob.name in KNOBS
         and not study.is_of_other_engine
+        and study.shared is None  # the default is that of the scenario
         and KNOBS[knob.name].default is None
         and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
         and (value := study.default.get(knob.name)) is not None
@@ -481,8 +482,8 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
         return
     for name, field in (("p99", P99), ("throughput", "throughput_per_s")):
         beside = compared(study, name)
-        # p99 rises with the rate, up to the limit.
-        is_meant = study.objective == "rate" and name == "p99"
+        # p99 rises with the rate, up to the limit; and with what a scenario's deadline lets be admitted.
+        is_meant = (study.objective == "rate" or study.shared is not None) and name == "p99"
         if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
             continue
         objective = objectives.named(name)

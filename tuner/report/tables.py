@@ -54,6 +54,11 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("p95 - p5 (ms)", "spread_ms"),
         ("requests/s", "throughput_per_s"),
     ]
+    if study.shared is not None:
+        shown += [
+            ("in time/s", "goodput_per_s"),
+            ("answered, of all that were due", "answered_share"),
+        ]
     if reading.has_energy(study):
         shown.append(("energy (J/request)", "energy_j"))
     if any(math.isfinite(one.cpu_s) for side in sides for one in side.measurements):
@@ -107,6 +112,7 @@ def trials(study: StudyRecord) -> Markup:
         "requests/s",
         "requests",
         "errors",
+        *(("refused",) if study.shared is not None else ()),
         *(
             ("energy (J/request)", "power (W)", "GPU clock (MHz)")
             if reading.has_energy(study)
@@ -167,6 +173,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         element("td", outcome, reason, class_="text" if reason else None, data_value=outcome),
         *own,
         *_figures(measured),
+        *_refused(study, measured),
         *(_energy(measured) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
@@ -213,6 +220,13 @@ def _figures(measured: Measurement | None) -> list[Markup]:
         cell(measured.requests, text=f"{measured.requests:,}"),
         cell(measured.errors),
     ]
+
+
+def _refused(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
+    """How many requests of a scenario could not be in time."""
+    if study.shared is None:
+        return []
+    return [cell(None if measured is None else measured.refused)]
 
 
 def _energy(measured: Measurement | None) -> list[Markup]:

@@ -48,7 +48,7 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     parts += [rich.text.Text(f"note: {note}") for note in reading.remarks(study)]
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files and not study.is_of_other_engine:
-        told["use"] = serve_command(study.target, files["settings"])
+        told["use"] = serve_command(study.served, files["settings"])
     width = max(map(len, told), default=0)
     parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)

@@ -69,12 +69,19 @@ class Traffic:
         return dataclasses.replace(request, at_s=at_s, objective_s=stream.deadline.at(at_s))
 
 
-def traffic(scenario: Scenario) -> Traffic:
-    """Of a scenario; every stream has random numbers of its own."""
+def traffic(scenario: Scenario, draw: int = 0) -> Traffic:
+    """Of a scenario; every stream has random numbers of its own.
+
+    Args:
+        scenario: who is asked for how often.
+        draw: which of its many courses: the same models are asked for as often, at other times; 0 is the first.
+    """
     parts = []
     for place, stream in enumerate(scenario.streams):
         rng = np.random.default_rng([scenario.seed, place])
-        at_s, models = due(stream, scenario.group(stream.group).copies, scenario.seconds, rng)
+        times = rng if draw == 0 else np.random.default_rng([scenario.seed, place, draw])
+        copies = scenario.group(stream.group).copies
+        at_s, models = due(stream, copies, scenario.seconds, rng, times)
         first = scenario.first_of(stream.group)
         parts.append((at_s, models + first, np.full(len(at_s), place, dtype=np.intp)))
     at_s = np.concatenate([part[0] for part in parts])
@@ -88,7 +95,11 @@ def traffic(scenario: Scenario) -> Traffic:
 
 
 def due(
-    stream: Stream, copies: int, seconds: float, rng: np.random.Generator
+    stream: Stream,
+    copies: int,
+    seconds: float,
+    rng: np.random.Generator,
+    times: np.random.Generator,
 ) -> tuple[Array, Places]:
     """Seconds (n,), ascending, and models (n,) by their place in the group.
 
@@ -96,7 +107,8 @@ def due(
         stream: whose requests.
         copies: models of the group.
         seconds: of the scenario.
-        rng: of the stream.
+        rng: of the stream: how often each model is asked for.
+        times: when that is; may be the same.
     """
     if stream.clients:
         models = np.repeat(np.arange(copies), stream.clients)
@@ -107,10 +119,10 @@ def due(
         return at_s[at_s < seconds], models[at_s < seconds]
     span_s = seconds - stream.from_s
     if stream.arrivals == "serverless":
-        at_s, models = _serverless(stream.rate_per_s, copies, span_s, rng)
+        at_s, models = _serverless(stream.rate_per_s, copies, span_s, rng, times)
         return at_s + stream.from_s, models
-    at_s = _times(stream, span_s, rng)
-    return at_s + stream.from_s, _drawn(stream, at_s, copies, rng)
+    at_s = _times(stream, span_s, times)
+    return at_s + stream.from_s, _drawn(stream, at_s, copies, times)
 
 
 def _times(stream: Stream, span_s: float, rng: np.random.Generator) -> Array:
@@ -142,7 +154,11 @@ def _drawn(stream: Stream, at_s: Array, copies: int, rng: np.random.Generator) -
 
 
 def _serverless(
-    rate: float, copies: int, span_s: float, rng: np.random.Generator
+    rate: float,
+    copies: int,
+    span_s: float,
+    rng: np.random.Generator,
+    times: np.random.Generator,
 ) -> tuple[Array, Places]:
     """Few hot models, many cold ones, and timers."""
     weights = np.exp(POPULARITY_SPREAD * rng.normal(size=copies))
@@ -153,9 +169,9 @@ def _serverless(
     for place in range(copies):
         mean_s = 1.0 / rates[place]
         if is_periodic[place]:
-            at_s = np.arange(rng.random() * mean_s, span_s, mean_s)
+            at_s = np.arange(times.random() * mean_s, span_s, mean_s)
         else:
-            at_s = _renewals(mean_s, float(variation[place]), span_s, rng)
+            at_s = _renewals(mean_s, float(variation[place]), span_s, times)
         found.append((at_s, np.full(len(at_s), place, dtype=np.intp)))
     every_s = np.concatenate([at_s for at_s, _ in found])
     order = np.argsort(every_s, kind="stable")

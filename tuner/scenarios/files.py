@@ -77,11 +77,32 @@ def read(path: pathlib.Path) -> Scenario:
     Raises:
         InvalidScenario: it cannot be read, a key is unknown, or a value is not what it has to be.
     """
+    return parse(read_text(path), path)
+
+
+def read_text(path: pathlib.Path) -> str:
+    """What a file holds.
+
+    Raises:
+        InvalidScenario: it cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise InvalidScenario(str(path), "", f"cannot be read: {reason}") from error
+
+
+def parse(text: str, path: pathlib.Path) -> Scenario:
+    """The scenario of a text.
+
+    Args:
+        text: what the file holds, or held when a study began.
+        path: of the file; what it names lies beside it.
+
+    Raises:
+        InvalidScenario: a key is unknown, or a value is not what it has to be.
+    """
     return _Reader(document.read(text, str(path), fault=InvalidScenario), path).scenario()
 
 

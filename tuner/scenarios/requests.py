@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -56,6 +57,54 @@ def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
         yield listed
 
 
+class ScenarioRequests:
+    """What a study of a scenario sends: for as long as a launch lasts, and at other times for each seed."""
+
+    client_batch = 1
+    """What a request holds is the scenario's to say; figures count requests."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._last: tuple[tuple[int, float], Load] | None = None
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether some inputs are random."""
+        return any(_sample_of(model_of(group)) is None for group in self._scenario.groups)
+
+    @property
+    def description(self) -> str:
+        """For notes and reports."""
+        random = [
+            group.name for group in self._scenario.groups if _sample_of(model_of(group)) is None
+        ]
+        return f"random inputs for {', '.join(random)}" if random else "samples of the models"
+
+    def load(self, host: str, port: int, *, seed: int, seconds: float) -> Load:
+        """What is sent from the beginning of a launch on.
+
+        Args:
+            host: of a server that has all the models.
+            port: of the server.
+            seed: of the arrivals; 0 are the scenario's own.
+            seconds: of requests.
+
+        Raises:
+            WrongUse: nothing is due in this time.
+            LaunchFailed: the server does not tell what its models take.
+        """
+        key = (seed, seconds)
+        if self._last is None or self._last[0] != key:
+            scenario = dataclasses.replace(self._scenario, seconds=seconds)
+            load = _Sent(scenario, host, port).listed(seed)
+            if load is None:
+                raise WrongUse(
+                    f"scenario {scenario.name}: no request is due in {seconds:g} s; measure for longer (--seconds)"
+                )
+            self._last = (key, load)
+        return self._last[1]
+
+
 class _Sent:
     """Heads and bodies of a scenario's requests."""
 
@@ -92,8 +141,8 @@ class _Sent:
             stream.from_s,
         )
 
-    def listed(self) -> Load | None:
-        """All requests that come by the clock."""
+    def listed(self, draw: int = 0) -> Load | None:
+        """All requests that come by the clock; see `arrivals.traffic`."""
         scenario = self._scenario
         names = [name for group in scenario.groups for name in group.names]
         book = _Book()
@@ -102,7 +151,7 @@ class _Sent:
         order: list[tuple[int, int]] = []
         streams: list[int] = []
         before_s = longest_s = 0.0
-        for request in arrivals.traffic(scenario):
+        for request in arrivals.traffic(scenario, draw):
             if request.client >= 0:
                 continue
             stream = scenario.streams[request.stream]
@@ -166,19 +215,17 @@ class _Book:
 
 def _payloads(group: Group, signature: Signature, stream: Stream, deadline_s: float) -> Payloads:
     """Requests for a model of a group that carry their deadline: of its sample, or random inputs."""
-    model = model_of(group)
+    sample = _sample_of(model_of(group))
     found = None
-    if model in zoo.names():
-        with contextlib.suppress(WrongUse, ServingError):
-            card = zoo.find(model)
-            if card.sample is not None:
-                found = payload_files.from_npz(
-                    card.sample,
-                    signature,
-                    model=group.name,
-                    most=ITEMS * stream.items,
-                    client_batch=stream.items,
-                )
+    if sample is not None:
+        with contextlib.suppress(WrongUse):
+            found = payload_files.from_npz(
+                sample,
+                signature,
+                model=group.name,
+                most=ITEMS * stream.items,
+                client_batch=stream.items,
+            )
     if found is None:
         found = payloads.synthetic(
             signature,
@@ -188,6 +235,15 @@ def _payloads(group: Group, signature: Signature, stream: Stream, deadline_s: fl
             client_batch=stream.items,
         )
     return _with_timeout(found, deadline_s)
+
+
+def _sample_of(model: str) -> pathlib.Path | None:
+    """Inputs that come with a bundled model."""
+    if model not in zoo.names():
+        return None
+    with contextlib.suppress(ServingError):
+        return zoo.find(model).sample
+    return None
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:

@@ -13,12 +13,15 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from tuner.errors import WrongUse
+from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, EngineProcess
+from tuner.launching.pool_metrics import PoolCounts
 from tuner.scenarios import requests, results
 from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.requests import MOST_CONNECTIONS, Load
@@ -43,6 +46,8 @@ class Service(results.Result):
     """p99 of how long after it was due a request was sent."""
     client_cores: float
     """CPU time of the load generators over the time of the run."""
+    server: PoolCounts
+    """What the server counted meanwhile."""
 
 
 def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> Service:
@@ -79,12 +84,38 @@ def opened(
         WrongUse: the scenario cannot be served.
         TunerError: the server does not start, or cannot load a model.
     """
-    _check(scenario)
-    with EngineProcess.start(None, _settings(scenario, settings or {}), program=program) as engine:
+    check(scenario)
+    with started(scenario, configuration_of(scenario, settings or {}), program=program) as engine:
+        yield engine
+
+
+def started(
+    scenario: Scenario,
+    configuration: Configuration,
+    *,
+    home: str | None = None,
+    program: Sequence[str] = SERVER,
+) -> EngineProcess:
+    """A server with all models of a scenario that was checked; whoever asks for it ends it.
+
+    Args:
+        scenario: what is served.
+        configuration: of the server, as of `configuration_of`.
+        home: where replicas live; None: as the environment says.
+        program: arguments of Python that make the server.
+
+    Raises:
+        TunerError: the server does not start, or cannot load a model; then none is left.
+    """
+    engine = EngineProcess.start(None, configuration, home=home, program=program)
+    try:
         for group in scenario.groups:
             for name in group.names:
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
-        yield engine
+    except BaseException:
+        engine.stop()
+        raise
+    return engine
 
 
 def drive(scenario: Scenario, engine: EngineProcess) -> Service:
@@ -94,10 +125,13 @@ def drive(scenario: Scenario, engine: EngineProcess) -> Service:
         TunerError: the load generator fails, or the server is gone.
     """
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
-    return _service(scenario, loads, _driven(loads))
+    before = pool_metrics.read(engine.host, engine.facts.admin_port)
+    found = _driven(loads)
+    after = pool_metrics.read(engine.host, engine.facts.admin_port)
+    return _service(scenario, loads, found, after.since(before))
 
 
-def _check(scenario: Scenario) -> None:
+def check(scenario: Scenario) -> None:
     """What can be emulated only.
 
     Raises:
@@ -132,8 +166,15 @@ def _check(scenario: Scenario) -> None:
             )
 
 
-def _settings(scenario: Scenario, before: Mapping[str, Value]) -> Configuration:
-    """Of the server: what the scenario says of workers and memory, and its own."""
+def configuration_of(
+    scenario: Scenario, before: Mapping[str, Value] = types.MappingProxyType({})
+) -> Configuration:
+    """Of the server: what the scenario says of workers and memory, and its own.
+
+    Args:
+        scenario: what is served.
+        before: what counts where the scenario says nothing.
+    """
     wanted = settings_of(scenario)
     found: dict[str, Value] = {
         "scheduling.policy": "clockwork",
@@ -168,7 +209,12 @@ def _drive(generator: Generator, load: Load) -> LoadResult:
     return generator.run(load.plan)
 
 
-def _service(scenario: Scenario, loads: Sequence[Load], found: Sequence[LoadResult]) -> Service:
+def _service(
+    scenario: Scenario,
+    loads: Sequence[Load],
+    found: Sequence[LoadResult],
+    server: PoolCounts,
+) -> Service:
     ends: list[results.End] = []
     lags_s = []
     for load, one in zip(loads, found, strict=True):
@@ -179,6 +225,7 @@ def _service(scenario: Scenario, loads: Sequence[Load], found: Sequence[LoadResu
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
         send_lag_ms=1e3 * float(np.quantile(np.concatenate(lags_s), 0.99, method="higher")),
         client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
+        server=server,
     )
 
 

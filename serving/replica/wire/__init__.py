@@ -31,6 +31,7 @@ from serving.replica.wire.batches import (
 from serving.replica.wire.control import (
     FEATURES,
     AnswerMessage,
+    HeldModel,
     HelloMessage,
     LoadMessage,
     UnloadMessage,
@@ -77,6 +78,7 @@ __all__ = [
     "ActionStatus",
     "AnswerMessage",
     "Encoding",
+    "HeldModel",
     "HelloMessage",
     "InferEntry",
     "InferMessage",

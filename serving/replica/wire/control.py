@@ -1,6 +1,6 @@
 """HELLO, LOAD, LOADED, UNLOAD, UNLOADED: rare messages, hence mostly JSON.
 
-    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns"}
+    HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns", "models": [see `HeldModel`]}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null}
@@ -31,6 +31,23 @@ _ANSWER = struct.Struct("<QHH")
 _Kind = TypeVar("_Kind", int, float, str, list[Any])
 
 
+class HeldModel(NamedTuple):
+    """A model that a replica holds when it connects: one that a gateway before this one had it load."""
+
+    model: int
+    """The number that the LOAD gave it."""
+    name: str
+    version: str
+    kind: str
+    path: str | None
+    file: tuple[int, ...] | None
+    """What its files are known by, as they were before it was loaded (`fingerprint`); None: no file."""
+    threads: int
+    device: str
+    """As the LOAD asked for it."""
+    pages: int
+
+
 class HelloMessage(NamedTuple):
     """First message of a replica."""
 
@@ -38,6 +55,7 @@ class HelloMessage(NamedTuple):
     pid: int
     features: tuple[str, ...]
     monotonic_ns: int
+    models: tuple[HeldModel, ...] = ()
 
 
 class LoadMessage(NamedTuple):
@@ -64,6 +82,10 @@ class LoadMessage(NamedTuple):
     """Memory that the gateway counts for it."""
     budget: int | None = None
     """Pages of all models in the replica together, at most; None: no limit."""
+    prepared: str | None = None
+    """Folder of a form of the model that is loaded instead of `path` where it is there, absolute."""
+    prepares: bool = False
+    """Whether the form is to be made first."""
 
 
 class UnloadMessage(NamedTuple):
@@ -83,14 +105,22 @@ class AnswerMessage(NamedTuple):
     detail: dict[str, Any]
 
 
-def encode_hello(*, pid: int, monotonic_ns: int, features: Sequence[str] = FEATURES) -> bytes:
+def encode_hello(
+    *,
+    pid: int,
+    monotonic_ns: int,
+    features: Sequence[str] = FEATURES,
+    models: Sequence[HeldModel] = (),
+) -> bytes:
     """HELLO, the whole message."""
-    data = {
+    data: dict[str, object] = {
         "wire": VERSION,
         "pid": pid,
         "features": list(features),
         "monotonic_ns": monotonic_ns,
     }
+    if models:
+        data["models"] = [held._asdict() for held in models]
     return message(MessageType.HELLO, _json_bytes(data))
 
 
@@ -106,7 +136,27 @@ def parse_hello(body: memoryview) -> HelloMessage:
         raise WireError(f"the replica speaks version {wire} of the wire, expected {VERSION}")
     features = tuple(str(item) for item in _field(data, "features", list, "HELLO"))
     pid = _field(data, "pid", int, "HELLO")
-    return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"))
+    held = _field({"models": [], **data}, "models", list, "HELLO")
+    models = tuple(map(_held_model, held))
+    return HelloMessage(wire, pid, features, _field(data, "monotonic_ns", int, "HELLO"), models)
+
+
+def _held_model(data: Any) -> HeldModel:
+    what = "a model of HELLO"
+    if not isinstance(data, dict):
+        raise WireError(f"{what} is {data!r}, expected an object")
+    file = None if data.get("file") is None else tuple(_field(data, "file", list, what))
+    return HeldModel(
+        model=_field(data, "model", int, what),
+        name=_field(data, "name", str, what),
+        version=_field(data, "version", str, what),
+        kind=_field(data, "kind", str, what),
+        path=None if data.get("path") is None else _field(data, "path", str, what),
+        file=file,
+        threads=_field(data, "threads", int, what),
+        device=_field(data, "device", str, what),
+        pages=_field(data, "pages", int, what),
+    )
 
 
 def encode_load(
@@ -124,10 +174,12 @@ def encode_load(
     device: str = "auto",
     pages: int = 0,
     budget: int | None = None,
+    prepared: str | None = None,
+    prepares: bool = False,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
-    """LOAD, the whole message; `path` and `samples` are absolute. See `LoadMessage`."""
+    """LOAD, the whole message; paths are absolute. See `LoadMessage`."""
     data = {
         "model": model,
         "name": name,
@@ -141,6 +193,8 @@ def encode_load(
         "device": device,
         "pages": pages,
         "budget": budget,
+        "prepared": prepared,
+        "prepares": prepares,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -171,6 +225,8 @@ def parse_load(body: memoryview) -> LoadMessage:
         device=_field({"device": "auto", **data}, "device", str, "LOAD"),
         pages=_field({"pages": 0, **data}, "pages", int, "LOAD"),
         budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
+        prepared=None if data.get("prepared") is None else _field(data, "prepared", str, "LOAD"),
+        prepares=data.get("prepares") is True,
     )
 
 

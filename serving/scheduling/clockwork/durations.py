@@ -4,6 +4,10 @@ In: seconds that batches of the sizes took. Out: seconds that the next one will 
 neither measured nor told lies on the line between its neighbours. Clockwork's predictor (OSDI'20, section
 5.1) takes the 99th percentile of the last 10 measurements, which is their maximum.
 
+A measurement is the sum of a batch's stages, inputs, model and outputs, for they run one after another on the
+executor's thread. Its maximum is a better prediction than the sum of the stages' own maxima: with a guard that
+makes both the same on average, fewer batches exceed it (docs/decisions/0016).
+
 Pure; times are in seconds.
 """
 

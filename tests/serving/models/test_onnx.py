@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -216,3 +217,76 @@ def test_batches_of_every_size_hold_no_more_memory_than_the_largest():
     )
     assert float(result.stdout) < 4  # MiB; plans for every shape would take 8 and more
     assert not result.stderr  # the runtime says nothing
+
+
+def bundled():
+    """The ONNX files that the repository holds, but for parts of a model in Python."""
+    return sorted(zoo.FOLDER.glob("*/model*.onnx"))
+
+
+@pytest.mark.parametrize("path", bundled(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_a_prepared_form_answers_as_its_file_does(path, tmp_path):
+    """Bit by bit, for any batch; the form is made once."""
+    folder = tmp_path / "forms" / "one"
+    own = onnx.Model(path, threads=1)
+    onnx.prepare(path, folder, device="cpu")
+    made = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
+    onnx.prepare(path, folder, device="cpu")
+    assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == made
+    assert [one.name for one in folder.parent.iterdir()] == ["one"]
+    assert folder.parent.stat().st_mode & 0o777 == 0o700
+    quick = onnx.Model(path, threads=1, prepared=folder)
+    assert quick.signature == own.signature
+    rng = np.random.default_rng(1)
+    for items in (1, 3):
+        inputs = {
+            spec.name: rng.integers(
+                0, 5, [items, *(7 if size < 0 else size for size in spec.shape[1:])]
+            ).astype(DTYPES[spec.datatype])
+            for spec in own.signature.inputs
+        }
+        answers = own.predict_batch(inputs)
+        for name, array in quick.predict_batch(inputs).items():
+            assert array.tobytes() == answers[name].tobytes()
+
+
+DTYPES = {"FP32": "f4", "UINT8": "u1", "INT64": "i8", "INT32": "i4", "BOOL": "?"}
+
+
+def test_weights_of_a_prepared_form_are_mapped(tmp_path):
+    """An embedding, which the runtime packs into no form of its own."""
+    onnx.prepare(zoo.find("reviews").path, tmp_path / "form", device="cpu")
+    model = onnx.Model(zoo.find("reviews").path, threads=1, prepared=tmp_path / "form")
+    assert str(tmp_path / "form" / "weights.bin") in pathlib.Path("/proc/self/maps").read_text()
+    assert model.device == "cpu"
+
+
+def test_a_prepared_form_that_is_broken_is_not_needed(tmp_path, caplog):
+    """Its weights were cut short, its graph is nonsense, it is gone: the model's own file is loaded."""
+    path, folder = zoo.find("resnet").path, tmp_path / "form"
+    shape = onnx.Model(path, threads=1).signature.inputs[0].shape[1:]
+    for break_it in (
+        lambda: (folder / "weights.bin").write_bytes(b"short"),
+        lambda: (folder / "model.onnx").write_bytes(b"nonsense"),
+        lambda: shutil.rmtree(folder),
+    ):
+        onnx.prepare(path, folder, device="cpu")
+        break_it()
+        caplog.clear()
+        model = onnx.Model(path, threads=1, prepared=folder)
+        assert model.predict_batch({"image": np.zeros((1, *shape), "u1")})
+        assert len(caplog.records) == folder.is_dir()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_what_cannot_be_prepared_is_told(tmp_path, caplog):
+    """There is no room, or the file is none that the runtime knows; nothing is left behind."""
+    file = tmp_path / "broken.onnx"
+    file.write_bytes(b"no model")
+    onnx.prepare(file, tmp_path / "forms" / "form", device="cpu")
+    (tmp_path / "file").touch()
+    onnx.prepare(zoo.find("gan").path, tmp_path / "file" / "form", device="cpu")
+    assert [record.message for record in caplog.records] == ["not prepared"] * 2
+    assert list((tmp_path / "forms").iterdir()) == []
+    with pytest.raises(ModelLoadFailed, match="no such file"):
+        onnx.prepare(None, tmp_path / "form", device="cpu")

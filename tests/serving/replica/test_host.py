@@ -2,6 +2,7 @@
 
 import gc
 import json
+import pathlib
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.replica import host, wire
+from serving.replica.fingerprint import fingerprint
 from serving.replica.wire import ActionStatus
 
 MODELS = '''
@@ -487,3 +489,45 @@ def test_a_message_that_the_socket_takes_in_pieces_is_whole():
             whole = b"".join(buffers)
             assert stream.read(len(whole)) == whole
         sending.join(10)
+
+
+def test_a_replica_that_is_kept_goes_on_with_the_next_gateway(converse, path, frame):
+    """Its HELLO tells what it holds, however the first gateway went; half a message is void."""
+    pairs = [socket.socketpair() for _ in range(3)]
+    following = iter([theirs for _, theirs in pairs[1:]])
+    codes = []
+    request = frame(("x", "INT32", (1, 1), np.array([[1]], "<i4").tobytes()))
+
+    def run():
+        with pairs[0][1] as theirs:
+            codes.append(host.serve(theirs, next_gateway=lambda: next(following, None)))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first, second, third = (converse(ours) for ours, _ in pairs)
+    assert first.hello().models == ()
+    assert first.load("python", f"{path}:Lazy", model=7, pages=3).status == 0
+    assert first.load("python", f"{path}:Fussy", model=8).status == 0
+    first.sock.sendall(wire.encode_unload(9, model=7)[:-3])
+    first.sock.close()
+    lazy, fussy = second.hello().models
+    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", fingerprint(path), 1, "auto", 3)
+    assert fussy.model == 8
+    assert second.unload(8).status == 0
+    second.send([request], model=7)  # nobody waits for its result
+    second.sock.close()
+    path.write_text(path.read_text() + "# changed")
+    (held,) = third.hello().models
+    assert held == lazy
+    assert held.file != fingerprint(path)
+    assert third.infer([request], model=7)[0].status == 0
+    third.sock.close()
+    thread.join(20)
+    gc.unfreeze()
+    assert codes == [host.EXIT_CLOSED]
+
+
+@pytest.mark.parametrize("path", ["serving.models.echo:Model", "/none/at/all", "/tmp", "/", ""])
+def test_what_is_no_single_file_has_no_fingerprint(path):
+    """So nobody can say that it is the same as before."""
+    assert fingerprint(pathlib.Path(path)) is None

@@ -35,10 +35,10 @@ asyncio.run(main())
 """
 
 
-def _traces(pid):
-    """What a process of this number owns in the system: directories and groups."""
-    directories = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{pid}-*")
-    groups = pathlib.Path("/sys/fs/cgroup").glob(f"**/luthier-{pid}-*")
+def _traces(template):
+    """What a template of this number owns in the system: directories and groups."""
+    directories = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{template}-*")
+    groups = pathlib.Path("/sys/fs/cgroup").glob(f"**/luthier-{template}-*")
     return [*directories, *groups]
 
 
@@ -58,7 +58,7 @@ def test_nothing_outlives_a_killed_gateway(template_too):
     """
     with subprocess.Popen([sys.executable, "-c", GATEWAY], stdout=subprocess.PIPE) as gateway:
         pids = json.loads(gateway.stdout.readline())
-        assert len(_traces(gateway.pid)) >= 1
+        assert len(_traces(pids[0])) >= 1
         if template_too:
             os.kill(gateway.pid, signal.SIGSTOP)
             os.kill(pids[0], signal.SIGKILL)
@@ -70,6 +70,6 @@ def test_nothing_outlives_a_killed_gateway(template_too):
         time.sleep(0.01)
     if template_too:
         assert limits.cleanup_stale()
-    while _traces(gateway.pid):
+    while _traces(pids[0]):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

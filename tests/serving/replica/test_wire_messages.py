@@ -26,20 +26,26 @@ def body_of(message, kind):
     return body
 
 
-@given(u32, i64, st.lists(texts))
-def test_hello_round_trips(pid, now_ns, features):
-    """HELLO reads as it was written."""
-    body = body_of(
-        wire.encode_hello(pid=pid, monotonic_ns=now_ns, features=features), wire.MessageType.HELLO
-    )
-    assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns)
+held_models = st.builds(
+    wire.HeldModel,
+    *(u32, texts, texts, texts, st.none() | texts),
+    *(st.none() | st.tuples(*[i64] * 4), st.integers(1, 64), texts, u32),
+)
+
+
+@given(u32, i64, st.lists(texts), st.lists(held_models))
+def test_hello_round_trips(pid, now_ns, features, models):
+    """HELLO reads as it was written, with the models that are in memory already."""
+    hello = wire.encode_hello(pid=pid, monotonic_ns=now_ns, features=features, models=models)
+    body = body_of(hello, wire.MessageType.HELLO)
+    assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns, tuple(models))
 
 
 loads = st.builds(
     wire.LoadMessage,
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
-    *(u32, st.none() | u32),
+    *(u32, st.none() | u32, st.none() | texts, st.booleans()),
 )
 
 

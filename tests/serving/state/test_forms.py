@@ -24,7 +24,7 @@ PROGRAM = {"words": ["run"], "folder": "/"}
 PROFILE = {
     "signature": {"inputs": [{"name": "x", "datatype": "FP32", "shape": [-1]}], "outputs": [], "platform": ""},
     "reads_json": True, "load_s": 0.01, "batch_s": {"1": 0.001, "8": 0.004},
-    "stages_s": {"1": [0.0, 0.001, 0.0]}, "memory_bytes": 4096,
+    "stages_s": {"1": [0.0, 0.001, 0.0]}, "memory_bytes": 4096, "is_prepared": False,
     "told": {"load_s": 0.02, "device": "cpu", "warmup": {}},
 }  # fmt: skip
 ROWS = [

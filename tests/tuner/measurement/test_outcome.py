@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tuner.limits import of_slo
-from tuner.measurement.outcome import MOST_ERROR_SHARE, Needs, measure_outcome
+from tuner.measurement.outcome import MOST_ERROR_SHARE, REFUSALS, Needs, measure_outcome
 from tuner.values import OK, HostNoise, Measurement, RequestRecords
 
 
@@ -121,3 +121,39 @@ def test_a_default_that_is_just_long_enough_is_remarked(
     assert "--seconds 5" in (needs.remark(measured(10.0, p99_effective=600.0)) or "")
     assert needs.remark(measured(10.0, p99_effective=1_000.0)) is None
     assert Needs(objective="mean").remark(measured(10.0, p99_effective=10.0)) is None
+
+
+@pytest.mark.parametrize(
+    ("refused", "others", "status", "ended"),
+    [
+        (150, 0, 503, "ok"),
+        (150, 2, 500, "ok"),
+        (150, 3, 500, "failed errors"),
+        (150, 3, 0, "infeasible overload"),
+        (200, 0, 503, "infeasible constraint"),
+        (150, 50, 500, "failed errors"),
+    ],
+)
+def test_a_scenario_may_be_refused_as_much_as_it_asks_too_much(
+    simulate: Callable[..., RequestRecords], refused: int, others: int, status: int, ended: str
+) -> None:
+    """Refusals are counted and are no errors; what fails otherwise keeps its rule; no answer at all is no solution."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    answers = np.full(len(records.status), 200, np.int16)
+    answers[:refused] = np.resize(sorted(REFUSALS), refused)
+    answers[refused : refused + others] = status
+    outcome, measurement = measure_outcome(
+        dataclasses.replace(records, status=answers),
+        concurrency=None,
+        warmup_s=-0.001,
+        seconds=3.0,
+        noise=HostNoise(),
+        rate_per_s=100.0,
+        deadline_ms=100.0,
+        refusals=REFUSALS,
+    )
+    assert f"{outcome.status} {outcome.cause or ''}".strip() == ended
+    if measurement is not None:
+        assert (measurement.refused, measurement.errors) == (refused, others)
+        assert measurement.requests == len(answers) - refused - others
+        assert measurement.answered_share == pytest.approx(measurement.requests / len(answers))

@@ -129,3 +129,19 @@ def test_clients_send_again_until_the_end() -> None:
     assert following is not None
     assert (following.at_s, following.model) == (50.0, sent[0].model)
     assert found.answered(sent[0], 100.0) is None
+
+
+@pytest.mark.parametrize("kind", ["poisson", "serverless"])
+def test_another_draw_is_of_the_same_scenario(kind: Arrivals) -> None:
+    """Models are asked for as often as in the first, at other times; the first is the scenario's own."""
+    given = scenario(dataclasses.replace(STREAM, arrivals=kind), seconds=200.0)
+    first, again, other = (arrivals.traffic(given, draw) for draw in (0, 7, 8))
+    assert np.array_equal(first.at_s, arrivals.traffic(given).at_s)
+    counts = [np.bincount(one.models, minlength=52) for one in (first, again, other)]
+    assert not np.array_equal(first.at_s, again.at_s)
+    assert not np.array_equal(again.at_s, other.at_s)
+    for one in counts[1:]:
+        busy = counts[0] > 1000
+        # Of a thousand in clusters of up to 4 squared the standard deviation is an eighth.
+        assert one[busy] == pytest.approx(counts[0][busy], rel=0.75)
+        assert busy.any() == (kind == "serverless") or counts[0].max() <= 1000

@@ -50,6 +50,12 @@ def test_every_request_ends_once(found: served.Service, file: pathlib.Path) -> N
         assert found.streams[name].requests == (due.streams == place).sum()
 
 
+def test_the_server_has_counted_the_same(found: served.Service) -> None:
+    refused = sum(sum(one.refused_at_once.values()) for one in found.streams.values())
+    assert sum(found.server.refusals.values()) == refused
+    assert found.server.loads >= 4, "nine models, memory for six at most"
+
+
 def test_the_emulation_has_the_same_requests(found: served.Service, file: pathlib.Path) -> None:
     emulation, _ = emulated.run(files.read(file))
     for name in ("hot", "rare"):

@@ -1,0 +1,155 @@
+"""`tune --scenario` as a user runs it: many models on one server, from the default to the export."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+import yaml
+
+from serving.settings import resolve
+from tests.fakes.commands import Done, tune
+
+SCENARIO = """
+seconds: 60
+memory_pages: 3
+models:
+  hot: {model: echo}
+  rare: {copies: 4, model: echo}
+traffic:
+  hot: {rate: 150, deadline_ms: 100}
+  rare: {rate: 100, arrivals: serverless, deadline_ms: 100}
+"""
+SPACE = """
+name: two
+knobs:
+  clockwork.buffer: {type: float, choices: [0.05, 0.5], default: 0.05}
+  clockwork.guard: {type: float, choices: [0.1, 10.0], default: 0.1}
+"""
+SHORT = ("--seconds", "0.6", "--warmup", "0.2")
+
+
+@pytest.fixture(name="folder", scope="module")
+def _folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp("scenario")
+    (folder / "toy.yaml").write_text(SCENARIO, encoding="utf-8")
+    (folder / "two.yaml").write_text(SPACE, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(name="finished", scope="module")
+def _finished(folder: pathlib.Path) -> Done:
+    budget = ("--trials", "2", "--pairs", "2", "--stop-ei", "0", "--study", "one")
+    return tune(folder, "--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, *budget, "--json")
+
+
+def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: Done) -> None:
+    """Goodput within the scenario's deadline, its own rate, a report, and its copy in the folder."""
+    assert finished.code == 0, finished.err
+    answer = json.loads(finished.out)
+    assert (answer["model"], answer["engine"], answer["objective"]) == ("toy", "luthier", "goodput")
+    assert (answer["rate_per_s"], answer["arrivals"]) == (250.0, "scenario")
+    assert answer["trials"] == 2
+    assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
+    assert "toy at 250 requests/s of the scenario" in finished.err
+    page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
+    assert "<h1>toy at 250 requests/s of the scenario</h1>" in page
+    assert "answered, of all that were due" in page
+    assert "concurrency 500" not in page
+    assert (folder / "runs/one/scenario.yaml").read_text(encoding="utf-8") == SCENARIO
+
+
+def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) -> None:
+    """Policy, knobs, the scenario's settings and its deadline; and a command for the models of each group."""
+    assert finished.code == 0, finished.err
+    exported = tune(folder, "export", "one", "--trial", "1")
+    file = folder / "exported.yaml"
+    file.write_text(exported.out, encoding="utf-8")
+    settings = resolve(file=file)
+    assert settings.scheduling.policy == "clockwork"
+    assert settings.scheduling.default_deadline_s == 0.1
+    assert settings.clockwork.memory_mb == 3
+    buffer, guard = settings.clockwork.buffer, settings.clockwork.guard
+    assert (buffer, guard) != (0.05, 0.1)
+    assert yaml.safe_load(exported.out)["clockwork"]["buffer"] == buffer
+    assert "python -m serving --allow-empty --settings" in exported.out
+    assert '# for i in $(seq 0 3); do curl -s -d \'{"model": "echo"' in exported.out
+    for target in ("triton", "kubernetes", "engine"):
+        refused = tune(folder, "export", "one", "--to", target)
+        assert (refused.code, refused.err.count("\n")) == (2, 1)
+        assert "export it with --to serving" in refused.err
+
+
+def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
+    folder: pathlib.Path, finished: Done
+) -> None:
+    """Whatever became of the file; and another study of the changed file starts anew."""
+    assert finished.code == 0, finished.err
+    (folder / "toy.yaml").write_text(SCENARIO.replace("rate: 150", "rate: 149"), encoding="utf-8")
+    try:
+        done = tune(folder, "resume", "one", "--json")
+        learns = ("--learn-from", "one", "--trials", "1", "--study", "two")
+        given = ("--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, *learns)
+        refused = tune(folder, *given)
+    finally:
+        (folder / "toy.yaml").write_text(SCENARIO, encoding="utf-8")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["rate_per_s"] == 250.0
+    assert refused.code == 2
+    assert "--learn-from one: it is no finished study of toy" in refused.err
+
+
+def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
+    """Its launches count answers within the deadline, and a replay does the same."""
+    buffer = "\n".join(SPACE.splitlines()[:4])
+    (folder / "grid.yaml").write_text(buffer, encoding="utf-8")
+    asked = ("--scenario", "toy.yaml", "--grid", "grid.yaml", "--out", "surface")
+    quick = ("--seconds", "0.4", "--warmup", "0.1", "--most", "3")
+    done = tune(folder, "record", *asked, *quick, "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["cells"] == 2
+    replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
+    assert replayed.code == 0, replayed.err
+    answer = json.loads(replayed.out)
+    assert (answer["objective"], answer["cells"]) == ("goodput", 2)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--model", "echo"), "--model echo: not with --scenario"),
+        (("--rate", "9"), "--rate 9.0: not with --scenario"),
+        (("--concurrency", "4"), "--concurrency 4: not with --scenario"),
+        (("--payload", "a.npz"), "--payload a.npz: not with --scenario"),
+        (("--engine", "command:a"), "--engine command:a: not with --scenario"),
+        (("--slo-ms", "9"), "--slo-ms 9: the requests of the scenario carry their deadline, 100"),
+        (("--objective", "mean"), "--objective mean: tells of answers alone"),
+        (("--objective", "cost"), "--objective cost: tells of answers alone"),
+        (("--objective", "throughput"), "--objective throughput: tells of answers alone"),
+        (("--find-rate",), "--objective rate: a scenario has its own rates"),
+        (("--requests", "99"), "--requests 99: a scenario is measured for a time"),
+    ],
+)
+def test_what_contradicts_a_scenario_is_one_line(
+    folder: pathlib.Path, more: tuple[str, ...], said: str
+) -> None:
+    done = tune(folder, "--scenario", "toy.yaml", *more)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--concurrency", "4"), "what is tuned? give --model NAME|FILE, or --scenario FILE"),
+        (("--scenario", "none.yaml"), "none.yaml"),
+        (("--model", "echo", "--rate", "9", "--arrivals", "scenario"), "--arrivals scenario"),
+    ],
+)
+def test_neither_or_half_a_scenario(
+    folder: pathlib.Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = tune(folder, *arguments)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err

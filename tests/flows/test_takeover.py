@@ -1,0 +1,352 @@
+"""`kill -9` of a server whose models share replicas, and the next one over the same folder: it goes on with them."""
+
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+
+from serving.replica import limits
+
+WAIT_S = 20.0
+MODEL = """
+import os
+import pathlib
+import time
+
+class Model:
+    '''Adds a number of its own; 99 takes some time, 98 does not end.'''
+    inputs = outputs = [{"name": "x", "datatype": "INT32", "shape": [-1, 1]}]
+    sample_inputs = {"x": [[1]]}
+
+    def __init__(self):
+        with pathlib.Path(%(log)r).open("a") as log:
+            log.write(f"{os.getpid()} %(name)s\\n")
+
+    def predict_batch(self, inputs):
+        if (inputs["x"] == 99).any():
+            time.sleep(0.7)
+        if (inputs["x"] == 98).any():
+            time.sleep(600)
+        return {"x": inputs["x"] + %(number)s}
+"""
+
+
+class Server:
+    """One server process, and where it listens."""
+
+    def __init__(self, process, facts):
+        self.process = process
+        self.port = facts["port"]
+        self.admin_port = facts["admin_port"]
+
+    def request(self, method, path, data=None, *, admin=False):
+        """Status and body of one request."""
+        port = self.admin_port if admin else self.port
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
+        with contextlib.closing(connection):
+            connection.request(method, path, None if data is None else json.dumps(data))
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def ask(self, model, value=1):
+        """What a model of this file answers."""
+        tensor = {"name": "x", "shape": [1, 1], "datatype": "INT32", "data": [value]}
+        status, body = self.request("POST", f"/v2/models/{model}/infer", {"inputs": [tensor]})
+        assert status == 200, body
+        return json.loads(body)["outputs"][0]["data"][0]
+
+    def ask_zeros(self, model):
+        """The outputs of any model for one item of zeros."""
+        said = json.loads(self.request("GET", f"/v2/models/{model}")[1])
+        inputs = []
+        for spec in said["inputs"]:
+            shape = [1, *(max(size, 1) for size in spec["shape"][1:])]
+            count = 1
+            for size in shape:
+                count *= size
+            inputs.append({**spec, "shape": shape, "data": [0] * count})
+        status, body = self.request("POST", f"/v2/models/{model}/infer", {"inputs": inputs})
+        assert status == 200, body
+        return json.loads(body)["outputs"]
+
+    def pids(self):
+        """Those of the replicas that are ready."""
+        rows = json.loads(self.request("GET", "/admin/replicas", admin=True)[1])["replicas"]
+        return {one["pid"] for one in rows if one["state"] == "ready"}
+
+    def loads(self):
+        """How many models were loaded into replicas since this server began."""
+        text = self.request("GET", "/metrics", admin=True)[1]
+        found = re.findall(r'luthier_pool_actions_total{action="load",.*"} ([0-9.]+)', text)
+        return sum(map(float, found))
+
+    def kill(self):
+        """As the kernel does it, or a person."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(WAIT_S)
+
+    def stop(self):
+        """In order; the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(WAIT_S)
+
+
+@pytest.fixture(name="serve")
+def _serve(tmp_path):
+    """Starts servers over one folder; none is left at the end."""
+    running = []
+
+    def serve(*arguments, settings=()):
+        given = {
+            "scheduling.policy": "clockwork",
+            "scheduling.default_deadline_s": 10,
+            "server.state_dir": tmp_path / "state",
+            **dict(settings),
+        }
+        words = [word for item in given.items() for word in ("--set", "{}={}".format(*item))]
+        command = [sys.executable, "-m", "serving", "--port", "0", "--admin-port", "0"]
+        log = (tmp_path / "log").open("a")
+        with log:
+            process = subprocess.Popen(
+                [*command, *words, *arguments], stdout=subprocess.PIPE, stderr=log, text=True
+            )
+        running.append(process)
+        line = process.stdout.readline()
+        assert line, (tmp_path / "log").read_text()
+        return Server(process, json.loads(line))
+
+    yield serve
+    for process in running:
+        with process:
+            process.terminate()
+
+
+@pytest.fixture(name="model")
+def _model(tmp_path):
+    """Makes models that note where they are loaded; `model.loaded(pids)` are the names that these have loaded."""
+
+    def make(name, number):
+        code = tmp_path / f"{name}.py"
+        code.write_text(MODEL % {"log": str(tmp_path / "loads"), "name": name, "number": number})
+        return f"{code}:Model"
+
+    def loaded(pids):
+        lines = [line.split() for line in (tmp_path / "loads").read_text().splitlines()]
+        return sorted(name for pid, name in lines if int(pid) in pids)
+
+    make.loaded = loaded
+    return make
+
+
+def stat(pid):
+    """Fields of a process from its state on; none of one that has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+    return [] if fields[0] in "ZX" else fields
+
+
+def templates_of(pids):
+    """The processes that replicas were forked from."""
+    return {int(stat(pid)[1]) for pid in pids}
+
+
+def traces(templates):
+    """Directories and control groups of templates."""
+    return [
+        path
+        for template in templates
+        for path in (
+            *pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{template}-*"),
+            *pathlib.Path("/sys/fs/cgroup").glob(f"**/luthier-{template}-*"),
+        )
+    ]
+
+
+def wait_for(condition, what):
+    """Fail where it does not come true."""
+    until_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until_s, what
+        time.sleep(0.02)
+
+
+def is_gone(pids, templates):
+    """Whether nothing of these is left."""
+    return not any(map(stat, {*pids, *templates})) and not traces(templates)
+
+
+def test_models_that_were_in_memory_stay_there(serve):
+    """The same processes answer the same as before, and nothing is loaded; an orderly end leaves nothing."""
+    names = ("gan", "mnist", "resnet")
+    models = [word for name in names for word in ("--model", name)]
+    settings = {"replica.count": 2}
+    first = serve(*models, settings=settings)
+    before = [first.ask_zeros(name) for name in names]
+    pids = first.pids()
+    templates = templates_of(pids)
+    assert first.loads() >= len(names)
+    first.kill()
+    assert all(map(stat, pids)), "they outlive their server"
+    assert not {path.name for path in traces(templates)} & {
+        path.name for path in limits.cleanup_stale()
+    }, "another server's start leaves them alone"
+    second = serve(*models, settings=settings)
+    assert second.pids() == pids
+    assert [second.ask_zeros(name) for name in names] == before
+    assert second.loads() == 0
+    second.kill()
+    third = serve(*models, settings=settings)
+    assert third.pids() == pids
+    assert [third.ask_zeros(name) for name in names] == before
+    assert third.loads() == 0
+    assert third.stop() == 0
+    assert is_gone(pids, templates)
+
+
+def test_nothing_waits_for_ever(serve):
+    """When no server comes in time, processes, control groups and directories are removed."""
+    server = serve("--model", "gan", settings={"clockwork.takeover_s": 1})
+    server.ask_zeros("gan")
+    pids = server.pids()
+    templates = templates_of(pids)
+    server.kill()
+    assert all(map(stat, pids))
+    wait_for(lambda: is_gone(pids, templates), "something is left")
+
+
+@pytest.mark.parametrize(
+    "settings", [{"clockwork.takeover_s": 0}, {"scheduling.policy": "adaptive"}]
+)
+def test_others_end_at_once_with_their_server(serve, settings):
+    """Where it is off, and where no models share replicas; the next server starts its own."""
+    first = serve("--model", "gan", settings=settings)
+    pids = first.pids()
+    templates = templates_of(pids)
+    first.kill()
+    wait_for(lambda: is_gone(pids, templates), "something is left")
+    second = serve("--model", "gan", settings=settings)
+    second.ask_zeros("gan")
+    assert not second.pids() & pids
+
+
+def test_what_has_changed_is_loaded_anew(serve, model):
+    """A model's file, or a replica that was killed: the rest is used as it is."""
+    cards = [model("same", 1), model("changed", 10), model("gone", 100)]
+    models = [word for card in cards for word in ("--model", card)]
+    first = serve(*models)
+    assert [first.ask(name) for name in ("same", "changed", "gone")] == [2, 11, 101]
+    (pid,) = first.pids()
+    first.kill()
+    model("changed", 20)
+    second = serve(*models[:4])
+    assert second.pids() == {pid}
+    assert (second.ask("same"), second.ask("changed")) == (2, 21)
+    assert second.request("GET", "/v2/models/gone")[0] == 404
+    assert second.loads() == 1
+    assert model.loaded({pid}) == ["changed", "changed", "gone", "same"]
+    assert second.stop() == 0
+
+
+def test_a_replica_that_ends_meanwhile_is_replaced(serve, model):
+    """The other one is used, and the models answer."""
+    card = model("m", 1)
+    first = serve("--model", card, settings={"replica.count": 2})
+    assert first.ask("m") == 2
+    pids = first.pids()
+    first.kill()
+    victim = next(pid for pid in pids if model.loaded({pid}))
+    os.kill(victim, signal.SIGKILL)
+    second = serve("--model", card, settings={"replica.count": 2})
+    now = second.pids()
+    assert len(now) == 2
+    assert now & pids == pids - {victim}
+    assert second.ask("m") == 2
+    assert second.stop() == 0
+    assert is_gone(pids | now, templates_of(()))
+
+
+def test_other_settings_get_other_replicas(serve, model):
+    """What is left ends: it is not as the settings would have it."""
+    card = model("m", 1)
+    first = serve("--model", card)
+    pids = first.pids()
+    templates = templates_of(pids)
+    first.kill()
+    second = serve("--model", card, settings={"clockwork.memory_mb": 8})
+    assert second.ask("m") == 2
+    assert not second.pids() & pids
+    wait_for(lambda: not any(map(stat, pids)), "a replica is left that nobody uses")
+    assert second.stop() == 0
+    assert is_gone(pids, templates)
+
+
+def test_a_template_that_is_killed_meanwhile(serve, model, tmp_path):
+    """Its replicas end with it; the next server says so in a line, cleans up, and starts anew."""
+    card = model("m", 1)
+    first = serve("--model", card)
+    pids = first.pids()
+    templates = templates_of(pids)
+    first.kill()
+    for template in templates:
+        os.kill(template, signal.SIGKILL)
+    wait_for(lambda: not any(map(stat, pids)), "a replica outlived its template")
+    assert traces(templates)
+    second = serve("--model", card)
+    assert second.ask("m") == 2
+    assert is_gone(pids, templates)
+    log = (tmp_path / "log").read_text()
+    assert log.count('"nothing is taken over"') == 1
+    assert second.stop() == 0
+
+
+def test_a_batch_that_runs_meanwhile(serve, model):
+    """It ends, nobody gets its result, and the replica comes back with its models."""
+    card = model("m", 1)
+    first = serve("--model", card)
+    assert first.ask("m") == 2
+    pids = first.pids()
+    with pytest.raises(OSError), concurrently(first.kill, 0.2):
+        first.ask("m", 99)
+    second = serve("--model", card)
+    assert second.pids() == pids
+    assert second.ask("m") == 2
+    assert second.loads() == 0
+    assert second.stop() == 0
+
+
+def test_a_replica_that_hangs_is_not_waited_for(serve, model):
+    """The next server is there in seconds, with another replica."""
+    card = model("m", 1)
+    first = serve("--model", card)
+    assert first.ask("m") == 2
+    pids = first.pids()
+    with pytest.raises(OSError), concurrently(first.kill, 0.2):
+        first.ask("m", 98)
+    second = serve("--model", card)
+    assert not second.pids() & pids
+    assert second.ask("m") == 2
+    wait_for(lambda: not any(map(stat, pids)), "it hangs on")
+    assert second.stop() == 0
+
+
+@contextlib.contextmanager
+def concurrently(work, after_s):
+    """Do something in a thread after a while."""
+    thread = threading.Timer(after_s, work)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()

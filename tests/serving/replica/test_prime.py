@@ -1,0 +1,58 @@
+"""A primed process has nothing left to do once when it loads its first model."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import serving.models.onnx  # noqa: F401 - what is imported is primed
+from serving import zoo
+from serving.replica import prime
+
+FIRST_LOAD = """
+import json, pathlib, sys
+from serving import models
+from serving.replica import warmup
+from serving.replica.execution import Execution
+from serving.replica.prime import prime
+
+is_primed, path, samples = json.loads(sys.argv[1])
+if is_primed:
+    prime()
+    assert "onnxruntime" not in sys.modules, "nothing is primed that is not imported"
+import serving.models.onnx
+if is_primed:
+    prime()
+before = set(sys.modules)
+model = models.load("onnx", pathlib.Path(path), threads=1)
+warmup.warm_up(model, Execution(model), warmup.Wanted(pathlib.Path(samples), 1, 1e-6))
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def imported_by_first_load(*, is_primed):
+    """Modules that the first load of a new process imports."""
+    card = zoo.find("gan")
+    order = json.dumps([is_primed, str(card.path), str(card.sample)])
+    command = [sys.executable, "-c", FIRST_LOAD, order]
+    return json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+
+
+def test_the_first_load_imports_nothing():
+    """What it would import without is imported before HELLO."""
+    assert imported_by_first_load(is_primed=True) == []
+    assert imported_by_first_load(is_primed=False) != []
+
+
+def test_what_primes_is_bundled():
+    """Files of the zoo, which a wheel holds."""
+    for folder in prime.SMALL.values():
+        assert folder.parent == zoo.FOLDER
+        assert {"model.onnx", "samples.npz"} <= {file.name for file in folder.iterdir()}
+
+
+def test_a_process_that_cannot_be_primed_goes_on(monkeypatch, caplog):
+    """It says so, and is a replica as well."""
+    monkeypatch.setattr(prime, "SMALL", {"onnx": pathlib.Path("/nowhere")})
+    prime.prime()
+    assert caplog.messages == ["not primed"]

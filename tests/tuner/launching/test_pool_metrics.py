@@ -1,0 +1,39 @@
+"""What the server counts of shared replicas, read from its metrics' text."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.errors import LaunchFailed
+from tuner.launching import pool_metrics
+from tuner.launching.pool_metrics import PoolCounts
+
+TEXT = """
+# HELP luthier_refusals_total Requests.
+# TYPE luthier_refusals_total counter
+luthier_refusals_total{model="a \\"b\\"",reason="queue full",version="1"} 2.0
+luthier_refusals_total{model="c",reason="queue full",version="1"} 3.0
+luthier_refusals_total{model="c",reason="too late",version="1"} 1.0
+luthier_pool_actions_total{action="load",outcome="ok",pool="onnx"} 7.0
+luthier_pool_actions_total{action="load",outcome="failed",pool="onnx"} 1.0
+luthier_pool_actions_total{action="load",outcome="too_late",pool="onnx"} 4.0
+luthier_pool_actions_total{action="infer",outcome="too_late",pool="onnx"} 5.0
+luthier_pool_actions_total{action="infer",outcome="ok",pool="onnx"} 1.0e+06
+luthier_connections 3.0
+"""
+
+
+def test_models_and_pools_are_added_up() -> None:
+    found = pool_metrics.parsed(TEXT)
+    assert found == PoolCounts(refusals={"queue full": 5, "too late": 1}, loads=7, too_late=9)
+
+
+def test_what_came_between_two_readings() -> None:
+    found = pool_metrics.parsed(TEXT)
+    before = PoolCounts(refusals={"queue full": 5}, loads=3, too_late=9)
+    assert found.since(before) == PoolCounts(refusals={"too late": 1}, loads=4, too_late=0)
+
+
+def test_a_server_that_is_gone_is_said() -> None:
+    with pytest.raises(LaunchFailed, match="no metrics"):
+        pool_metrics.read("127.0.0.1", 1)

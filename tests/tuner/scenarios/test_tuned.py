@@ -1,0 +1,122 @@
+"""What a study asks of a scenario: what cannot be tuned is one line, and its own values are the default."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tuner.errors import WrongUse
+from tuner.scenarios import files, tuned
+from tuner.scenarios.values import Scenario
+from tuner.space import files as space_files
+from tuner.space.environment import Environment, Machine
+
+TEXT = """
+seconds: 10
+workers: 2
+memory_pages: 20
+models: {few: {copies: 3, model: mnist}}
+traffic:
+  few: {rate: 60, deadline_ms: 50}
+  more: {models: few, rate: 20, deadline_ms: 50, from_s: 1}
+settings: {clockwork.page_mb: 0.5, clockwork.guard: 0.2}
+"""
+ENVIRONMENT = Environment(concurrency=9, machine=Machine(cores=2, memory_mb=4096))
+
+
+def scenario(tmp_path: pathlib.Path, text: str = TEXT) -> Scenario:
+    """From a file."""
+    path = tmp_path / "toy.yaml"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return files.read(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("rate: 60", "clients: 1", "stream 'few' has clients, who ask less the slower"),
+        ("deadline_ms: 50}", "deadline_ms: {first: 9, factor: 2}}", "deadlines that grow"),
+        ("50, from", "80, from", "deadlines of 50, 80 ms; a study counts answers within one"),
+        ("from_s: 1", "from_s: 6", "'more' begins after 6 s, and each launch lasts 5.5 s"),
+        ("model: mnist", "profile: resnet50-v100", "names no model to serve"),
+        ("guard: 0.2", "gard: 0.2", "clockwork.gard"),
+    ],
+)
+def test_what_cannot_be_tuned_is_one_line(
+    tmp_path: pathlib.Path, old: str, new: str, said: str
+) -> None:
+    assert old in TEXT
+    with pytest.raises(WrongUse, match=said) as caught:
+        tuned.check(scenario(tmp_path, TEXT.replace(old, new, 1)), seconds=5.5)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_trace_begins_with_its_first_request(tmp_path: pathlib.Path) -> None:
+    """One that begins after a launch has ended is refused; its rate is that of the scenario's time."""
+    (tmp_path / "late.csv").write_text("6,0\n7,1\n", encoding="utf-8")
+    text = TEXT.replace("rate: 60", "arrivals: trace, file: late.csv")
+    found = scenario(tmp_path, text)
+    with pytest.raises(WrongUse, match="'few' begins after 6 s"):
+        tuned.check(found, seconds=5.5)
+    tuned.check(found, seconds=7.0)
+    assert tuned.rate_per_s(found) == pytest.approx(20 + 0.2)
+
+
+def test_deadline_and_rate(tmp_path: pathlib.Path) -> None:
+    found = scenario(tmp_path)
+    tuned.check(found, seconds=5.5)
+    assert (tuned.deadline_ms(found), tuned.rate_per_s(found)) == (50.0, 80.0)
+
+
+def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
+    """Workers, memory in MiB and settings; what it leaves out is the serving core's own."""
+    text = tuned.space_text(scenario(tmp_path))
+    default = space_files.parse(text, "toy.yaml").default()
+    assert dict(default) == {
+        "replica.count": 2,
+        "clockwork.memory_mb": 10,
+        "clockwork.page_mb": 0.5,
+        "clockwork.guard": 0.2,
+        "clockwork.buffer": 0.05,
+        "clockwork.ahead_ms": 10.0,
+        "clockwork.window_ms": 10.0,
+        "clockwork.max_exec_ms": 25.0,
+        "batching.max_size": 8,
+    }
+
+
+def test_without_a_budget_memory_is_no_knob(tmp_path: pathlib.Path) -> None:
+    text = tuned.space_text(scenario(tmp_path, TEXT.replace("memory_pages: 20\n", "")))
+    assert tuned.MEMORY not in text
+    assert space_files.parse(text, "toy.yaml").cells(ENVIRONMENT)
+
+
+@settings(max_examples=25)
+@given(
+    workers=st.integers(1, 64),
+    pages=st.integers(1, 5000),
+    guard=st.floats(0, 10, allow_nan=False),
+    most=st.integers(1, 4096),
+)
+def test_the_space_is_as_large_around_any_values(
+    tmp_path_factory: pytest.TempPathFactory, workers: int, pages: int, guard: float, most: int
+) -> None:
+    """No knob gets a value more, and the scenario's own is always one: a GP has to look at every cell."""
+    found = scenario(tmp_path_factory.mktemp("any"))
+    own = {"clockwork.guard": guard, "batching.max_size": most}
+    found = dataclasses.replace(found, workers=workers, pages=pages, settings=own)
+    space = space_files.parse(tuned.space_text(found), "any.yaml")
+    default = space.default()
+    assert default["replica.count"] == workers
+    assert default["clockwork.memory_mb"] == pages
+    assert (default["clockwork.guard"], default["batching.max_size"]) == (guard, most)
+    bundled = space_files.bundled(tuned.SPACE)
+    assert bundled is not None
+    for knob, before in zip(space.searched, bundled.searched, strict=True):
+        assert len(knob.values()) <= len(before.values())
+        assert knob.default in knob.values()

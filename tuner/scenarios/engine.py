@@ -1,0 +1,148 @@
+"""The serving core with all models of a scenario, as a study launches it: one configuration after the other.
+
+    another size of batches or pages: a new server, whose models are profiled anew
+    anything else: the running one, on new replicas with nothing in memory, by what its profiles tell
+
+In: a scenario, configurations. Out: an `Engine`. What a configuration leaves out is as the scenario has it.
+Each server measures the models itself, as one that is deployed does: nothing is carried over. Blocking.
+"""
+
+from __future__ import annotations
+
+import time
+
+from serving.settings import KNOBS
+from tuner.errors import LaunchFailed
+from tuner.launching.engine import Served
+from tuner.launching.engine_process import EngineProcess
+from tuner.launching.replica_facts import ReplicaFacts
+from tuner.scenarios import served
+from tuner.scenarios.values import Scenario
+from tuner.values import Configuration
+
+OF_PROFILES = frozenset({"batching.max_size"})
+"""Live settings that a model is profiled for when it is deployed."""
+KIND = "scenario"
+
+
+class ScenarioLauncher:
+    """Starts servers of one scenario."""
+
+    def __init__(self, scenario: Scenario, home: str | None = None) -> None:
+        """Nothing is started yet.
+
+        Args:
+            scenario: what is served; it was checked.
+            home: where replicas live; None: as the environment says.
+        """
+        self.scenario = scenario
+        self.home = home
+        self.defaults = served.configuration_of(scenario)
+
+    def start(self, configuration: Configuration | None) -> ScenarioServer:
+        """Start a server.
+
+        Raises:
+            WrongUse, LaunchFailed: it does not start, or cannot load a model.
+        """
+        server = ScenarioServer(self)
+        server.apply(configuration or Configuration({}))
+        return server
+
+    def close(self) -> None:
+        """Nothing is left of servers that were stopped."""
+
+
+class ScenarioServer:
+    """The server of one configuration after the other."""
+
+    def __init__(self, launcher: ScenarioLauncher) -> None:
+        self._launcher = launcher
+        self._process: EngineProcess | None = None
+        self._now = Configuration({})
+        """What the process was given last."""
+
+    @property
+    def host(self) -> str:
+        """Host that answers requests."""
+        return self._running().host
+
+    @property
+    def port(self) -> int:
+        """Port that answers requests."""
+        return self._running().port
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The gateway; the replicas tell of themselves."""
+        return () if self._process is None else self._process.pids
+
+    def apply(self, configuration: Configuration) -> float:
+        """Launch a configuration; returns the seconds until it was ready.
+
+        Raises:
+            WrongUse, LaunchFailed: it could not be launched; `is_running` says whether anything still serves.
+        """
+        before_s = time.monotonic()
+        launcher = self._launcher
+        wanted = Configuration({**launcher.defaults, **configuration})
+        if self._process is not None and self.is_running() and is_live(self._now, wanted):
+            self._process.apply(wanted)
+        else:
+            self.stop()
+            self._process = served.started(launcher.scenario, wanted, home=launcher.home)
+        self._now = wanted
+        return time.monotonic() - before_s
+
+    def served(self) -> Served:
+        """What it serves: many models, which the study calls by the scenario's name.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        answer = self._running().admin.settings()
+        devices = {model.get("device") for model in answer["models"]}
+        return Served(
+            model=self._launcher.scenario.name,
+            version="",
+            kind=KIND,
+            signature=None,
+            limits=str(answer["limits"]),
+            device=devices.pop() if len(devices) == 1 else None,
+        )
+
+    def replica_facts(self) -> ReplicaFacts:
+        """What the replicas report now.
+
+        Raises:
+            LaunchFailed: the engine is gone (cause `crash`).
+        """
+        return self._running().replica_facts()
+
+    def is_running(self) -> bool:
+        """Whether the server process is alive."""
+        return self._process is not None and self._process.is_running()
+
+    def last_words(self) -> str:
+        """How the server ended, and the last line that it wrote."""
+        return "it was not started" if self._process is None else self._process.last_words()
+
+    def stop(self) -> None:
+        """End the server; harmless when it has ended."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.stop()
+
+    def _running(self) -> EngineProcess:
+        if self._process is None:
+            raise LaunchFailed("crash", "there is no server: the last one did not start")
+        return self._process
+
+
+def is_live(now: Configuration, wanted: Configuration) -> bool:
+    """Whether a running server can be given a configuration and be as one that was started with it."""
+    return all(
+        KNOBS[name].limits.live and name not in OF_PROFILES
+        for name in {*now, *wanted}
+        if now.get(name, KNOBS[name].default) != wanted.get(name, KNOBS[name].default)
+    )

@@ -1,0 +1,132 @@
+"""What a study of a scenario asks of it: one deadline for all, requests that come by the clock, and its knobs.
+
+In: a scenario that was read. Out: the deadline, the rate, and the bundled search space with the scenario's own
+values as its default. Pure but for the space's file.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from tuner.errors import WrongUse
+from tuner.scenarios import served
+from tuner.scenarios.values import Scenario, Stream
+from tuner.space import files
+from tuner.space.knobs import FloatKnob, IntKnob, Knob, NumberKnob
+from tuner.space.space import SearchSpace
+from tuner.values import Value
+
+SPACE = "clockwork"
+"""Name of the bundled search space."""
+MEMORY = "clockwork.memory_mb"
+
+
+def check(scenario: Scenario, *, seconds: float) -> None:
+    """Refuse what cannot be tuned.
+
+    Args:
+        scenario: what is served.
+        seconds: of requests that each launch is sent.
+
+    Raises:
+        WrongUse: what it is.
+    """
+    served.check(scenario)
+    served.configuration_of(scenario)  # its settings are the serving core's
+    for stream in scenario.streams:
+        why = _why_not(stream, seconds)
+        if why is not None:
+            raise WrongUse(f"scenario {scenario.name}: stream {stream.name!r} {why}")
+    deadlines = sorted({stream.deadline.first_s for stream in scenario.streams})
+    if len(deadlines) > 1:
+        listed = ", ".join(f"{1e3 * one:g}" for one in deadlines)
+        raise WrongUse(
+            f"scenario {scenario.name}: deadlines of {listed} ms; a study counts answers within one: give all "
+            "streams the same deadline_ms"
+        )
+
+
+def _why_not(stream: Stream, seconds: float) -> str | None:
+    """What of a stream cannot be tuned for."""
+    if stream.clients:
+        return (
+            "has clients, who ask less the slower they are answered; a study needs requests that come by the "
+            "clock: give it a rate"
+        )
+    if stream.deadline.factor != 1.0:
+        return "has deadlines that grow; a study counts answers within one: give it one deadline_ms"
+    first_s = stream.from_s + (stream.trace[0][0] if stream.trace else 0.0)
+    if first_s >= seconds:
+        return (
+            f"begins after {first_s:g} s, and each launch lasts {seconds:g} s (--warmup and --seconds): let it "
+            "begin before, or launches last longer"
+        )
+    return None
+
+
+def deadline_ms(scenario: Scenario) -> float:
+    """The one deadline of all requests of a scenario that was checked."""
+    return round(1e3 * scenario.streams[0].deadline.first_s, 9)
+
+
+def rate_per_s(scenario: Scenario) -> float:
+    """Requests that are due each second, of all streams together."""
+    traced = sum(
+        sum(stream.from_s + at_s < scenario.seconds for at_s, _ in stream.trace)
+        for stream in scenario.streams
+    )
+    return sum(stream.rate_per_s for stream in scenario.streams) + traced / scenario.seconds
+
+
+def space_text(scenario: Scenario) -> str:
+    """The bundled search space, around the scenario's own values.
+
+    A scenario without a budget of memory keeps all models there: then the budget is no knob.
+    """
+    found = files.bundled(SPACE)
+    assert found is not None, "it is bundled"
+    own = served.configuration_of(scenario)
+    knobs = [_around(knob, own.get(knob.name)) for knob in found.knobs]
+    if own.get(MEMORY) is not None:
+        return files.dump(dataclasses.replace(found, name=scenario.name, knobs=tuple(knobs)))
+    return files.dump(
+        SearchSpace(
+            name=scenario.name,
+            knobs=tuple(knob for knob in knobs if knob.name != MEMORY),
+            constraints=tuple(one for one in found.constraints if MEMORY not in one),
+            equivalence=found.equivalence,
+        )
+    )
+
+
+def _around(knob: Knob, own: Value | None) -> Knob:
+    """The knob with a value of the scenario's as its default, and as many values as before.
+
+    A budget of memory is searched from a part of the scenario's to some times as much; of another knob the nearest
+    value gives way.
+    """
+    if own is None or isinstance(own, str) or not isinstance(knob, IntKnob | FloatKnob):
+        return knob
+    if knob.name == MEMORY:
+        return _with(knob, [own / knob.default * value for value in knob.values()], own)
+    if own in knob.values():
+        return _with(knob, knob.values(), own)
+    place = knob.to_unit(min(max(own, knob.low), knob.high))
+    nearest = min(knob.values(), key=lambda value: abs(knob.to_unit(value) - place))
+    return _with(knob, [own if value == nearest else value for value in knob.values()], own)
+
+
+def _with(knob: NumberKnob, values: Sequence[float], default: float) -> Knob:
+    """The knob with other values."""
+    if isinstance(knob, IntKnob):
+        whole = sorted({max(1, round(value)) for value in values} | {round(default)})
+        return dataclasses.replace(
+            knob, low=whole[0], high=whole[-1], grid=tuple(whole), default=round(default)
+        )
+    found = sorted(float(value) for value in values)
+    zero = knob.zero and found[0] == 0
+    grid = tuple(found[1:] if zero else found)
+    return dataclasses.replace(
+        knob, low=grid[0], high=grid[-1], grid=grid, zero=zero, default=float(default)
+    )
