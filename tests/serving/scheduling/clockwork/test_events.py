@@ -345,3 +345,25 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
     (worker,) = bench.scheduler.workers()
     assert [holding.model.id for holding in worker.held.values()] == [id_of("a")]
     assert not bench.refusals
+
+
+def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
+    """Memory for two: an idle model makes room for the first who asks, one that is in use for the second."""
+    bench = Bench("a", "b", "c", "d", pages=2, **{"clockwork.ahead_ms": 0.6})
+    bench.load("a")
+    bench.load("b")
+    bench.ask("b")
+    bench.ask("c")
+    bench.ask("d")
+    (worker,) = bench.scheduler.workers()
+    first, second = worker.planned
+    assert (first.model.id.name, first.swap, second.model.id.name) == ("c", None, "d")
+    assert second.swap is not None
+    assert [one.model.id.name for one in second.swap.gives] == ["b"]
+    drained(bench)
+    while worker.planned:
+        bench.now_s += 0.1
+        bench.on(Cancelled(0))
+        drained(bench)
+    assert not bench.refusals
+    assert {holding.model.id.name for holding in worker.held.values()} == {"c", "d"}
