@@ -113,6 +113,11 @@ def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) 
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)
     assert (answer["objective"], answer["cells"]) == ("goodput", 2)
+    contest = ("--samplers", "random", "--reference", "gp", "--trials", "3", "--seeds", "2")
+    compared = tune(folder, "compare", "--surface", "surface", *contest, "--study", "contest")
+    assert compared.code == 0, compared.err
+    page = (folder / "runs/contest/compare.html").read_text(encoding="utf-8")
+    assert "at 250 requests/s of the scenario" in page
 
 
 @pytest.mark.parametrize(
