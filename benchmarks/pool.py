@@ -1,6 +1,6 @@
 """Many models on a few workers: the clockwork scheduler with emulated workers, in virtual time.
 
-    python benchmarks/pool.py [--scale 1.0] [--only many,floor,isolation,cost] [--quick] [--write] [--json]
+    python benchmarks/pool.py [--scale 1.0] [--only many,floor,isolation,swap,cost] [--quick] [--write] [--json]
 
 The studies of Clockwork (Gujarati et al., OSDI'20, sections 6.2 to 6.6) with our controller, the paper's
 profile of ResNet-50 on a V100 (load 8.31 ms; batches of 1, 2, 4, 8, 16 items: 2.73, 4.05, 5.88, 9.93, 17.33 ms),
@@ -14,6 +14,7 @@ cores (`predictability.py`), which is worse than a GPU's.
   same arrivals (`pool_bound.py`).
 - floor: how short deadlines may be.
 - isolation: six models with short deadlines beside clients that take all there is.
+- swap: twelve models that are all in use, and memory for ten, at 0.5, 1 and 2 times of what the worker can do.
 - cost: what the controller takes for a request, from 6 to 150 workers.
 
 Ends with 1 when a target is missed. Takes about five minutes; nothing but `cost` depends on the machine.
@@ -35,7 +36,7 @@ from tuner.scenarios import arrivals, emulated, files, results
 from tuner.scenarios.values import REFERENCE, Scenario
 
 SCENARIOS = pathlib.Path(__file__).resolve().parent / "scenarios"
-STUDIES = ("many", "floor", "isolation", "cost")
+STUDIES = ("many", "floor", "isolation", "swap", "cost")
 REPORTED = (
     (
         "The paper reports, on V100s: 99.9999 % of the requests of a trace of functions within 100 ms, with thousands "
@@ -58,6 +59,8 @@ SATISFIED = 0.99
 FLOOR_MODELS, FLOOR_RATES = (12, 48), (600, 1200, 2400)
 CLIENTS = ((0, 0), (12, 16), (48, 4))
 """Models of the batch clients, and clients of each."""
+LOADS = (0.5, 1.0, 2.0)
+"""Requests, over what a worker can do at most."""
 WORKERS = (6, 10, 25, 50, 100, 150)
 RATE_PER_WORKER = 1000.0
 
@@ -83,7 +86,7 @@ def main() -> int:
     wanted = options.only.split(",")
     if wrong := [name for name in wanted if name not in STUDIES]:
         parser.error(f"--only {wrong[0]}: expected some of {', '.join(STUDIES)}")
-    studies = {"many": many, "floor": floor, "isolation": isolation, "cost": cost}
+    studies = {"many": many, "floor": floor, "isolation": isolation, "swap": swap, "cost": cost}
     found = [studies[name](options.scale) for name in STUDIES if name in wanted]
     return result.conclude(
         result.Result(
@@ -259,6 +262,52 @@ def isolation(scale: float) -> Found:
         sentence=f"Shortest deadline of the six models met beside batch clients: {told}.",
         is_met=True,
         figures={"isolation_ms": figures},
+    )
+
+
+def swap(scale: float) -> Found:
+    """More models in use than there is memory for, and time to wait."""
+    base = _read("swap", scale)
+    (group,) = base.groups
+    most_per_s = max(size / took_s for size, took_s in group.profile.batch_s.items())
+    rows, shares = [], {}
+    for load in LOADS:
+        result.say(f"swap: {load:g} times of what the worker can do")
+        streams = tuple(
+            dataclasses.replace(one, rate_per_s=load * most_per_s / len(base.streams))
+            for one in base.streams
+        )
+        found, outcomes = emulated.run(dataclasses.replace(base, streams=streams))
+        by_model: dict[int, list[bool]] = {}
+        for outcome in outcomes:
+            by_model.setdefault(outcome.request.model, []).append(outcome.in_time)
+        requests = sum(one.requests for one in found.streams.values())
+        admitted = sum(one.admitted for one in found.streams.values())
+        in_time = sum(one.in_time for one in found.streams.values())
+        least = min(sum(some) / len(some) for some in by_model.values())
+        shares[load] = in_time / requests
+        cells = (f"{shares[load]:.1%}", f"{least:.1%}", f"{in_time / admitted:.3%}")
+        work = (f"{found.goodput_per_s:.0f}", f"{found.work.load_share:.1%}")
+        rows.append((f"{load:g}x, {load * most_per_s:,.0f}/s", *cells, *work))
+    told = ", ".join(f"{share:.1%} at {load:g}x" for load, share in shares.items())
+    return Found(
+        tables=(
+            result.Table(
+                title=f"{group.copies} models in use, memory for {base.pages}: requests in time",
+                head=(
+                    "rate",
+                    "of all",
+                    "of the model with the least",
+                    "of the admitted",
+                    "goodput/s",
+                    "time loading",
+                ),
+                rows=rows,
+            ),
+        ),
+        sentence=f"{group.copies} models in use with memory for {base.pages}: in time were {told}.",
+        is_met=True,
+        figures={"swap_in_time": shares},
     )
 
 

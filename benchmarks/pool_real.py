@@ -12,10 +12,10 @@ for all three:
   loads; what it answers is what the budget costs the others.
 
 Replicas run on one core, the gateway and the load generator on another one. Capacity is what the worker answers
-where nothing has to be loaded: the rate of one model of each kind in a closed loop, in the same run. Rates are given as
-multiples of it, so at one the pool has to be overloaded, since loads take the worker's time as well. In each round
-every scheduler is started anew and is sent all rates, in an order that is drawn. A request's time counts from when it
-was due.
+where nothing has to be loaded: the rate of one model of each kind in a closed loop of eight clients, warm, in the same
+run and under the better of both policies. Rates are given as multiples of it, so at one the pool has to be overloaded,
+since loads take the worker's time as well. In each round every scheduler is started anew and is sent all rates, in an
+order that is drawn. A request's time counts from when it was due, and goodput is over the time in which requests come.
 
 Ends with 1 when a target is missed. Takes about 20 minutes.
 """
@@ -26,6 +26,7 @@ import argparse
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import pathlib
 import random
@@ -35,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import result
 
 from tuner.launching.engine_process import SERVER, EngineProcess
-from tuner.scenarios import emulated, files, served
+from tuner.scenarios import arrivals, emulated, files, served
 from tuner.scenarios.results import Counts, Result
 from tuner.scenarios.served import Service
 from tuner.scenarios.values import Deadline, Scenario, Stream
@@ -44,8 +45,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 SHARES = (0.5, 0.75, 1.0, 1.5, 2.0)
 ASKED = (0.5, 1.0, 2.0)
 """Of these the target speaks; the others show where the peak is."""
+TWICE = 2.0
 LEAST_OF_PEAK = 0.95
-CLIENTS = 4
+CLIENTS, WARM_S, MEASURED_S = 8, 1.0, 3.0
 LEAST_CORES = 2
 
 
@@ -56,11 +58,12 @@ class Scheduler:
     name: str
     program: Sequence[str] = SERVER
     policy: str = "clockwork"
+    is_ours: bool = True
 
 
 SCHEDULERS = (
     Scheduler(name="clockwork"),
-    Scheduler(name="fifo", program=(str(HERE / "peers" / "serve_fifo.py"),)),
+    Scheduler(name="fifo", program=(str(HERE / "peers" / "serve_fifo.py"),), is_ours=False),
     Scheduler(name="adaptive", policy="adaptive"),
 )
 Runs = dict[tuple[str, float], list[Service]]
@@ -78,7 +81,7 @@ def main() -> int:
         capacity = _capacity(base)
         result.say(f"capacity {capacity:.0f} requests/s")
         runs, memory = _measured(base, capacity, options.rounds)
-    return result.conclude(_result(base, capacity, runs, memory), options)
+    return result.conclude(_result(base, capacity, runs, memory, options.rounds), options)
 
 
 def _measured(base: Scenario, capacity: float, rounds: int) -> tuple[Runs, Mapping[str, float]]:
@@ -93,7 +96,7 @@ def _measured(base: Scenario, capacity: float, rounds: int) -> tuple[Runs, Mappi
                     found = served.drive(_at(base, share * capacity, seed=number), engine)
                     result.say(
                         f"round {number + 1}, {scheduler.name} at {share:g} x: "
-                        f"{found.goodput_per_s:.0f}/s in time"
+                        f"{_in_time(found) / base.seconds:.0f}/s in time"
                     )
                     runs[scheduler.name, share].append(found)
                 memory[scheduler.name] = sum(map(_memory_mb, _below(engine.facts.pid)))
@@ -112,31 +115,38 @@ def _at(base: Scenario, rate: float, *, seed: int) -> Scenario:
 
 def _capacity(base: Scenario) -> float:
     """Requests/s of the worker where nothing is loaded, in the mixture of the streams."""
-    time_s = total = 0.0
-    for stream in base.streams:
-        group = dataclasses.replace(base.group(stream.group), copies=1)
-        clients = Stream(
-            name=stream.name,
-            group=group.name,
-            deadline=Deadline(first_s=1.0),
-            clients=CLIENTS,
-            items=stream.items,
-        )
-        alone = dataclasses.replace(base, groups=(group,), streams=(clients,), seconds=3.0)
-        with _opened(alone, SCHEDULERS[0]) as engine:
-            per_s = served.drive(alone, engine).goodput_per_s
-        time_s += stream.rate_per_s / per_s
-        total += stream.rate_per_s
-    return total / time_s
+    times_s = [
+        stream.rate_per_s / max(_alone(base, stream, one) for one in SCHEDULERS if one.is_ours)
+        for stream in base.streams
+    ]
+    return sum(stream.rate_per_s for stream in base.streams) / sum(times_s)
+
+
+def _alone(base: Scenario, stream: Stream, scheduler: Scheduler) -> float:
+    """Requests/s of one model that is always there, in a closed loop."""
+    group = dataclasses.replace(base.group(stream.group), copies=1)
+    clients = Stream(
+        name=stream.name,
+        group=group.name,
+        deadline=Deadline(first_s=1.0),
+        clients=CLIENTS,
+        items=stream.items,
+    )
+    alone = dataclasses.replace(base, groups=(group,), streams=(clients,), seconds=WARM_S)
+    with _opened(alone, scheduler) as engine:
+        served.drive(alone, engine)
+        return served.drive(dataclasses.replace(alone, seconds=MEASURED_S), engine).goodput_per_s
 
 
 @contextlib.contextmanager
 def _opened(scenario: Scenario, scheduler: Scheduler) -> Iterator[EngineProcess]:
+    """A server whose replicas have a core of their own: the first of those that this process was given."""
+    replicas_core = _cores()[0]
     settings = {"scheduling.policy": scheduler.policy}
     with served.opened(scenario, settings=settings, program=scheduler.program) as engine:
         for pid in _below(engine.facts.pid):
             with contextlib.suppress(ProcessLookupError):
-                os.sched_setaffinity(pid, {min(os.sched_getaffinity(1))})
+                os.sched_setaffinity(pid, {replicas_core})
         yield engine
 
 
@@ -146,14 +156,20 @@ def _opened(scenario: Scenario, scheduler: Scheduler) -> Iterator[EngineProcess]
 @contextlib.contextmanager
 def _apart() -> Iterator[None]:
     """This process, and the gateways that it starts, on one core; replicas are put on another one."""
-    cores = os.sched_getaffinity(0)
+    cores = _cores()
     if len(cores) < LEAST_CORES:
         raise SystemExit(f"{len(cores)} core, expected {LEAST_CORES}: one is the replicas'")
-    os.sched_setaffinity(0, {max(cores)})
+    os.sched_setaffinity(0, {cores[-1]})
     try:
         yield
     finally:
         os.sched_setaffinity(0, cores)
+
+
+@functools.cache
+def _cores() -> tuple[int, ...]:
+    """Those that this process was given at the beginning."""
+    return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def _below(pid: int) -> list[int]:
@@ -185,22 +201,39 @@ def _memory_mb(pid: int) -> float:
 
 
 def _result(
-    base: Scenario, capacity: float, runs: Runs, memory: Mapping[str, float]
+    base: Scenario, capacity: float, runs: Runs, memory: Mapping[str, float], rounds: int
 ) -> result.Result:
     goodput = {
-        key: sum(one.goodput_per_s for one in some) / len(some) for key, some in runs.items()
+        key: sum(_in_time(one) for one in some) / len(some) / base.seconds
+        for key, some in runs.items()
     }
-    peaks = {one.name: max(goodput[one.name, share] for share in SHARES) for one in SCHEDULERS}
+    peaks = {
+        one.name: max(goodput[one.name, share] for share in SHARES if share != TWICE)
+        for one in SCHEDULERS
+    }
+    of_peak = {one.name: goodput[one.name, TWICE] / peaks[one.name] for one in SCHEDULERS}
     ours = [_all(runs["clockwork", share]) for share in SHARES]
-    of_peak = goodput["clockwork", 2.0] / peaks["clockwork"]
     far_late = sum(one.far_late for one in ours)
-    admitted = sum(one.admitted for one in ours)
-    in_time = sum(one.in_time for one in ours)
-    twice = {one.name: goodput[one.name, 2.0] / peaks[one.name] for one in SCHEDULERS}
-    emulation = {
-        share: emulated.run(_at(base, share * capacity, seed=0))[0].goodput_per_s
+    admitted, in_time = sum(one.admitted for one in ours), sum(one.in_time for one in ours)
+    sent = {
+        share: sum(
+            len(arrivals.traffic(_at(base, share * capacity, seed=seed)).at_s)
+            for seed in range(rounds)
+        )
         for share in SHARES
     }
+    is_counted = all(
+        sum(found.requests for found in some) == sent[share] for (_, share), some in runs.items()
+    )
+    emulation = {
+        share: sum(
+            _in_time(emulated.run(_at(base, share * capacity, seed=seed))[0])
+            for seed in range(rounds)
+        )
+        / (rounds * base.seconds)
+        for share in SHARES
+    }
+    lag_ms = max(found.send_lag_ms for some in runs.values() for found in some)
     return result.Result(
         name="pool_real",
         question=(
@@ -208,17 +241,17 @@ def _result(
             "are answered within 100 ms, by three schedulers."
         ),
         target=(
-            f"goodput of clockwork at 2 x at least {LEAST_OF_PEAK:.0%} of its peak; no request answered later than "
-            "its deadline and 5 ms without being counted"
+            f"goodput of clockwork at {TWICE:g} x at least {LEAST_OF_PEAK:.0%} of its peak at other rates; every "
+            "request counted once, and those that were answered more than 5 ms after their deadline told"
         ),
         verdict=(
-            f"Goodput at 2 x was {of_peak:.1%} of its peak (fifo {twice['fifo']:.1%}, adaptive "
-            f"{twice['adaptive']:.1%}). Of {admitted:,} requests that clockwork admitted at all rates "
-            f"{in_time / admitted:.2%} were in time, and {far_late} were answered more than 5 ms late, all counted. "
-            f"At 1 x clockwork answered {goodput['clockwork', 1.0]:.0f}/s in time, the FIFO "
-            f"{goodput['fifo', 1.0]:.0f}/s, with the same memory."
+            f"Goodput at {TWICE:g} x was {of_peak['clockwork']:.1%} of its peak (fifo {of_peak['fifo']:.1%}, adaptive "
+            f"{of_peak['adaptive']:.1%}). Of {admitted:,} requests that clockwork admitted at all rates "
+            f"{in_time / admitted:.2%} were in time, and {far_late} were answered more than 5 ms late; "
+            f"{'all' if is_counted else 'NOT ALL'} that were due are counted. At 1 x clockwork answered "
+            f"{goodput['clockwork', 1.0]:.0f}/s in time, the FIFO {goodput['fifo', 1.0]:.0f}/s, with the same memory."
         ),
-        is_met=of_peak >= LEAST_OF_PEAK,
+        is_met=of_peak["clockwork"] >= LEAST_OF_PEAK and is_counted,
         tables=(
             result.Table(
                 title=f"Requests in time per second; capacity {capacity:.0f}/s without loads",
@@ -226,7 +259,7 @@ def _result(
                 rows=[
                     (
                         f"{share:g} x",
-                        *(f"{goodput[one.name, share]:.0f}" for one in SCHEDULERS),
+                        *(_spread(runs[one.name, share], base.seconds) for one in SCHEDULERS),
                         f"{emulation[share]:.0f}",
                     )
                     for share in SHARES
@@ -259,28 +292,42 @@ def _result(
             "goodput_per_s": {
                 f"{name} {share:g}": value for (name, share), value in goodput.items()
             },
-            "of_peak": twice,
+            "of_peak": of_peak,
             "far_late": far_late,
             "memory_mb": dict(memory),
         },
         packages=("numpy", "onnxruntime"),
         notes=(
-            "p50 and p99.9 are of the answers, from when a request was due; one that is refused has none.",
-            "The emulation has the profile of the scenario's file, not of this run.",
+            f"{rounds} rounds of {base.seconds:g} s at each rate; behind a goodput, the least and the most of them.",
+            "p50 and p99.9 are of the answers, from when a request was due, and those of the worst stream and round.",
+            f"A request was sent {lag_ms:.1f} ms after it was due at most (the worst p99 of a run).",
+            (
+                "The emulation has the profile of the scenario's file, not of this run, and no gateway: a message "
+                "takes 0.2 ms."
+            ),
         ),
     )
 
 
-HEAD = ("requests", "refused", "dropped", "in time", "late", "by over 5 ms", "p50 ms", "p99.9 ms")
+def _in_time(found: Result) -> int:
+    return sum(one.in_time for one in found.streams.values())
+
+
+def _spread(some: Sequence[Service], seconds: float) -> str:
+    """Mean of the rounds, and the least and the most."""
+    each = [_in_time(one) / seconds for one in some]
+    return f"{sum(each) / len(each):.0f} ({min(each):.0f} to {max(each):.0f})"
+
+
+HEAD = ("requests", "in time", "not answered", "late", "by over 5 ms", "p50 ms", "p99.9 ms")
 
 
 def _cells(one: Counts) -> tuple[str, ...]:
     trips = [f"{value:.0f}" for value in one.round_trips_ms] or ["-"] * 4
     return (
         f"{one.requests:,}",
-        f"{sum(one.refused_at_once.values()) / one.requests:.1%}",
-        f"{sum(one.dropped.values()) / one.requests:.1%}",
         f"{one.in_time / one.requests:.1%}",
+        f"{1.0 - (one.in_time + one.late) / one.requests:.1%}",
         f"{one.late / one.requests:.1%}",
         f"{one.far_late:,}",
         trips[0],

@@ -45,7 +45,7 @@ COMMANDS: Mapping[str, str] = {
     "sample": "measure random configurations under random loads, one CSV row each",
     "record": "measure every configuration of a grid, several times over, into a surface to search again",
     "replay": "search a recorded surface again and again, without serving",
-    "pool": "emulate many models on a few workers under a scenario, in virtual time",
+    "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
     "load": "drive a running server and print its round trips",
     "space": "derive a search space for a model by a short probe",
     "doctor": "check this machine, and measure how small a gain it can show",

@@ -73,7 +73,10 @@ def _of_emulation(found: Emulation) -> tuple[str, ...]:
 
 
 def _plain_emulation(found: Emulation) -> dict[str, Any]:
-    return {"work": dataclasses.asdict(found.work), "planned_per_s": found.planned_per_s}
+    return {
+        "work": dataclasses.asdict(found.work),
+        "planned_per_s": found.planned_per_s if found.requests else None,
+    }
 
 
 def _of_service(found: Service) -> tuple[str, ...]:

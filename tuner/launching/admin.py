@@ -93,9 +93,28 @@ class AdminClient:
             raise LaunchFailed("crash", f"the engine answered {status} to GET {path}: {text}")
         return answer
 
+    def metrics(self) -> str:
+        """What it counts, in the text form of Prometheus.
+
+        Raises:
+            LaunchFailed: as for `settings`.
+        """
+        status, data = self._sent("GET", "/metrics", None, timeout_s=READ_TIMEOUT_S)
+        text = data.decode(errors="replace")
+        if status != http.HTTPStatus.OK:
+            said = " ".join(str(_parsed(data).get("error", "no reason given")).split())
+            raise LaunchFailed("crash", f"the engine answered {status} to GET /metrics: {said}")
+        return text
+
     def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
     ) -> tuple[int, dict[str, Any]]:
+        status, data = self._sent(method, path, body, timeout_s=timeout_s)
+        return status, _parsed(data)
+
+    def _sent(
+        self, method: str, path: str, body: Mapping[str, Any] | None, *, timeout_s: float
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         try:
             content = None if body is None else json.dumps(body).encode()
@@ -103,7 +122,7 @@ class AdminClient:
                 method, path, content, {"Content-Type": "application/json"} if content else {}
             )
             response = connection.getresponse()
-            data = response.read()
+            return response.status, response.read()
         except TimeoutError as error:
             raise LaunchFailed(
                 "crash", f"the engine gave no answer to {method} {path} in {timeout_s:g} s"
@@ -114,8 +133,12 @@ class AdminClient:
             ) from error
         finally:
             connection.close()
-        try:
-            parsed = json.loads(data)
-        except ValueError:
-            parsed = {"error": data[:200].decode(errors="replace")}
-        return response.status, parsed if isinstance(parsed, dict) else {"error": str(parsed)}
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """The object of an answer; what is none is an error."""
+    try:
+        parsed = json.loads(data)
+    except ValueError:
+        parsed = {"error": data[:200].decode(errors="replace")}
+    return parsed if isinstance(parsed, dict) else {"error": str(parsed)}

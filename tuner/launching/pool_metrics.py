@@ -1,7 +1,6 @@
 """What the serving core counts of replicas that models share: loads, refusals and their reasons.
 
-In: where its admin port listens. Out: totals of its counters. Blocking, with a timeout. Reads the text form of
-Prometheus's metrics as far as these counters need it.
+In: the text form of Prometheus's metrics, as far as these counters need it. Out: totals of its counters. Pure.
 """
 
 from __future__ import annotations
@@ -9,15 +8,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Self
 
-from tuner.errors import LaunchFailed
-
-TIMEOUT_S = 10.0
-_MOST_BYTES = 64 << 20
 _LINE = re.compile(r"(\w+)\{(.*)\} ([0-9.e+]+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
@@ -44,24 +37,8 @@ class PoolCounts:
         )
 
 
-def read(host: str, admin_port: int) -> PoolCounts:
-    """The counters now.
-
-    Raises:
-        LaunchFailed: `crash`, because the server is gone or does not answer.
-    """
-    try:
-        with urllib.request.urlopen(
-            f"http://{host}:{admin_port}/metrics", timeout=TIMEOUT_S
-        ) as answer:
-            text = answer.read(_MOST_BYTES).decode()
-    except (urllib.error.URLError, OSError, ValueError) as error:
-        raise LaunchFailed("crash", f"the engine tells no metrics: {error}") from error
-    return parsed(text)
-
-
 def parsed(text: str) -> PoolCounts:
-    """Of the text form."""
+    """The counters of a reading."""
     refusals: collections.Counter[str] = collections.Counter()
     loads = too_late = 0
     for name, labels, value in _LINE.findall(text):

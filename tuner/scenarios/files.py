@@ -58,6 +58,12 @@ STREAM_KEYS = (
 )
 DEADLINE_KEYS = ("first", "factor", "every_s")
 EMULATED_KEYS = ("jitter", "lag_us")
+SAID = {
+    "scheduling.policy": "models that share workers have the clockwork scheduler",
+    "replica.count": "`workers` says how many there are",
+    "clockwork.memory_mb": "`memory_pages` says it, in pages of clockwork.page_mb",
+}
+"""Settings that a scenario says otherwise, and how."""
 MOST_MODELS = 100_000
 MOST_WORKERS = 10_000
 MOST_CLIENTS = 100_000
@@ -141,9 +147,11 @@ class _Reader:
                 ("traffic",), f"{clients:,} clients in all, expected at most {MOST_CLIENTS:,}"
             )
         pages = root.get("memory_pages")
+        if pages is not None:
+            pages = self._whole(pages, ("memory_pages",), 1, 2**31)
         for group in groups:
             profile = group.profile
-            if isinstance(pages, int) and profile is not None and profile.pages > pages:
+            if pages is not None and profile is not None and profile.pages > pages:
                 text = f"{profile.pages} pages, more than a worker's memory_pages ({pages})"
                 raise self._error(("models", group.name, "profile"), text)
         return Scenario(
@@ -151,7 +159,7 @@ class _Reader:
             seconds=seconds,
             seed=self._whole(root.get("seed", 0), ("seed",), 0, 2**32 - 1),
             workers=self._whole(root.get("workers", 1), ("workers",), 1, MOST_WORKERS),
-            pages=None if pages is None else self._whole(pages, ("memory_pages",), 1, 2**31),
+            pages=pages,
             loads_apart=self._found.truth(root.get("loads_apart", False), ("loads_apart",)),
             groups=groups,
             streams=streams,
@@ -181,15 +189,16 @@ class _Reader:
             )
 
     def _model(self, given: object, path: Path) -> str:
-        """A bundled model, or a file beside the scenario's."""
+        """A bundled model, or a file beside the scenario's, of Python with a class or function: FILE.py:NAME."""
         name = self._found.text(given, path)
-        file = self._path.parent / name
         if name in zoo.names():
             return name
+        given_file, colon, inside = name.partition(".py:")
+        file = self._path.parent / (f"{given_file}.py" if colon else name)
         if not file.exists():
             text = f"{name!r}, expected a bundled model ({', '.join(zoo.names())}) or a file"
             raise self._error(path, text)
-        return str(file.resolve())
+        return f"{file.resolve()}:{inside}" if colon else str(file.resolve())
 
     def _profile(self, given: object, path: Path) -> Profile:
         if isinstance(given, str):
@@ -279,6 +288,8 @@ class _Reader:
                 raise self._error((*at, key), text)
         if "zipf" in keys and "active_every_s" in keys:
             raise self._error((*at, "zipf"), "given together with active_every_s: choose one")
+        if "arrivals" in keys and clients:
+            raise self._error((*at, "arrivals"), "given, though clients say when requests come")
         if "file" in keys and (clients or arrivals != "trace"):
             raise self._error((*at, "file"), "given, but only arrivals: trace have a file")
 
@@ -333,9 +344,9 @@ class _Reader:
 
     def _settings(self, given: object, path: Path) -> dict[str, Any]:
         found = dict(self._found.mapping(given, path))
-        if "scheduling.policy" in found:
-            text = "given, but models that share workers have the clockwork scheduler"
-            raise self._error((*path, "scheduling.policy"), text)
+        for name, said in SAID.items():
+            if name in found:
+                raise self._error((*path, name), f"given, but {said}")
         return found
 
     def _emulated(self, given: object, path: Path) -> Emulated:

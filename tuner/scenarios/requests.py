@@ -6,7 +6,6 @@ come by the clock, and one for each stream of clients who wait for their answers
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -15,7 +14,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from serving import zoo
-from serving.errors import ServingError
 from serving.values import Signature
 from tuner.errors import WrongUse
 from tuner.launching import readiness
@@ -49,12 +47,12 @@ class Load:
 def of_scenario(scenario: Scenario, host: str, port: int) -> Iterator[Load]:
     """One for all requests that come whatever happens, and one for each stream of clients."""
     sent = _Sent(scenario, host, port)
-    for place, stream in enumerate(scenario.streams):
-        if stream.clients:
-            yield sent.clients(place, stream)
     listed = sent.listed()
     if listed is not None:
         yield listed
+    for place, stream in enumerate(scenario.streams):
+        if stream.clients:
+            yield sent.clients(place, stream)
 
 
 class ScenarioRequests:
@@ -112,6 +110,8 @@ class _Sent:
         self._scenario = scenario
         self._host = host
         self._port = port
+        self._made: dict[int, Payloads] = {}
+        """By the place of a stream, without deadlines."""
         self._signatures = {
             group.name: readiness.signature(
                 host, port, payloads.infer_path(group.names[0]).removesuffix("/infer"), {}
@@ -124,7 +124,7 @@ class _Sent:
         scenario = self._scenario
         group = scenario.group(stream.group)
         book = _Book()
-        sent = _payloads(group, self._signatures[group.name], stream, stream.deadline.first_s)
+        sent = self._requests(place, stream.deadline.first_s)
         order = [book.pair(sent, name, 0) for name in group.names for _ in range(stream.clients)]
         return Load(
             book.mixture(order),
@@ -141,6 +141,20 @@ class _Sent:
             stream.from_s,
         )
 
+    def _requests(self, place: int, deadline_s: float) -> Payloads:
+        """Requests of a stream that carry their deadline: fewer different ones where there are many deadlines."""
+        scenario = self._scenario
+        stream = scenario.streams[place]
+        sent = self._made.get(place)
+        if sent is None:
+            group = scenario.group(stream.group)
+            sent = self._made[place] = _payloads(group, self._signatures[group.name], stream)
+        deadlines = 1
+        if stream.deadline.factor != 1.0:
+            deadlines += int(scenario.seconds / stream.deadline.every_s)
+        kept = sent.requests[: max(1, len(sent.requests) // deadlines)]
+        return _with_timeout(dataclasses.replace(sent, requests=kept), deadline_s)
+
     def listed(self, draw: int = 0) -> Load | None:
         """All requests that come by the clock; see `arrivals.traffic`."""
         scenario = self._scenario
@@ -154,12 +168,9 @@ class _Sent:
         for request in arrivals.traffic(scenario, draw):
             if request.client >= 0:
                 continue
-            stream = scenario.streams[request.stream]
             key = (request.stream, request.objective_s)
             if key not in made:
-                group = scenario.group(stream.group)
-                signature = self._signatures[group.name]
-                made[key] = _payloads(group, signature, stream, request.objective_s)
+                made[key] = self._requests(*key)
             order.append(book.pair(made[key], names[request.model], len(order)))
             # No two are due at once, so that a time tells which request it was.
             before_s = max(request.at_s, float(np.nextafter(before_s, np.inf)))
@@ -213,37 +224,29 @@ class _Book:
         return Mixture(heads=tuple(self._made), bodies=tuple(self._bodies), order=order)
 
 
-def _payloads(group: Group, signature: Signature, stream: Stream, deadline_s: float) -> Payloads:
-    """Requests for a model of a group that carry their deadline: of its sample, or random inputs."""
+def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
+    """Requests for a model of a group: of its sample, or random inputs."""
     sample = _sample_of(model_of(group))
-    found = None
-    if sample is not None:
-        with contextlib.suppress(WrongUse):
-            found = payload_files.from_npz(
-                sample,
-                signature,
-                model=group.name,
-                most=ITEMS * stream.items,
-                client_batch=stream.items,
-            )
-    if found is None:
-        found = payloads.synthetic(
+    if sample is None:
+        return payloads.synthetic(
             signature,
             ITEMS * stream.items,
             np.random.default_rng(0),
             model=group.name,
             client_batch=stream.items,
         )
-    return _with_timeout(found, deadline_s)
+    return payload_files.from_npz(
+        sample,
+        signature,
+        model=group.name,
+        most=ITEMS * stream.items,
+        client_batch=stream.items,
+    )
 
 
 def _sample_of(model: str) -> pathlib.Path | None:
     """Inputs that come with a bundled model."""
-    if model not in zoo.names():
-        return None
-    with contextlib.suppress(ServingError):
-        return zoo.find(model).sample
-    return None
+    return zoo.find(model).sample if model in zoo.names() else None
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:

@@ -12,17 +12,20 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import re
+import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tuner.errors import WrongUse
+from tuner.errors import LoadFailed, WrongUse
 from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, EngineProcess
 from tuner.launching.pool_metrics import PoolCounts
-from tuner.scenarios import requests, results
+from tuner.report import wording
+from tuner.scenarios import arrivals, requests, results
 from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.requests import MOST_CONNECTIONS, Load
 from tuner.scenarios.values import Scenario
@@ -30,6 +33,8 @@ from tuner.traffic.generator import Generator, LoadResult
 from tuner.values import Configuration, Value
 
 DEPLOY_TIMEOUT_S = 90.0
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+"""Of a group: names of models are part of URLs."""
 MOST_MODELS = 1000
 MOST_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
@@ -43,7 +48,7 @@ class Service(results.Result):
     """One run in real time."""
 
     send_lag_ms: float
-    """p99 of how long after it was due a request was sent."""
+    """p99 of how long after it was due a request was sent, of those that come by the clock."""
     client_cores: float
     """CPU time of the load generators over the time of the run."""
     server: PoolCounts
@@ -60,7 +65,7 @@ def run(scenario: Scenario, *, say: Callable[[str], None] = lambda _: None) -> S
     began_s = time.monotonic()
     with opened(scenario) as engine:
         models = sum(group.copies for group in scenario.groups)
-        say(f"{models} models deployed in {time.monotonic() - began_s:.1f} s")
+        say(f"{wording.plural(models, 'model')} deployed in {time.monotonic() - began_s:.1f} s")
         say(f"{scenario.seconds:g} s of requests")
         return drive(scenario, engine)
 
@@ -125,9 +130,14 @@ def drive(scenario: Scenario, engine: EngineProcess) -> Service:
         TunerError: the load generator fails, or the server is gone.
     """
     loads = list(requests.of_scenario(scenario, engine.host, engine.port))
-    before = pool_metrics.read(engine.host, engine.facts.admin_port)
-    found = _driven(loads)
-    after = pool_metrics.read(engine.host, engine.facts.admin_port)
+    before = pool_metrics.parsed(engine.admin.metrics())
+    try:
+        found = _driven(loads)
+    except LoadFailed as error:
+        if engine.is_running():
+            raise
+        raise LoadFailed(f"{error}; the server is gone: {engine.last_words()}") from error
+    after = pool_metrics.parsed(engine.admin.metrics())
     return _service(scenario, loads, found, after.since(before))
 
 
@@ -152,6 +162,18 @@ def check(scenario: Scenario) -> None:
         raise WrongUse(
             f"scenario {scenario.name}: {scenario.seconds:g} s, expected at most {MOST_SECONDS:g} s to be served; "
             "emulate it"
+        )
+    for group in scenario.groups:
+        if not NAME.fullmatch(group.name):
+            raise WrongUse(
+                f"scenario {scenario.name}: group {group.name!r} cannot be served by this name; take letters, digits, "
+                "'.', '_' and '-'"
+            )
+    if not any(stream.clients for stream in scenario.streams) and not len(
+        arrivals.traffic(scenario).at_s
+    ):
+        raise WrongUse(
+            f"scenario {scenario.name}: no request is due in {scenario.seconds:g} s; give it more time, or higher rates"
         )
     for stream in scenario.streams:
         if stream.clients and stream.deadline.factor != 1.0:
@@ -183,7 +205,13 @@ def configuration_of(
         **scenario.settings,
     }
     if scenario.pages is not None:
-        found["clockwork.memory_mb"] = max(1, round(scenario.pages * wanted.clockwork.page_mb))
+        memory_mb = scenario.pages * wanted.clockwork.page_mb
+        if memory_mb != int(memory_mb):
+            raise WrongUse(
+                f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
+                f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
+            )
+        found["clockwork.memory_mb"] = int(memory_mb)
     return Configuration(found)
 
 
@@ -191,21 +219,26 @@ def configuration_of(
 
 
 def _driven(loads: Sequence[Load]) -> list[LoadResult]:
-    """All load generators at the same time."""
+    """All load generators at the same time; the first one that fails ends the others."""
+    stopped = threading.Event()
     with contextlib.ExitStack() as opened:
         # Left last: where something fails, closed generators end what the threads wait for.
         threads = opened.enter_context(concurrent.futures.ThreadPoolExecutor(len(loads)))
         generators = [opened.enter_context(Generator()) for _ in loads]
-        ended = [
-            threads.submit(_drive, generator, load)
+        opened.callback(stopped.set)
+        driven = [
+            threads.submit(_drive, generator, load, stopped)
             for generator, load in zip(generators, loads, strict=True)
         ]
-        return [one.result() for one in ended]
+        for one in concurrent.futures.as_completed(driven):
+            one.result()
+        return [one.result() for one in driven]
 
 
-def _drive(generator: Generator, load: Load) -> LoadResult:
+def _drive(generator: Generator, load: Load, stopped: threading.Event) -> LoadResult:
     generator.set_payloads(load.mixture)
-    time.sleep(load.from_s)
+    if stopped.wait(load.from_s):
+        raise LoadFailed("another load has ended before this one began")
     return generator.run(load.plan)
 
 
@@ -216,10 +249,12 @@ def _service(
     server: PoolCounts,
 ) -> Service:
     ends: list[results.End] = []
-    lags_s = []
+    lags_s = [np.zeros(1)]
+    begin_s = found[0].origin_s - loads[0].from_s
     for load, one in zip(loads, found, strict=True):
-        ends += _ends(scenario, load, one)
-        lags_s.append(one.records.started_s - one.records.intended_s)
+        ends += _ends(scenario, load, one, one.origin_s - begin_s)
+        if load.plan.offsets_s:
+            lags_s.append(one.records.started_s - one.records.intended_s)
     counted = results.counted(scenario, ends)
     return Service(
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
@@ -229,8 +264,17 @@ def _service(
     )
 
 
-def _ends(scenario: Scenario, load: Load, found: LoadResult) -> Iterator[results.End]:
-    """How each request ended: it is known by the second at which it was due."""
+def _ends(
+    scenario: Scenario, load: Load, found: LoadResult, begin_s: float
+) -> Iterator[results.End]:
+    """How each request ended: it is known by the second at which it was due.
+
+    Args:
+        scenario: what was served.
+        load: what was sent.
+        found: what came of it.
+        begin_s: when it began, in the scenario's time.
+    """
     records = found.records
     places = np.zeros(len(records), dtype=int)
     if load.plan.offsets_s:
@@ -243,13 +287,13 @@ def _ends(scenario: Scenario, load: Load, found: LoadResult) -> Iterator[results
         strict=True,
     ):
         stream = load.streams[place]
-        at_s = load.from_s + due_s
+        at_s = begin_s + due_s
         is_answered = 200 <= status < 300
         yield results.End(
             stream=stream,
             at_s=at_s,
             deadline_s=scenario.streams[stream].deadline.at(at_s),
-            done_s=load.from_s + done_s,
+            done_s=begin_s + done_s,
             refused=None
             if is_answered
             else REFUSED.get(status) or DROPPED.get(status) or f"failed ({status})",

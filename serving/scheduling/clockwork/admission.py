@@ -10,11 +10,11 @@ from serving.scheduling.clockwork.demand import Demand
 from serving.scheduling.clockwork.holdings import (
     NEVER_S,
     ROUNDING_S,
+    Holding,
     Model,
     Pool,
     Sent,
     State,
-    Worker,
 )
 from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
@@ -52,7 +52,7 @@ class Admission:
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
         entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
-        model.asked_before_s, model.asked_s = model.asked_s, now_s
+        model.asked(now_s, within_s=deadline_s - now_s)
         reason = self._place(model, entry, event.items, now_s)
         if reason is None:
             queue.entries[event.id] = (entry, model)
@@ -90,31 +90,38 @@ class Admission:
         chosen = self._holder(model, demand) or self._loading.plan(model, demand)
         if chosen is not None:
             self._queue.charge(entry, model, chosen, work_s)
+            if chosen.leave is not None:
+                chosen.leave.owes += items
         elif not self._can_wait(model, demand):
             return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
         self._queue.push(entry, model, items)
         return None
 
-    def _holder(self, model: Model, demand: Demand) -> Worker | None:
-        """Of the workers that hold a model, or will, the one that would have done the work first; if in time."""
+    def _holder(self, model: Model, demand: Demand) -> Holding | None:
+        """Where a model is in memory, or will be, and would have done the work first; if in time."""
         now_s, start_s = demand.now_s, demand.start_s
         soon_s = now_s + self._pool.parameters.ahead_s
-        chosen: Worker | None = None
+        chosen: Holding | None = None
         chosen_s = NEVER_S
         for holding in model.holdings:
-            worker = holding.worker
+            worker, leave = holding.worker, holding.leave
             if worker.draining:
                 continue
+            asked = demand
+            if leave is not None and leave.at_s < demand.deadline_s:
+                asked = demand.by(model, leave.at_s)
             free_s = max(worker.exec.free_s(now_s), start_s)
             is_loaded = holding.state is State.LOADED
             if is_loaded and free_s < soon_s and worker.backlog.total_s < ROUNDING_S:
                 held_up_s = 0.0  # it begins at once
             else:
-                held_up_s = worker.longest.worth_s + demand.reserve_s
+                held_up_s = worker.longest.worth_s + asked.reserve_s
             ready_s = 0.0 if is_loaded else holding.ready_s
-            begin_s = demand.begins_s(worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s)
+            if holding.swap is not None:  # it comes when it must, and there may be others to run
+                ready_s += held_up_s + self._pool.parameters.ahead_s
+            begin_s = asked.begins_s(worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s)
             if begin_s is not None and begin_s + worker.backlog.total_s < chosen_s:
-                chosen, chosen_s = worker, begin_s + worker.backlog.total_s
+                chosen, chosen_s = holding, begin_s + worker.backlog.total_s
         return chosen
 
     def _can_wait(self, model: Model, demand: Demand) -> bool:

@@ -45,7 +45,11 @@ class Batches:
             if holding.key_s != key_s:
                 heapq.heappop(heap)  # it has another place now
                 continue
-            model = holding.model
+            model, leave = holding.model, holding.leave
+            if leave is not None and leave.owes <= 0 and leave.at_s <= start_s:
+                heapq.heappop(heap)
+                holding.key_s = NEVER_S  # those who wait, wait for it to come back
+                continue
             chosen = model.waiting.choose(start_s, model.durations.sizes, model.durations.worth_s)
             if chosen is None:
                 heapq.heappop(heap)
@@ -53,9 +57,12 @@ class Batches:
                 if len(model.holdings) == 1:
                     self._queue.drop(model, start_s)
                 continue
-            if chosen.latest_s > key_s:
+            latest_s = chosen.latest_s
+            if leave is not None:
+                latest_s = min(latest_s, holding.hurry_s)
+            if latest_s > key_s:
                 heapq.heappop(heap)
-                self._queue.turn(holding, chosen.latest_s)
+                self._queue.turn(holding, latest_s)
                 continue
             return holding, chosen
         return None
@@ -87,6 +94,8 @@ class Batches:
         worker.longest.observe(took_s)
         heapq.heappush(self._dues, (due_s, action, worker))
         holding.busy += 1
+        if holding.leave is not None:
+            holding.leave.owes -= len(entries)
         worker.held[model.index] = worker.held.pop(model.index)
         holding.key_s = NEVER_S
         if waiting.entries:

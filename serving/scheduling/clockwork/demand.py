@@ -11,11 +11,12 @@ from serving.scheduling.clockwork.holdings import Model, Pool, Worker
 class Demand:
     """What a request asks of a worker."""
 
-    __slots__ = ("deadline_s", "least_s", "now_s", "reserve_s", "start_s", "work_s")
+    __slots__ = ("_pool", "deadline_s", "least_s", "now_s", "reserve_s", "start_s", "work_s")
 
     def __init__(
         self, pool: Pool, model: Model, deadline_s: float, work_s: float, now_s: float
     ) -> None:
+        self._pool = pool
         self.deadline_s = deadline_s
         self.work_s = work_s
         """Of an executor, all its items together."""
@@ -52,3 +53,7 @@ class Demand:
             self.deadline_s, self.work_s + load_s, free_s=free_s + held_up_s, now_s=self.now_s
         )
         return begin_s if fits else None
+
+    def by(self, model: Model, deadline_s: float) -> Demand:
+        """The same, to be done earlier."""
+        return Demand(self._pool, model, deadline_s, self.work_s, self.now_s)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import heapq
 import math
-from typing import Self
+from typing import NamedTuple, Self
 
 from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
@@ -28,6 +29,8 @@ MOST_DROPPED = 3e-5
 """Share of the admitted that may be dropped: where it is more, the reserve grows (Robbins and Monro, Annals of
 Mathematical Statistics 22, 1951)."""
 FIRST_RESERVE, LARGEST_RESERVE = 0.2, 0.5
+PATIENCE_RECOVERS = 0.01
+"""Share by which a model's patience grows towards that of who asks next."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 """How long a model that could not be loaded is not tried again, the first time and at most."""
 
@@ -102,6 +105,7 @@ class Model:
         "is_gone",
         "load",
         "pages",
+        "patience_s",
         "told_s",
         "waiting",
     )
@@ -116,6 +120,8 @@ class Model:
         """When an action of it was measured, or its measurements were doubted."""
         self.asked_s = self.asked_before_s = -NEVER_S
         """When it was asked for last, and the time before."""
+        self.patience_s = NEVER_S
+        """How long those who ask for it of late can wait, the least patient ones."""
         self.failures = 0
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0
@@ -128,6 +134,14 @@ class Model:
         """Work that was promised to those that wait."""
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
+
+    def asked(self, now_s: float, *, within_s: float) -> None:
+        """It was asked for by somebody who can wait so long."""
+        self.asked_before_s, self.asked_s = self.asked_s, now_s
+        if within_s < self.patience_s:
+            self.patience_s = within_s
+        else:
+            self.patience_s += PATIENCE_RECOVERS * (within_s - self.patience_s)
 
     def told(self, event: Profiled) -> None:
         """It has another profile, which counts from the next `begin` on."""
@@ -212,6 +226,14 @@ class Worker:
         return self.backlog.total_s, len(self.held)
 
     @property
+    def turn_s(self) -> float:
+        """When the batch must start that has the next turn; what is out of date in the heap is forgotten."""
+        heap = self.heap
+        while heap and heap[0][2].key_s != heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else NEVER_S
+
+    @property
     def loads_apart(self) -> bool:
         """Whether it loads while it runs a batch."""
         return self.load is not self.exec
@@ -225,10 +247,12 @@ class Holding:
         "is_ahead",
         "is_idle",
         "key_s",
+        "leave",
         "model",
         "planned_s",
         "ready_s",
         "state",
+        "swap",
         "worker",
     )
 
@@ -248,6 +272,70 @@ class Holding:
         """Whether it is loaded for nobody who waits."""
         self.is_idle = False
         """Whether it may be evicted: then it is counted in the worker's idle pages."""
+        self.swap: Swap | None = None
+        """Of one that is planned: whose memory it is to have."""
+        self.leave: Leave | None = None
+        """That it will give its memory to another one."""
+
+    @property
+    def hurry_s(self) -> float:
+        """When what it owes before it leaves must begin."""
+        leave = self.leave
+        if leave is None or leave.owes <= 0:
+            return NEVER_S
+        return leave.at_s - self.model.durations.quickest_s(leave.owes)
+
+
+class Charge(NamedTuple):
+    """Work in a worker's backlog that is nobody's request."""
+
+    backlog: Backlog
+    due_s: float
+    work_s: float
+    is_near: bool
+
+    @classmethod
+    def of(cls, worker: Worker, due_s: float, work_s: float) -> Self:
+        """Put it there."""
+        return cls(worker.backlog, due_s, work_s, worker.backlog.add(due_s, work_s))
+
+    def take_back(self) -> None:
+        """It is done, or will not be."""
+        self.backlog.remove(self.due_s, self.work_s, is_near=self.is_near)
+
+
+class Swap:
+    """A load that waits for the memory of others."""
+
+    __slots__ = ("charge", "due_s", "gives", "pages", "start_s")
+
+    def __init__(self, gives: list[Holding], start_s: float, due_s: float, pages: int) -> None:
+        self.gives = gives
+        """Those that give their memory."""
+        self.start_s = start_s
+        """When it begins at the latest."""
+        self.due_s = due_s
+        """When it has ended."""
+        self.pages = pages
+        """Free ones that are kept for it."""
+        self.charge: Charge | None = None
+        """Its time, where batches need the same."""
+
+
+class Leave:
+    """A model's last time in a worker's memory."""
+
+    __slots__ = ("at_s", "charge", "owes", "to")
+
+    def __init__(self, to: Holding, at_s: float, owes: int, charge: Charge) -> None:
+        self.to = to
+        """Whose load has its memory."""
+        self.at_s = at_s
+        """By when all is done that it was promised for."""
+        self.owes = owes
+        """Items of these."""
+        self.charge = charge
+        """Their work, which is due by then."""
 
 
 class Sent:

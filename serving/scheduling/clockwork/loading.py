@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from serving.scheduling.clockwork.demand import Demand
 from serving.scheduling.clockwork.holdings import (
+    NEVER_S,
     ROUNDING_S,
     Holding,
     Model,
@@ -19,6 +20,7 @@ from serving.scheduling.clockwork.holdings import (
 from serving.scheduling.clockwork.memory import Memory, gives_way
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.swapping import Place, Swapping
 from serving.scheduling.seam import Kind
 
 AHEAD_SHARE = 0.05
@@ -28,21 +30,32 @@ AHEAD_SHARE = 0.05
 class Loading:
     """Loads of a pool."""
 
-    __slots__ = ("_memory", "_orders", "_pool", "_queue")
+    __slots__ = ("_memory", "_orders", "_pool", "_queue", "_swapping")
 
     def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
         self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
+        self._swapping = Swapping(pool, orders, memory, queue)
 
-    def plan(self, model: Model, demand: Demand) -> Worker | None:
+    def plan(self, model: Model, demand: Demand) -> Holding | None:
         """Plan to load a model where it is ready first, if that is in time."""
-        now_s, start_s = demand.now_s, demand.start_s
-        if model.is_gone or now_s < model.broken_until_s:
+        if model.is_gone or demand.now_s < model.broken_until_s:
             return None
+        found = self._at_once(model, demand)
+        if found is not None:
+            return found
+        place = self._swapping.find(model, demand)
+        if place is None:
+            return None
+        return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)
+
+    def _at_once(self, model: Model, demand: Demand) -> Holding | None:
+        """Plan to load it where there is memory, and time."""
+        now_s, start_s = demand.now_s, demand.start_s
         load_s, reserve_s = model.load.worth_s, demand.reserve_s
         # When it is loaded, the worker may have been given batches for `ahead`, and a longest one before.
         after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s + reserve_s
         chosen: Worker | None = None
-        chosen_s = demand.deadline_s - demand.least_s - after_s
+        chosen_s = last_s = demand.deadline_s - demand.least_s - after_s
         for worker in self._pool.workers.values():
             if worker.draining or model.index in worker.held:
                 continue
@@ -51,18 +64,23 @@ class Loading:
                 continue
             if worker.free_pages + worker.idle_pages < worker.planned_pages + model.pages:
                 continue
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            if not worker.loads_apart:
+                done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
+                if worker.turn_s < NEVER_S and done_s + load_s < last_s:
+                    continue  # it can wait until the batches are done that were promised
+                if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
+                    continue
             begin_s = demand.begins_s(
                 worker,
-                free_s=max(worker.exec.free_s(now_s), start_s),
+                free_s=free_s,
                 ready_s=loaded_s + worker.longest.worth_s + after_s,
                 held_up_s=reserve_s,
                 load_s=0.0 if worker.loads_apart else load_s,
             )
             if begin_s is not None:
                 chosen, chosen_s = worker, loaded_s
-        if chosen is not None:
-            self._plan(chosen, model, chosen_s)
-        return chosen
+        return None if chosen is None else self._plan(chosen, model, chosen_s)
 
     def foresee(self, model: Model, demand: Demand) -> None:
         """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.
@@ -98,42 +116,89 @@ class Loading:
             chosen.ahead_again_s = begin_s + load_s / AHEAD_SHARE
             self._plan(chosen, model, begin_s + load_s).is_ahead = True
 
-    def _plan(self, worker: Worker, model: Model, loaded_s: float) -> Holding:
+    def _plan(
+        self, worker: Worker, model: Model, loaded_s: float, place: Place | None = None
+    ) -> Holding:
         holding = Holding(model, worker, State.PLANNED, loaded_s + self._pool.back.worth_s)
         model.holdings.append(holding)
-        worker.held[model.index] = holding
+        worker.held.setdefault(model.index, holding)
         worker.planned.append(holding)
-        holding.planned_s = model.load.worth_s
-        worker.planned_s += holding.planned_s
-        worker.planned_pages += model.pages
+        if place is None or worker.loads_apart:  # else its time is charged
+            holding.planned_s = model.load.worth_s
+            worker.planned_s += holding.planned_s
+        if place is None:
+            worker.planned_pages += model.pages
+        else:
+            self._swapping.bind(holding, place)
         self._orders.dirty[worker.id] = worker
         return holding
 
-    def give(self, worker: Worker, now_s: float) -> Model | None:
+    def give(self, worker: Worker, now_s: float) -> list[Model]:
         """Give the worker the loads that it could begin soon.
 
         Returns:
-            A model that will be on no worker now, and for which requests may wait: when these are promised
-            anew, ask again. None: that was all.
+            Models that are on no worker now, and for which requests may wait: when these are promised anew,
+            ask again. None of them: that was all.
         """
         while worker.planned:
             free_s = self._orders.start_s(worker, worker.load, now_s)
             if free_s is None:
-                return None
-            holding = worker.planned.popleft()
-            model = holding.model
-            worker.planned_s -= holding.planned_s
-            worker.planned_pages -= model.pages
-            if not worker.planned:
-                worker.planned_s = 0.0
-            if len(model.holdings) == 1:
-                self._queue.drop(model, free_s + model.load.worth_s + self._pool.back.worth_s)
-            is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s, now_s)
-            if is_wanted and self._memory.make_room(worker, model.pages):
-                self._begin(holding, free_s)
-            elif _lose(holding):
-                return model
-        return None
+                break
+            holding = self._first(worker, free_s, now_s)
+            if holding is None:
+                break
+            if lost := self._take(holding, free_s, now_s):
+                return lost
+        return []
+
+    def _first(self, worker: Worker, free_s: float, now_s: float) -> Holding | None:
+        """The first of the planned loads; of those that waited for memory, the one that must begin first."""
+        found: Holding | None = None
+        found_s = NEVER_S
+        for holding in worker.planned:
+            swap = holding.swap
+            if swap is None:
+                return holding
+            if swap.start_s < found_s and self._swapping.may_begin(holding, swap, free_s, now_s):
+                found, found_s = holding, swap.start_s
+        return found
+
+    def _take(self, holding: Holding, free_s: float, now_s: float) -> list[Model]:
+        """Begin a planned load, if anybody wants it still; returns as `give` does."""
+        worker, model, swap = holding.worker, holding.model, holding.swap
+        self._unplan(holding)
+        if len(model.holdings) == 1:
+            self._queue.drop(model, free_s + model.load.worth_s + self._pool.back.worth_s)
+        is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s, now_s)
+        if not is_wanted:
+            return self._lose(holding)
+        lost = [] if swap is None else self._swapping.begin(holding, swap)
+        if not self._memory.make_room(worker, model.pages):
+            return lost + self._lose(holding)
+        self._begin(holding, free_s)
+        return lost
+
+    def _unplan(self, holding: Holding) -> None:
+        """It is with the worker, or will not be."""
+        worker = holding.worker
+        worker.planned.remove(holding)
+        worker.planned_s -= holding.planned_s
+        if holding.swap is None:
+            worker.planned_pages -= holding.model.pages
+        if not worker.planned:
+            worker.planned_s = 0.0
+
+    def _lose(self, holding: Holding) -> list[Model]:
+        """A model will not be on a worker after all; returns it if it is on none now."""
+        needless = self._swapping.cancel(holding)
+        self._memory.forget(holding)
+        lost = [] if holding.model.holdings else [holding.model]
+        for one in needless:
+            if one not in holding.worker.planned:  # with another one
+                continue
+            self._unplan(one)
+            lost += self._lose(one)
+        return lost
 
     def _begin(self, holding: Holding, free_s: float) -> None:
         """Give the worker one load, for which there is room."""
@@ -148,7 +213,7 @@ class Loading:
         action = self._orders.send(Kind.LOAD, holding, latest_s=latest_s, expected_s=load_s)
         holding.ready_s = worker.load.add(action, free_s, load_s) + self._pool.back.worth_s
 
-    def ended(self, sent: Sent, now_s: float, *, ok: bool, took_s: float | None) -> Model | None:
+    def ended(self, sent: Sent, now_s: float, *, ok: bool, took_s: float | None) -> list[Model]:
         """A load has ended; `took_s` is None where it was not begun.
 
         Returns:
@@ -161,12 +226,12 @@ class Loading:
             worker.free_pages += model.pages
             if took_s is not None:
                 model.broke(now_s, is_sure=True)
-            return model if _lose(holding) else None
+            return self._lose(holding)
         model.failures = 0
         if took_s is not None:
             model.load.observe(took_s)
         self.loaded(holding)
-        return None
+        return []
 
     def loaded(self, holding: Holding) -> None:
         """A model is in memory."""
@@ -175,14 +240,6 @@ class Loading:
             self._queue.offer(holding.model)
         else:
             self._memory.settle(holding.model)
-
-
-def _lose(holding: Holding) -> bool:
-    """A model will not be on a worker after all; returns whether it is on none now."""
-    model = holding.model
-    model.holdings.remove(holding)
-    del holding.worker.held[model.index]
-    return not model.holdings
 
 
 def _is_free_for(holding: Holding, free_s: float, now_s: float) -> bool:

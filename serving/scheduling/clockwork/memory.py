@@ -24,21 +24,39 @@ class Memory:
             return
         for holding in tuple(model.holdings):
             if holding.state is State.LOADED and not holding.busy and not holding.is_idle:
+                if holding.leave is not None:  # its memory is promised
+                    self._orders.dirty[holding.worker.id] = holding.worker
+                    continue
                 holding.is_idle = True
                 holding.worker.idle_pages += model.pages
                 if model.is_gone:
                     self.evict(holding)
 
+    def use(self, holding: Holding) -> None:
+        """It may not be evicted for anybody any more."""
+        if holding.is_idle:
+            holding.is_idle = False
+            holding.worker.idle_pages -= holding.model.pages
+
     def evict(self, holding: Holding) -> None:
-        """Have an idle one unloaded."""
+        """Have one unloaded that has nothing to do."""
         worker, model = holding.worker, holding.model
-        holding.is_idle = False
-        worker.idle_pages -= model.pages
+        self.use(holding)
         worker.free_pages += model.pages
-        del worker.held[model.index]
-        model.holdings.remove(holding)
+        self.forget(holding)
         holding.key_s = NEVER_S
         self._orders.send(Kind.UNLOAD, holding, latest_s=NEVER_S, expected_s=0.0)
+
+    def forget(self, holding: Holding) -> None:
+        """A model is not in a worker's memory any more, or will not be; it may be planned to be there again."""
+        held, model = holding.worker.held, holding.model
+        model.holdings.remove(holding)
+        if held.get(model.index) is not holding:
+            return
+        del held[model.index]
+        for other in model.holdings:
+            if other.worker is holding.worker:
+                held[model.index] = other
 
     def make_room(self, worker: Worker, pages: int) -> bool:
         """Evict what was not used for longest, until so many pages are free."""

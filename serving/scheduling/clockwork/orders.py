@@ -58,11 +58,14 @@ class Orders:
         start_s = max(executor.free_s(now_s), now_s + parameters.lag_s)
         if start_s < now_s + parameters.ahead_s:
             return start_s
-        at_s = start_s - parameters.ahead_s
+        self.look(worker, start_s - parameters.ahead_s)
+        return None
+
+    def look(self, worker: Worker, at_s: float) -> None:
+        """Look at a worker again at a time."""
         if at_s < worker.look_s:
             worker.look_s = at_s
             heapq.heappush(self._looks, (at_s, worker.id))
-        return None
 
     def due(self, now_s: float) -> Iterator[Worker]:
         """Workers to look at now, until there are none; looking at one may add others."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import itertools
 
-from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State, Worker
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.waiting import Entry
@@ -65,13 +65,11 @@ class Queue:
         key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
             if holding.state is State.LOADED:
-                worker = holding.worker
-                if holding.is_idle:
-                    holding.is_idle = False
-                    worker.idle_pages -= model.pages
-                if key_s < holding.key_s:
-                    self.turn(holding, key_s)
-                self._orders.dirty[worker.id] = worker
+                self._memory.use(holding)
+                turn_s = key_s if holding.leave is None else min(key_s, holding.hurry_s)
+                if turn_s < holding.key_s:
+                    self.turn(holding, turn_s)
+                self._orders.dirty[holding.worker.id] = holding.worker
 
     def turn(self, holding: Holding, key_s: float) -> None:
         """A model has its turn with a worker when its batch must start by then; its turn of before is void."""
@@ -87,19 +85,21 @@ class Queue:
 
     # Promises
 
-    def charge(self, entry: Entry, model: Model, worker: Worker, work_s: float) -> None:
-        """A worker promises the work of an entry."""
+    def charge(self, entry: Entry, model: Model, holding: Holding, work_s: float) -> None:
+        """The worker of a holding promises the work of an entry."""
         self.uncharge(entry, model)
-        entry.charged = worker.backlog
+        backlog, leave = holding.worker.backlog, holding.leave
+        entry.charged = backlog
         entry.cost_s = work_s
-        entry.is_near = worker.backlog.add(entry.deadline_s, work_s)
+        entry.until_s = entry.deadline_s if leave is None else min(entry.deadline_s, leave.at_s)
+        entry.is_near = backlog.add(entry.until_s, work_s)
         model.charged_s += work_s
 
     def uncharge(self, entry: Entry, model: Model) -> None:
         """Nobody promises it any more."""
         backlog = entry.charged
         if backlog is not None:
-            backlog.remove(entry.deadline_s, entry.cost_s, is_near=entry.is_near)
+            backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
             entry.charged = None
             model.charged_s -= entry.cost_s
 
@@ -110,9 +110,9 @@ class Queue:
         first = waiting.entries[0]
         if first.charged is None:
             if model.holdings:
-                self.charge(first, model, model.holdings[0].worker, left_s)
+                self.charge(first, model, model.holdings[0], left_s)
         elif abs(left_s) > 1e-6:
-            first.charged.remove(first.deadline_s, -left_s, is_near=first.is_near)
+            first.charged.remove(first.until_s, -left_s, is_near=first.is_near)
             first.cost_s += left_s
             model.charged_s += left_s
 

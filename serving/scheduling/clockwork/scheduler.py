@@ -13,8 +13,8 @@ A batch is given to a worker only `ahead` before the worker is free, so that it 
 when a request is admitted, so that one that was admitted is hardly ever lost to a later one; the paper admits
 all and drops in the queue.
 
-    scheduler --> admission --> loading --> queue --> memory --> orders --> holdings (what is known)
-              \-> batches ------------------/
+    scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings (what is known)
+              \-> batches ---------------------------------/
 
 Each knows those to its right alone. Everything is incremental: an event costs a few steps of heaps and of a
 fixed number of buckets, however much waits. The same events give the same plans.
@@ -136,8 +136,9 @@ class ClockworkScheduler:
         for worker in self._orders.due(now_s):
             if worker.draining:
                 continue
-            while (lost := self._loading.give(worker, now_s)) is not None:
-                self._admission.replace(lost, now_s)
+            while lost := self._loading.give(worker, now_s):
+                for model in lost:
+                    self._admission.replace(model, now_s)
             self._batches.give(worker, now_s)
         refusals, self._queue.refusals = self._queue.refusals, []
         wake_s = min(self._orders.look_s, self._queue.expiry_s(), self._batches.expiry_s())
@@ -167,9 +168,8 @@ class ClockworkScheduler:
             self._memory.settle(model)
         elif sent.kind is Kind.LOAD:
             worker.load.ended(event.action, end_s)
-            lost = self._loading.ended(sent, now_s, ok=event.ok, took_s=took_s)
-            if lost is not None:
-                self._admission.replace(lost, now_s)
+            for model in self._loading.ended(sent, now_s, ok=event.ok, took_s=took_s):
+                self._admission.replace(model, now_s)
 
     def _worker_up(self, event: WorkerUp, now_s: float) -> None:
         worker = self._pool.workers[event.worker] = Worker(event, self._pool.parameters)
@@ -192,9 +192,9 @@ class ClockworkScheduler:
         if worker is None:
             return
         self._orders.dirty.pop(worker.id, None)
-        for holding in worker.held.values():
-            holding.model.holdings.remove(holding)
-            holding.key_s = NEVER_S
+        models = [holding.model for holding in worker.held.values()]
+        for model in models:
+            model.holdings = [holding for holding in model.holdings if holding.worker is not worker]
         for sent in worker.sent.values():
             model = sent.holding.model
             if sent.kind is Kind.LOAD:
@@ -205,8 +205,8 @@ class ClockworkScheduler:
                     if entry.losses > MOST_LOSSES:
                         self._queue.refuse(entry, model, Reason.WORKER_LOST, event.reason)
                 self._admission.unrun(sent, now_s)
-        for holding in worker.held.values():
-            self._admission.replace(holding.model, now_s)
+        for model in models:
+            self._admission.replace(model, now_s)
 
     def _changed(self, event: SettingsChanged) -> None:
         """Other parameters; what is known of models begins anew with their profiles where it must."""

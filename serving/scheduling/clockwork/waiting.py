@@ -28,6 +28,7 @@ class Entry:
         "next_item",
         "open_items",
         "returned",
+        "until_s",
         "waits",
     )
 
@@ -52,6 +53,8 @@ class Entry:
         """In which backlog its items that wait stand."""
         self.cost_s = 0.0
         """With how much."""
+        self.until_s = deadline_s
+        """By when: its deadline, or when the model leaves the worker's memory."""
         self.is_near = False
         """And whether before its horizon."""
 

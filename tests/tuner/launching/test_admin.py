@@ -37,7 +37,7 @@ def client() -> Iterator[AdminClient]:
     thread.join()
 
 
-@pytest.mark.parametrize("read", [AdminClient.settings, AdminClient.replicas])
+@pytest.mark.parametrize("read", [AdminClient.settings, AdminClient.replicas, AdminClient.metrics])
 def test_an_engine_that_cannot_answer_costs_the_launch_and_not_the_study(
     client: AdminClient, read: object
 ) -> None:

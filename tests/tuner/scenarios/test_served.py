@@ -5,6 +5,10 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -13,6 +17,7 @@ from tuner.errors import WrongUse
 from tuner.scenarios import arrivals, emulated, files, served
 from tuner.scenarios.results import Counts
 
+ROOT = pathlib.Path(__file__).resolve().parents[3]
 TEXT = """
 seconds: 1.5
 seed: 3
@@ -44,15 +49,13 @@ def test_every_request_ends_once(found: served.Service, file: pathlib.Path) -> N
     scenario = files.read(file)
     for one in found.streams.values():
         assert one.admitted == one.in_time + one.late + sum(one.dropped.values())
-        assert not one.dropped, "nothing failed"
+        assert set(one.dropped) <= {served.DROPPED[served.TOO_LATE]}, "nothing failed"
     due = arrivals.traffic(scenario)
     for place, name in ((0, "hot"), (1, "rare")):
         assert found.streams[name].requests == (due.streams == place).sum()
 
 
-def test_the_server_has_counted_the_same(found: served.Service) -> None:
-    refused = sum(sum(one.refused_at_once.values()) for one in found.streams.values())
-    assert sum(found.server.refusals.values()) == refused
+def test_the_server_tells_its_loads(found: served.Service) -> None:
     assert found.server.loads >= 4, "nine models, memory for six at most"
 
 
@@ -85,6 +88,48 @@ def test_deadlines_reach_the_server(file: pathlib.Path) -> None:
     one: Counts = found.streams["hot"]
     assert sum(one.refused_at_once.values()) == one.requests > 0
     assert list(one.refused_at_once) == [served.REFUSED[served.UNAVAILABLE]]
+    assert sum(found.server.refusals.values()) == one.requests, "the server has counted the same"
+
+
+def test_a_fifo_refuses_nobody(file: pathlib.Path) -> None:
+    """The peer of the benchmark: what clockwork would refuse at once, it answers late."""
+    scenario = files.read(file)
+    hopeless = dataclasses.replace(
+        scenario.streams[0],
+        deadline=dataclasses.replace(scenario.streams[0].deadline, first_s=0.0001),
+    )
+    one = dataclasses.replace(
+        scenario, seconds=0.5, streams=(hopeless,), groups=scenario.groups[:1]
+    )
+    program = (str(ROOT / "benchmarks" / "peers" / "serve_fifo.py"),)
+    with served.opened(one, program=program) as engine:
+        (counts,) = served.drive(one, engine).streams.values()
+    assert counts.late == counts.requests > 0
+
+
+def test_a_signal_ends_a_load_that_has_not_begun(tmp_path: pathlib.Path) -> None:
+    """Clients who would begin in a minute hold up nobody."""
+    path = tmp_path / "long.yaml"
+    text = TEXT.replace("seconds: 1.5", "seconds: 90").replace("from_s: 0.5", "from_s: 60")
+    path.write_text(text.replace(", factor: 2, every_s: 0.5", ""), encoding="utf-8")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner.cli", "pool", str(path), "--serve"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=ROOT,
+        text=True,
+    )
+    assert process.stderr is not None
+    try:
+        for line in process.stderr:
+            if "s of requests" in line:
+                break
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    finally:
+        process.kill()
+        process.stderr.close()
 
 
 @pytest.mark.parametrize(
@@ -92,6 +137,7 @@ def test_deadlines_reach_the_server(file: pathlib.Path) -> None:
     [
         ("model: mnist, profile", "profile", "names no model"),
         ("copies: 8", "copies: 1001", "at most 1,000"),
+        ("memory_pages: 6", "memory_pages: 3\nsettings: {clockwork.page_mb: 0.5}", "1.5 MiB"),
         ("clients: 1", "clients: 501", "more than 500 clients"),
         ("deadline_ms: 1000", "deadline_ms: {first: 9, factor: 2}", "deadlines grow"),
     ],
@@ -105,6 +151,20 @@ def test_what_can_only_be_emulated_is_refused_before_anything_starts(
     scenario = files.read(path)
     with pytest.raises(WrongUse, match=word):
         served.run(scenario)
+
+
+def test_a_name_that_cannot_stand_in_a_url_is_refused(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "toy.yaml"
+    path.write_text(TEXT.replace("  rare:", '  "my models":'), encoding="utf-8")
+    with pytest.raises(WrongUse, match="'my models' cannot be served by this name"):
+        served.run(files.read(path))
+
+
+def test_a_scenario_without_a_request_is_refused(file: pathlib.Path) -> None:
+    scenario = files.read(file)
+    rare = dataclasses.replace(scenario.streams[0], rate_per_s=1e-9)
+    with pytest.raises(WrongUse, match="no request is due"):
+        served.run(dataclasses.replace(scenario, streams=(rare,)))
 
 
 def test_an_hour_is_the_longest(file: pathlib.Path) -> None:

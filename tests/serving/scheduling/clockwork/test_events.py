@@ -9,6 +9,7 @@ from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.seam import (
     BACKGROUND,
     Action,
+    Cancelled,
     Event,
     Kind,
     ModelDown,
@@ -303,3 +304,44 @@ def test_a_model_that_is_busy_is_not_doubted() -> None:
         bench.now_s += 0.01
         bench.ask("a", within_s=0.1)
     assert len(bench.refusals) == 20
+
+
+def in_use(name: str, other: str) -> Bench:
+    """Memory for one model, which is asked for all the time, and a request for another one."""
+    bench = Bench(name, other, pages=1)
+    bench.load(name)
+    bench.ask(name)
+    bench.ask(name)
+    bench.ask(other)
+    return bench
+
+
+def test_a_model_in_use_gives_way_to_one_whose_clients_can_wait() -> None:
+    """What it was promised for is run first; then the other one is loaded, and it comes back for those who ask."""
+    bench = in_use("a", "b")
+    first, second = bench.taken()
+    bench.done(first)
+    assert not bench.taken(), "it is still in use"
+    bench.ask("a")
+    bench.done(second)
+    order = []
+    while found := bench.taken():
+        for action in found:
+            order.append((action.kind, action.model.name))
+            bench.done(action)
+    assert order.index((Kind.UNLOAD, "a")) < order.index((Kind.LOAD, "b"))
+    assert order[-1] == (Kind.INFER, "b")
+    assert not bench.refusals
+
+
+def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
+    bench = in_use("a", "b")
+    bench.on(Cancelled(4))
+    drained(bench)
+    bench.now_s += 10.0
+    bench.ask("a")
+    drained(bench)
+    assert bench.scheduler.waiting_items == 0
+    (worker,) = bench.scheduler.workers()
+    assert [holding.model.id for holding in worker.held.values()] == [id_of("a")]
+    assert not bench.refusals

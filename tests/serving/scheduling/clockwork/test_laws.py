@@ -47,8 +47,10 @@ class Given:
 class Watched:
     """A scheduler whose every plan is held against the rules of the seam."""
 
-    def __init__(self, scheduler: ClockworkScheduler) -> None:
+    def __init__(self, scheduler: ClockworkScheduler, *, cancel_every: int = 0) -> None:
         self.scheduler = scheduler
+        self.cancel_every = cancel_every
+        self.cancelled: set[int] = set()
         self.deadlines_s: dict[int, float] = {}
         self.infers = 0
 
@@ -59,6 +61,10 @@ class Watched:
     def on(self, event: Event, now_s: float) -> None:
         if isinstance(event, Submitted):
             self.deadlines_s[event.id] = event.deadline_s
+            gone = event.id - 3
+            if self.cancel_every and gone >= 0 and gone % self.cancel_every == 0:
+                self.cancelled.add(gone)
+                self.scheduler.on(Cancelled(gone), now_s)
         self.scheduler.on(event, now_s)
 
     def plan(self, now_s: float) -> Plan:
@@ -105,7 +111,9 @@ def pool(
 
 def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome]) -> None:
     """Everything is answered once and in time to be of use, and nothing is left behind."""
-    for outcome in outcomes:
+    for number, outcome in enumerate(outcomes):
+        if number in scheduler.cancelled:
+            continue
         assert not math.isnan(outcome.done_s), "every request is answered"
         assert (outcome.refused is None) == (outcome.left == 0), "answered or refused, never both"
         deadline_s = outcome.request.at_s + outcome.request.objective_s
@@ -121,6 +129,9 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome
         assert model.charged_s == pytest.approx(0.0, abs=1e-9)
     for worker in inside.workers():
         assert not worker.sent
+        assert not worker.planned
+        assert (worker.planned_pages, worker.planned_s) == (0, 0.0)
+        assert not any(one.leave or one.swap for one in worker.held.values())
         assert worker.backlog.total_s == pytest.approx(0.0, abs=1e-9)
         loaded = [one for one in worker.held.values() if one.state is State.LOADED]
         assert worker.idle_pages == sum(one.model.pages for one in loaded)
@@ -163,6 +174,42 @@ def test_every_request_ends_once_and_in_time_whatever_comes(
     """Workers that die, come back, slow down or hang; loads that share the core; requests of many items."""
     scheduler = Watched(ClockworkScheduler(Parameters()))
     found = pool(scheduler, loads_apart=loads_apart, jitter=jitter, seed=seed)
+    given_ = Given(sorted(traffic, key=lambda one: one.at_s))
+    outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
+    finished(scheduler, found, outcomes)
+
+
+in_use = st.builds(
+    Request,
+    at_s=st.floats(0.0, 0.5),
+    model=st.integers(0, 5),
+    objective_s=st.sampled_from([0.05, 0.2, 0.4, 2.0, 30.0]),
+    items=st.sampled_from([1, 1, 2, 20]),
+    client=st.sampled_from([-1, -1, 0]),
+)
+
+
+@given(
+    traffic=st.lists(in_use, min_size=20, max_size=200),
+    befalls=st.lists(faults, max_size=3),
+    room=st.integers(1, 3),
+    loads_apart=st.booleans(),
+    jitter=st.sampled_from([0.0, 0.05, 0.5]),
+    cancel_every=st.sampled_from([0, 2, 7]),
+    seed=st.integers(0, 1000),
+)
+def test_models_in_use_change_places_and_nothing_else_changes(
+    traffic: list[Request],
+    befalls: list[Fault],
+    room: int,
+    loads_apart: bool,
+    jitter: float,
+    cancel_every: int,
+    seed: int,
+) -> None:
+    """More models than fit, asked for with time to wait: memory, ends and promises are kept as ever."""
+    scheduler = Watched(ClockworkScheduler(Parameters()), cancel_every=cancel_every)
+    found = pool(scheduler, room=room, loads_apart=loads_apart, jitter=jitter, seed=seed)
     given_ = Given(sorted(traffic, key=lambda one: one.at_s))
     outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
     finished(scheduler, found, outcomes)
@@ -345,6 +392,49 @@ def test_a_model_without_enough_workers_is_loaded_by_another() -> None:
     assert [worker.counts[Kind.LOAD] for worker in found.workers] == [1, 1, 1]
     later = [one for one in outcomes if one.request.at_s > 0.5]
     assert sum(one.in_time for one in later) >= 0.95 * len(later)
+
+
+@pytest.mark.parametrize(("models", "room"), [(2, 1), (3, 2), (12, 10)])
+@pytest.mark.parametrize("loads_apart", [True, False])
+def test_nobody_starves_who_can_wait(models: int, room: int, loads_apart: bool) -> None:
+    """More models in use than there is memory for, and less to do than can be done: all are answered."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
+    outcomes = found.run(Given(list(poisson(300, 6.0, range(models), 30.0, seed=8))))
+    finished(scheduler, found, outcomes)
+    assert all(one.in_time for one in outcomes)
+
+
+@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("rate", [250.0, 500.0, 900.0])
+def test_what_was_admitted_is_in_time_where_models_change_places(
+    loads_apart: bool, rate: float
+) -> None:
+    """Twelve models in use, memory for ten, a second to wait; up to more than can be done."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=12, workers=1, room=10, loads_apart=loads_apart, jitter=0.01)
+    outcomes = found.run(Given(list(poisson(rate, 6.0, range(12), 1.0, seed=9))))
+    finished(scheduler, found, outcomes)
+    admitted = [one for one in outcomes if not (one.refused and one.done_s == one.request.at_s)]
+    assert all(one.in_time for one in admitted)
+    for model in range(12):
+        mine = [one for one in outcomes if one.request.model == model]
+        assert sum(one.in_time for one in mine) >= 0.5 * len(mine)
+
+
+def test_who_cannot_wait_does_not_give_way() -> None:
+    """A busy model whose clients have 40 ms, one whose clients have seconds, and memory for one of them."""
+
+    def in_time(traffic: Sequence[Request]) -> int:
+        scheduler = Watched(ClockworkScheduler(Parameters()))
+        found = pool(scheduler, models=2, workers=1, room=1, loads_apart=False)
+        outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+        finished(scheduler, found, outcomes)
+        return sum(one.in_time for one in outcomes if one.request.model == 0)
+
+    busy = list(poisson(700, 6.0, [0], 0.04, seed=10))
+    patient = list(poisson(20, 6.0, [1], 5.0, seed=11))
+    assert in_time([*busy, *patient]) >= 0.97 * in_time(busy)
 
 
 def test_a_cancelled_request_is_not_run() -> None:

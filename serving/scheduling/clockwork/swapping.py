@@ -1,0 +1,239 @@
+"""Swaps: a model is loaded in the place of others that are in use, by a time that is set when it is asked for.
+
+    planned -------- waits --------> those in its place have left -> LOAD
+    in its place --- is promised for what can be done until then, and no more --> UNLOAD
+
+So the promise to who waits for the load is as good as any, and those of before are kept. What is promised is no
+more than what is left when all promised work has been done first, so a swap finds its time at any load. It is
+put off, for who else asks for the model meanwhile comes along, and where loads and batches share an executor it
+has its turn among them by its time. A model in use stays for some loads at least, and gives way only if those
+who ask for it can wait until it is back: who cannot would lose more than others win.
+
+A model that leaves may be planned to come back, behind the one that it leaves for. Starts along such a chain
+grow, so that nothing waits for itself.
+
+Pure; a step for each model in the worker's memory when a swap is planned. Times are in seconds on the
+controller's clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from serving.scheduling.clockwork.demand import Demand
+from serving.scheduling.clockwork.holdings import (
+    Charge,
+    Holding,
+    Leave,
+    Model,
+    Pool,
+    State,
+    Swap,
+    Worker,
+)
+from serving.scheduling.clockwork.memory import Memory
+from serving.scheduling.clockwork.orders import Orders
+from serving.scheduling.clockwork.queue import Queue
+
+WAITS = 0.5
+"""Share of the time there is for which a load in the place of a model that is in use is put off: who else asks for
+it meanwhile comes along."""
+LONGEST_WAIT = 50.0
+"""Loads that it is put off for at most."""
+RESIDENCE = 5.0
+"""Loads that a model which is in use stays in memory for at least."""
+SLACK = 0.25
+"""Share by which one that is to be there only then may be late, with those in whose place it comes."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Place:
+    """Where and when a model could be loaded."""
+
+    worker: Worker
+    start_s: float
+    """At the latest."""
+    gives: list[Holding]
+
+
+class Swapping:
+    """Swaps of a pool."""
+
+    __slots__ = ("_memory", "_orders", "_pool", "_queue")
+
+    def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
+        self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
+
+    def find(self, model: Model, demand: Demand) -> Place | None:
+        """Where a model could be loaded first, in time."""
+        load_s, now_s = model.load.worth_s, demand.now_s
+        patience_s = min(model.patience_s, demand.deadline_s - now_s)
+        after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s
+        after_s += self._pool.reserve.share * patience_s
+        last_s = now_s + patience_s - demand.least_s - after_s - load_s
+        chosen: Place | None = None
+        for worker in self._pool.workers.values():
+            has_room = worker.free_pages + worker.idle_pages >= worker.planned_pages + model.pages
+            if has_room and worker.loads_apart:  # it was no want of memory
+                continue
+            if worker.draining or not _may_come(worker, model):
+                continue
+            place = self._place(worker, model, demand, last_s - worker.longest.worth_s)
+            if place is None or (chosen is not None and place.start_s >= chosen.start_s):
+                continue
+            begin_s = demand.begins_s(
+                worker,
+                free_s=max(worker.exec.free_s(now_s), demand.start_s),
+                ready_s=place.start_s + load_s,
+                held_up_s=demand.reserve_s,
+                load_s=0.0 if worker.loads_apart else load_s,
+            )
+            if begin_s is not None:
+                chosen = place
+        return chosen
+
+    def _place(self, worker: Worker, model: Model, demand: Demand, last_s: float) -> Place | None:
+        """When a worker could load a model, and who gives its memory."""
+        now_s, load_s = demand.now_s, model.load.worth_s
+        done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
+        done_s += worker.backlog.total_s  # all that was promised, whatever its deadline
+        start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
+        if not worker.loads_apart:
+            start_s = max(start_s, done_s)
+        held = worker.held.get(model.index)
+        if held is not None and held.leave is not None:  # it comes back behind whom it leaves for
+            start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
+        if start_s > last_s:
+            return None
+        start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
+        pages = model.pages - max(0, worker.free_pages - worker.planned_pages)
+        stays_s = RESIDENCE * load_s
+        away_s = done_s - now_s + stays_s + 2.0 * load_s
+        patient_s = away_s / (1.0 - self._pool.reserve.share)
+        gives: list[Holding] = []
+        work_s = 0.0
+        for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
+            if holding.leave is not None or holding.model is model:
+                continue
+            if not holding.is_idle:
+                left_s = holding.ready_s + stays_s
+                if holding.state is State.PLANNED:
+                    left_s += SLACK * (left_s - now_s)
+                if left_s > last_s or holding.model.patience_s < patient_s:
+                    continue
+                start_s = max(start_s, left_s)
+            gives.append(holding)
+            work_s += holding.model.durations.quickest_s(len(holding.model.waiting.entries))
+            pages -= holding.model.pages
+            if pages <= 0:
+                break
+        start_s = max(start_s, done_s + work_s) if work_s else start_s
+        if pages > 0 or start_s > last_s:
+            return None
+        return Place(worker=worker, start_s=start_s, gives=gives)
+
+    def bind(self, holding: Holding, place: Place) -> None:
+        """Have a planned load wait for the memory of those who give it."""
+        worker, model = place.worker, holding.model
+        start_s, load_s = place.start_s, model.load.worth_s
+        given = sum(one.model.pages for one in place.gives)
+        kept = max(0, model.pages - given)
+        holding.swap = swap = Swap(place.gives, start_s, start_s + load_s, kept)
+        worker.planned_pages += kept
+        if not worker.loads_apart:
+            swap.charge = Charge.of(worker, swap.due_s, load_s)
+        for one in place.gives:
+            self._memory.use(one)
+            owes = len(one.model.waiting.entries)
+            work_s = one.model.durations.quickest_s(owes)
+            one.leave = Leave(holding, start_s, owes, Charge.of(worker, start_s, work_s))
+            if owes:
+                self._queue.offer(one.model)
+        self._orders.look(worker, start_s)
+
+    def may_begin(self, holding: Holding, swap: Swap, free_s: float, now_s: float) -> bool:
+        """Whether its memory may be taken now, and the executor has the time."""
+        worker = holding.worker
+        if worker.held[holding.model.index] is not holding:
+            return False  # it has not left yet
+        if any(one.state is not State.LOADED or one.busy for one in swap.gives):
+            return False
+        if now_s < swap.start_s:
+            self._orders.look(worker, swap.start_s)
+            is_spare = worker.loads_apart or worker.turn_s >= swap.start_s
+            return is_spare and not any(one.model.waiting.entries for one in swap.gives)
+        if any(_owes(one) for one in swap.gives):
+            return False
+        return worker.loads_apart or worker.turn_s >= free_s + holding.model.load.worth_s
+
+    def begin(self, holding: Holding, swap: Swap) -> list[Model]:
+        """It takes the memory; returns models that are nowhere now."""
+        for one in swap.gives:
+            self._stay(one)
+            self._memory.evict(one)
+        self._end(holding, swap)
+        return [one.model for one in swap.gives if not one.model.holdings]
+
+    def cancel(self, holding: Holding) -> list[Holding]:
+        """It will not be loaded, so those in whose place it was to be stay.
+
+        Returns:
+            Planned loads that are not needed any more: of those that stay.
+        """
+        worker, swap, leave = holding.worker, holding.swap, holding.leave
+        needless = []
+        if leave is not None and leave.to.swap is not None:
+            self._stay(holding)
+            leave.to.swap.gives.remove(holding)
+            if holding.state is State.PLANNED:
+                needless.append(leave.to)
+            else:
+                leave.to.swap.pages += holding.model.pages
+                worker.planned_pages += holding.model.pages
+        if swap is None:
+            return needless
+        self._end(holding, swap)
+        for one in swap.gives:
+            self._stay(one)
+            self._settle(one)
+        stays = [one.model for one in swap.gives]
+        return needless + [one for one in worker.planned if one.model in stays]
+
+    def _end(self, holding: Holding, swap: Swap) -> None:
+        holding.swap = None
+        holding.worker.planned_pages -= swap.pages
+        if swap.charge is not None:
+            swap.charge.take_back()
+
+    def _settle(self, holding: Holding) -> None:
+        if holding.state is State.LOADED:
+            if holding.model.waiting.entries:
+                self._queue.offer(holding.model)
+            else:
+                self._memory.settle(holding.model)
+
+    def _stay(self, holding: Holding) -> None:
+        if holding.leave is not None:
+            holding.leave.charge.take_back()
+            holding.leave = None
+
+
+def _may_come(worker: Worker, model: Model) -> bool:
+    """Whether a model is not in a worker's memory, or leaves it and is not planned to come back."""
+    held = worker.held.get(model.index)
+    if held is None:
+        return True
+    if held.leave is None:
+        return False
+    return all(one is held or one.worker is not worker for one in model.holdings)
+
+
+def _worth(holding: Holding) -> tuple[bool, bool, float]:
+    """Who is asked for gives way after those who are not; the less often, the sooner."""
+    is_planned = holding.state is State.PLANNED
+    return not holding.is_idle, is_planned, holding.model.asked_before_s
+
+
+def _owes(holding: Holding) -> bool:
+    leave = holding.leave
+    return leave is not None and leave.owes > 0 and bool(holding.model.waiting.entries)
