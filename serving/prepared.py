@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from serving import __version__, machine, models, zoo
-from serving.replica.fingerprint import stamp, with_weights
+from serving.replica.fingerprint import stamps
 from serving.values import ModelCard
 
 MOST_BYTES = 16 * 2**30
@@ -50,8 +50,7 @@ class Forms:
     def folder_of(self, card: ModelCard, variant: str | None) -> pathlib.Path | None:
         """Where the form of a model is, or may be made, marked as used; None: it can have none here."""
         files = files_of(card, variant)
-        weights = card.weights(variant)
-        if files is None or weights is None or card.kind not in models.PREPARED:
+        if files is None or card.kind not in models.PREPARED:
             return None
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
         folder = self._root / digest[:32]
@@ -59,7 +58,7 @@ class Forms:
             with contextlib.suppress(OSError):  # another user's, it may be
                 os.utime(folder)
             return folder
-        size = sum(file.stat().st_size for file in with_weights(weights))
+        size = sum(size for _, _, size, _ in files["files"])
         return folder if self._has_room(size) else None
 
     def trim(self) -> None:
@@ -93,8 +92,12 @@ def files_of(card: ModelCard, variant: str | None) -> dict[str, Any] | None:
     weights = card.weights(variant)
     if weights is None or not weights.is_file():
         return None
+    try:
+        files = stamps(weights)
+    except OSError:  # it has just gone
+        return None
     return {
-        "files": [*map(stamp, with_weights(weights))],
+        "files": files,
         "kind": card.kind,
         "runtime": models.runtime_of(card.kind),
         "machine": machine.cpu_model(),

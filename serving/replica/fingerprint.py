@@ -6,7 +6,9 @@ all. The replica takes them before it loads, the gateway when it asks whether th
 
 from __future__ import annotations
 
-import glob
+import contextlib
+import itertools
+import os
 import pathlib
 
 Stamp = tuple[int, int, int, int]
@@ -18,9 +20,20 @@ def stamp(file: pathlib.Path) -> Stamp:
     return seen.st_dev, seen.st_ino, seen.st_size, seen.st_mtime_ns
 
 
-def with_weights(file: pathlib.Path) -> list[pathlib.Path]:
-    """A model's file, and those whose names begin with its own: an ONNX file's weights, it may be."""
-    return [file, *sorted(file.parent.glob(f"{glob.escape(file.name)}?*"))]
+def stamps(file: pathlib.Path) -> list[Stamp]:
+    """Of a model's file, and of those whose names begin with its own: an ONNX file's weights, it may be.
+
+    What goes meanwhile, or is a link to nowhere, is nobody's weights.
+
+    Raises:
+        OSError: the file itself is not there.
+    """
+    found = [stamp(file)]
+    for name in sorted(os.listdir(file.parent)):  # noqa: PTH208 - a folder may hold thousands
+        if name.startswith(file.name) and name != file.name:
+            with contextlib.suppress(OSError):
+                found.append(stamp(file.parent / name))
+    return found
 
 
 def fingerprint(path: pathlib.Path) -> tuple[int, ...] | None:
@@ -31,10 +44,10 @@ def fingerprint(path: pathlib.Path) -> tuple[int, ...] | None:
     """
     if not path.is_absolute():
         return None
-    if path.is_file():
-        files = with_weights(path)
-    else:
-        files = [path.parent / path.name.partition(":")[0]]
-        if not files[0].is_file():
-            return None
-    return tuple(number for file in files for number in stamp(file))
+    try:
+        if path.is_file():
+            return tuple(itertools.chain.from_iterable(stamps(path)))
+        code = path.parent / path.name.partition(":")[0]
+        return stamp(code) if code.is_file() else None
+    except OSError:
+        return None

@@ -30,6 +30,14 @@ def test_a_folder_belongs_to_a_file(tmp_path, card):
     assert forms.folder_of(card, None) != first
 
 
+def test_a_link_to_nowhere_beside_a_file(tmp_path, card):
+    """It is no part of the model."""
+    forms = Forms(tmp_path / "forms")
+    before = forms.folder_of(card, None)
+    card.path.with_name("m.onnx.old").symlink_to("/nowhere")
+    assert forms.folder_of(card, None) == before is not None
+
+
 def test_who_has_none(tmp_path, card, monkeypatch):
     """Kinds that are not prepared, files that are not there, a place that is not this user's alone."""
     forms = Forms(tmp_path / "forms")

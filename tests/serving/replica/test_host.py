@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serving.replica import host, wire
-from serving.replica.fingerprint import fingerprint
+from serving.replica.fingerprint import fingerprint, stamp
 from serving.replica.wire import ActionStatus
 
 MODELS = '''
@@ -525,6 +525,30 @@ def test_a_replica_that_is_kept_goes_on_with_the_next_gateway(converse, path, fr
     thread.join(20)
     gc.unfreeze()
     assert codes == [host.EXIT_CLOSED]
+
+
+def test_without_a_next_gateway_no_files_are_looked_at(talk, path, monkeypatch):
+    """A folder of models may hold thousands, and be slow."""
+
+    def look(path):
+        raise AssertionError(path)
+
+    monkeypatch.setattr(host, "fingerprint", look)
+    talk.hello()
+    assert talk.load("python", f"{path}:Lazy").status == 0
+
+
+def test_files_beside_a_model_that_are_gone(tmp_path):
+    """A link to nowhere, or what went meanwhile, has no part in what the model is known by."""
+    model, weights = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
+    for file in (model, weights, tmp_path / "m.on"):
+        file.write_text(file.name)
+    before = fingerprint(model)
+    assert before == stamp(model) + stamp(weights)
+    (tmp_path / "m.onnx.old").symlink_to("/nowhere")
+    assert fingerprint(model) == before
+    weights.unlink()
+    assert fingerprint(model) == stamp(model)
 
 
 @pytest.mark.parametrize("path", ["serving.models.echo:Model", "/none/at/all", "/tmp", "/", ""])
