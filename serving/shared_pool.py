@@ -175,12 +175,25 @@ class SharedPool:
                 self.dispatcher.reserve_number(held.model)
 
     async def begin(self) -> None:
-        """All models of the start have joined: replicas that were taken over keep these and unload the others."""
+        """All models of the start have joined: replicas that were taken over keep these and unload the others.
+
+        Where models are code, what is unloaded has left the modules that it imported, and would find them again
+        whatever has changed: such a replica is replaced.
+
+        Raises:
+            ReplicaStartFailed: another one does not become ready.
+        """
         held, self._held = self._held, {}
+        stale = []
         for worker, models in held.items():
             loaded = [model for model, one in self._tenants.items() if worker in one.holders]
             wanted = {self.dispatcher.number(model) for model in loaded}
-            await self.pool.begin(worker, loaded, [one for one in models if one not in wanted])
+            unwanted = [one for one in models if one not in wanted]
+            if unwanted and self._kind == "python":
+                stale.append(worker)
+            else:
+                await self.pool.begin(worker, loaded, unwanted)
+        await self.pool.replace(stale)
 
     async def apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         """Bring new settings into force while serving.

@@ -79,7 +79,9 @@ def serve(
     Returns:
         The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
     """
-    host = Host(sock, max_message_bytes=max_message_bytes, root=root)
+    host = Host(
+        sock, max_message_bytes=max_message_bytes, root=root, is_kept=next_gateway is not None
+    )
     try:
         _run(host)
         while next_gateway is not None and (following := next_gateway()) is not None:
@@ -114,9 +116,16 @@ class Host:
     """One replica's loop."""
 
     def __init__(
-        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
+        self,
+        sock: socket.socket,
+        *,
+        max_message_bytes: int,
+        root: pathlib.Path | None = None,
+        is_kept: bool = False,
     ) -> None:
         self.meet(sock)
+        self._is_kept = is_kept
+        """Whether there may be a next gateway."""
         self._root = root
         self._max_message_bytes = max_message_bytes
         self._executions: dict[int, Execution] = {}
@@ -241,7 +250,7 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            is_same = self._is_as_deployed(message)
+            is_same = self._is_kept and self._is_as_deployed(message)
             prepared = self._place(message.prepared)
             if message.prepares and prepared is not None and message.digest is not None:
                 models.prepare(

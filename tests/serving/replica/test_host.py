@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from serving.replica import host, wire
 from serving.models import onnx
+from serving.replica import host, wire
 from serving.replica.fingerprint import identity_of
 from serving.replica.wire import ActionStatus
 from tests.fakes.adding import adding
@@ -554,3 +554,15 @@ def test_a_replica_says_what_it_has_loaded(converse, tmp_path, form):
     second.sock.close()
     thread.join(20)
     gc.unfreeze()
+
+
+def test_without_a_next_gateway_no_files_are_looked_at(talk, path, monkeypatch):
+    """A folder of models may hold thousands, and be slow."""
+
+    def look(path):
+        raise AssertionError(path)
+
+    monkeypatch.setattr(host, "stamp_or_none", look)
+    talk.hello()
+    known = identity_of("python", path)._asdict()
+    assert talk.load("python", f"{path}:Lazy", **known).status == 0
