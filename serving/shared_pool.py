@@ -211,12 +211,19 @@ class SharedPool:
             changed = await self._measured_anew(settings)
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        has_other_limits = _limits(self._settings) != _limits(settings)
         self._settings = settings
-        for model, (key, found) in changed.items():
-            its = self._tenants.get(model)
-            if its is not None:  # it has not left meanwhile
-                its.key, its.profile, its.measured = key, found, Measured()
-                self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
+        for model, tenant in self._tenants.items():
+            if model in changed:
+                tenant.key, tenant.profile = changed[model]
+                load_s = tenant.profile.load_s
+                self.dispatcher.profiled(Profiled(model, load_s, tenant.batch_s))
+            elif has_other_limits:
+                tenant.key = (
+                    None  # what is measured from now on is of other limits than its profile
+                )
+            if has_other_limits:
+                tenant.measured = Measured()
 
     async def _measured_anew(
         self, settings: ServingSettings

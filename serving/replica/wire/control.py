@@ -3,11 +3,12 @@
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns", "models": [see `HeldModel`]}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null}
+                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
+                             "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-A LOAD without the last six asks for no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
+A LOAD without what follows "threads" asks for no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
 {"signature": see `Signature.as_json`, "load_s", "warmup", "device", "started_ns", "memory_bytes"} or {"error"};
 UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
