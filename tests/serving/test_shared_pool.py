@@ -466,7 +466,7 @@ def test_weights_beside_a_file_take_memory(tmp_path):
     card = ModelCard(name="a", version="1", kind="onnx", path=file)
     settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.page_mb": 1}
     with (
-        pytest.raises(InvalidSettings, match="takes [0-9]+ pages of 1 MiB"),
+        pytest.raises(InvalidSettings, match=r"takes [0-9]+ pages of 1 MiB"),
         gateway(settings, Processes(), card),
     ):
         pass

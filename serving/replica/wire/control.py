@@ -8,7 +8,7 @@
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-A LOAD without what follows "threads" asks for no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
+Without what follows "threads" there is no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
 {"signature": see `Signature.as_json`, "load_s", "warmup", "device", "started_ns", "memory_bytes"} or {"error"};
 UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
