@@ -357,6 +357,16 @@ class Pool:
             },
         )
 
+    async def replace(self, workers: Sequence[int]) -> None:
+        """End replicas that were taken at `open` and are of no use after all, and start others.
+
+        Raises:
+            ReplicaStartFailed: they do not become ready.
+        """
+        members = [self._members[worker] for worker in workers if worker in self._members]
+        await asyncio.gather(*(self._retire(member, 0.0) for member in members))
+        await self._start_many(len(members), self._settings)
+
     async def close(self, grace_s: float) -> None:
         """End all replicas: those that still work get `grace_s`."""
         self._closing = True

@@ -72,12 +72,15 @@ def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> Ot
 
 
 def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
-    """The card of the model; for another engine any name will do.
+    """The card of the model; for another engine any name will do, and for many models it is that of the scenario.
 
     Raises:
         WrongUse: there is no such model, or the name cannot be part of a study's.
     """
     model = target.model
+    if isinstance(engine, ScenarioEngine):
+        name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-") or "scenario"
+        return ModelCard(name=name, version="", kind="scenario", path=None)
     is_file = "/" in model or pathlib.Path(model).exists()
     if engine is None or model in zoo.names() or is_file:
         return inputs.card_of(model)

@@ -138,7 +138,8 @@ def prepared(
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
-    served = started(bench, first)
+    asked = None if target.scenario is None else f"--scenario {target.scenario}"
+    served = started(bench, first, asked=asked)
     payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
     bench.send(payloads)
     _check_energy(settings, served)
@@ -171,12 +172,15 @@ def _check_energy(settings: StudySettings, served: Served | None = None) -> None
             )
 
 
-def started(bench: Bench, first: Configuration | None = None) -> Served:
+def started(
+    bench: Bench, first: Configuration | None = None, *, asked: str | None = None
+) -> Served:
     """Start the engine; an error names the model as it was given.
 
     Args:
         bench: of the engine.
         first: what it starts with; None: its own defaults.
+        asked: the option that was given instead of a model.
 
     Raises:
         WrongUse, LaunchFailed: the engine does not start with this model.
@@ -184,7 +188,9 @@ def started(bench: Bench, first: Configuration | None = None) -> Served:
     try:
         return bench.start(first)
     except LaunchFailed as error:
-        raise LaunchFailed(error.cause, f"--model {bench.model}: {error.text}") from error
+        raise LaunchFailed(
+            error.cause, f"{asked or f'--model {bench.model}'}: {error.text}"
+        ) from error
 
 
 def notes_of(

@@ -86,7 +86,8 @@ def compare(
 def ground_of(folder: pathlib.Path, measurement: Mapping[str, Any]) -> Ground:
     """A surface with the objective, the limits, the deadline and the prices that are asked for."""
     surface = surface_files.read(folder)
-    asked = MeasurementSettings(**{"objective": surface.head.objective, **measurement})
+    recorded = {"objective": surface.head.objective, "slo_ms": surface.head.deadline_ms}
+    asked = MeasurementSettings(**{**recorded, **measurement})
     if asked.objective != asked.first:
         raise WrongUse(f"--objective {asked.objective}: expected one, as {asked.first}")
     surface = dataclasses.replace(surface, deadline_ms=asked.slo_ms, paid=prices.read(asked.prices))

@@ -27,10 +27,10 @@ from typing import Any
 from serving import owner
 from serving.accelerator import devices, mps
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
-from serving.replica import greeting, wire
+from serving.replica import error_output, greeting, wire
 from serving.replica.cgroups import Usage
 from serving.replica.ended import Ended
-from serving.replica.forker import Forker
+from serving.replica.forker import Forker, LeftWorker
 from serving.replica.left import LeftReplica
 from serving.replica.limits import Limits, LimitSupport, cleanup_stale
 from serving.replica.process import Replica
@@ -126,7 +126,12 @@ class ProcessHome:
         forker, told = await Forker.taken_over(
             directory, on_event=self._heard, timeout_s=_TAKE_OVER_S
         )
-        limits = Limits.taken_over(told.limits, [one["worker"] for one in told.workers])
+        try:
+            workers = [one.worker for one in told.workers]
+            limits = Limits.taken_over(directory.name, told.limits, workers)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            await forker.close()
+            raise NotReady(f"the template in {directory} has no groups ({error!r})") from error
         nest = _Nest(kind=kind, forker=forker, directory=directory, limits=limits)
         self._kind, self._nest, self._support = kind, nest, limits.support
         self._noted = directory
@@ -134,16 +139,16 @@ class ProcessHome:
             self._take(one, nest)
         return told.last
 
-    def _take(self, told: Mapping[str, Any], nest: _Nest) -> None:
+    def _take(self, told: LeftWorker, nest: _Nest) -> None:
         """A replica that is left is one of this home, and will be greeted as it comes back."""
-        replica = Replica(told["worker"], nest.forker, nest.limits.existing(told["worker"]))
-        replica.started.set_result(told["pid"])
+        replica = Replica(told.worker, nest.forker, nest.limits.existing(told.worker))
+        replica.started.set_result(told.pid)
         replica.ordered = True
         self._replicas[replica.worker] = replica
         try:
             replica.limit(
-                cpu=told["cpu"], memory_mb=told["memory_mb"]
-            )  # as they are: they can be set here, too
+                cpu=told.cpu, memory_mb=told.memory_mb
+            )  # as they are: can it be done here?
         except LimitsUnavailable as error:
             log.warning("a replica cannot be taken over", extra={"error": str(error)})
             replica.kill()
@@ -151,7 +156,7 @@ class ProcessHome:
         path = nest.directory / f"{replica.worker}.sock"
         path.unlink(missing_ok=True)  # of a gateway that was killed while it listened
         greet = asyncio.create_task(_greet_again(replica, path), name="greet a replica again")
-        self.left.append(LeftReplica(replica, told["kept"], greet))
+        self.left.append(LeftReplica(replica, told.kept, greet))
 
     async def settle(self) -> None:
         """End what was left and nobody has taken."""
@@ -370,16 +375,25 @@ def _private_directory(name: str) -> pathlib.Path:
 
 
 async def _greet(
-    replica: Replica, listener: socket.socket, most_bytes: int
+    replica: Replica, listener: socket.socket, most_bytes: int, *, again: bool = False
 ) -> wire.HelloMessage | None:
     """Accept the replica's connection and read HELLO, and not a byte more; None where it ends instead.
 
+    Args:
+        replica: which was ordered, or left.
+        listener: to which it connects.
+        most_bytes: of HELLO.
+        again: whether another gateway started it, whose error output it has.
+
     Raises:
+        OSError: it closes the connection meanwhile.
         ReplicaStartFailed: it says something else.
     """
     replica.pid = await asyncio.shield(replica.started)
     sock, _ = await asyncio.get_running_loop().sock_accept(listener)
     replica.connected(sock)
+    if again:
+        error_output.send(sock)
     try:
         hello = await greeting.hello_of(sock, most_bytes=most_bytes)
         if hello is None:  # it is ending; how, its end will tell
@@ -399,5 +413,5 @@ async def _greet(
 async def _greet_again(replica: Replica, path: pathlib.Path) -> wire.HelloMessage | None:
     """As `_greet`, of a replica that lives and looks for its next gateway at a path."""
     with greeting.listening(path) as listener:
-        greet = _greet(replica, listener, greeting.MAX_HELLO_OF_LEFT_BYTES)
+        greet = _greet(replica, listener, greeting.MAX_HELLO_OF_LEFT_BYTES, again=True)
         return await greeting.while_alive(replica.ended, greet)

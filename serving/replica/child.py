@@ -13,6 +13,7 @@ with what it has loaded, until the template, which knows for how long, kills it.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import gc
@@ -31,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from serving.models import command
-from serving.replica import host
+from serving.replica import error_output, host
 from serving.replica.log_lines import log_lines
 from serving.replica.prime import prime
 
@@ -101,12 +102,11 @@ def _next_gateway(path: pathlib.Path) -> socket.socket | None:
     look_s = _FIRST_LOOK_S
     while path.parent.is_dir():
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
+        with contextlib.suppress(OSError):
             sock.connect(str(path))
-        except OSError:
-            sock.close()
-        else:
-            return sock
+            if error_output.take(sock):
+                return sock
+        sock.close()
         time.sleep(look_s)
         look_s = min(2.0 * look_s, _LONGEST_LOOK_S)
     return None

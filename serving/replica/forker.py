@@ -15,12 +15,15 @@ import os
 import pathlib
 import signal
 import socket
+import stat
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from serving import __version__, owner
 from serving.errors import NotReady, ReplicaStartFailed
+from serving.replica import error_output
 from serving.replica.template import SOCKET
 from serving.values import Program
 
@@ -30,6 +33,9 @@ _END_S = 10.0
 _STDERR = 2
 _LONGEST_LINE_BYTES = 2**24
 """Of a report that tells of all replicas."""
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_CREDENTIALS = struct.Struct("3i")
+"""What SO_PEERCRED tells: pid, user, group."""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -50,6 +56,18 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+class LeftWorker(NamedTuple):
+    """A living replica of a template."""
+
+    worker: int
+    pid: int
+    kept: Mapping[str, Any]
+    """What it was started with."""
+    cpu: float | None
+    memory_mb: int | None
+    """Its limits."""
+
+
 class Left(NamedTuple):
     """What a template has kept for the next gateway."""
 
@@ -57,8 +75,8 @@ class Left(NamedTuple):
     """As `Limits.as_json` has them."""
     last: int
     """The highest worker number that it has seen."""
-    workers: Sequence[Mapping[str, Any]]
-    """Its living replicas: worker, pid, kept, cpu, memory_mb."""
+    workers: Sequence[LeftWorker]
+    """Its living replicas."""
 
 
 class Forker:
@@ -158,37 +176,32 @@ class Forker:
             timeout_s: longest wait.
 
         Raises:
-            NotReady: there is none, or it is another version of this program.
+            NotReady: there is none, it is not this user's own, or another version of this program.
         """
-        maker = owner.of(directory.name)
-        if maker is None:
-            raise NotReady(f"{directory} is no template's")
+        maker = _maker_of(directory)
         try:
             async with asyncio.timeout(timeout_s):
-                streams = await asyncio.open_unix_connection(
-                    str(directory / SOCKET), limit=_LONGEST_LINE_BYTES
-                )
+                streams = await _reached(directory, maker)
         except (OSError, TimeoutError) as error:
             raise NotReady(f"no template answers in {directory} ({error!r})") from error
         forker = cls(maker.pid, None, streams, on_event)
         try:
             async with asyncio.timeout(timeout_s):
                 line = await streams[0].readline()
-        except (OSError, TimeoutError, ValueError) as error:
+            told: dict[str, Any] = json.loads(line)
+            version, forker.forks = str(told["version"]), bool(told["forks"])
+            workers = [LeftWorker(**one) for one in told["workers"]]
+            left = Left(dict(told["limits"]), int(told["last"]), workers)
+        except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             streams[1].close()
             raise NotReady(f"no template answers in {directory} ({error!r})") from error
-        if not line:
-            await forker.close()
-            raise NotReady(f"the template in {directory} has just ended")
-        told: dict[str, Any] = json.loads(line)
-        if told["version"] != __version__:
+        if version != __version__:
             await forker.close()
             raise NotReady(
-                f"the template in {directory} is of version {told['version']}, this is {__version__}"
+                f"the template in {directory} is of version {version}, this is {__version__}"
             )
-        forker.forks = told["forks"]
         forker._listen()
-        return forker, Left(told["limits"], told["last"], told["workers"])
+        return forker, left
 
     def _listen(self) -> None:
         self._reading = asyncio.create_task(self._read(), name="hear the template")
@@ -288,3 +301,57 @@ class Forker:
         self.is_alive = False
         self._writer.close()
         self._on_event(self, {"event": "closed"})
+
+
+def _maker_of(directory: pathlib.Path) -> owner.Owner:
+    """The living process that a directory of this user alone is named after.
+
+    Whoever may write where it lies could have made it anew when its template had ended.
+
+    Raises:
+        NotReady: it is no such directory.
+    """
+    maker = owner.of(directory.name)
+    if maker is None:
+        raise NotReady(f"{directory} is no template's")
+    try:
+        seen = directory.lstat()
+    except OSError as error:
+        raise NotReady(f"no template is left in {directory} ({error!r})") from error
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & _OTHERS:
+        raise NotReady(f"{directory} is no template's: it is not a directory of this user alone")
+    if maker.is_gone():
+        raise NotReady(f"no template is left in {directory}: its process {maker.pid} has ended")
+    return maker
+
+
+async def _reached(
+    directory: pathlib.Path, maker: owner.Owner
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connect to a template and hand over the error output.
+
+    Raises:
+        OSError: nobody listens.
+        NotReady: somebody else does.
+    """
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, str(directory / SOCKET))
+        pid = _peer_of(sock)
+        if pid not in {maker.pid, None}:
+            raise NotReady(f"no template answers in {directory}: process {pid} does")
+        error_output.send(sock)
+        return await asyncio.open_unix_connection(sock=sock, limit=_LONGEST_LINE_BYTES)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _peer_of(sock: socket.socket) -> int | None:
+    """The process that listened where a socket is connected; None where the system does not tell."""
+    if sys.platform != "linux":
+        return None
+    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(told)[0]
+    return pid

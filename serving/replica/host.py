@@ -33,7 +33,7 @@ from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
-from serving.replica.fingerprint import fingerprint
+from serving.replica.fingerprint import stamp_or_none
 from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
@@ -79,7 +79,9 @@ def serve(
     Returns:
         The exit code: 0 closed by the gateway, 65 the gateway sent garbage.
     """
-    host = Host(sock, max_message_bytes=max_message_bytes, root=root)
+    host = Host(
+        sock, max_message_bytes=max_message_bytes, root=root, is_kept=next_gateway is not None
+    )
     try:
         _run(host)
         while next_gateway is not None and (following := next_gateway()) is not None:
@@ -114,9 +116,16 @@ class Host:
     """One replica's loop."""
 
     def __init__(
-        self, sock: socket.socket, *, max_message_bytes: int, root: pathlib.Path | None = None
+        self,
+        sock: socket.socket,
+        *,
+        max_message_bytes: int,
+        root: pathlib.Path | None = None,
+        is_kept: bool = False,
     ) -> None:
         self.meet(sock)
+        self._is_kept = is_kept
+        """Whether there may be a next gateway."""
         self._root = root
         self._max_message_bytes = max_message_bytes
         self._executions: dict[int, Execution] = {}
@@ -241,16 +250,22 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            file = None if path is None else fingerprint(path)
+            is_same = self._is_kept and self._is_as_deployed(message)
             prepared = self._place(message.prepared)
-            if message.prepares and prepared is not None:
-                models.prepare(message.kind, path, prepared, device=message.device)
+            if message.prepares and prepared is not None and message.digest is not None:
+                models.prepare(
+                    message.kind, path, prepared, digest=message.digest, device=message.device
+                )
             model = models.load(
                 message.kind,
                 path,
                 threads=message.threads,
                 device=message.device,
                 prepared=prepared,
+            )
+            # A form was made of what was deployed, whatever the file is now.
+            is_same = getattr(model, "is_prepared", False) or (
+                is_same and self._is_as_deployed(message)
             )
             execution = Execution(model)
             samples = self._place(message.samples)
@@ -273,7 +288,7 @@ class Host:
             message.version,
             message.kind,
             message.path,
-            file,
+            message.digest if is_same else None,
             message.threads,
             message.device,
             message.pages,
@@ -292,6 +307,13 @@ class Host:
             "memory_bytes": max(0, _resident_bytes() - resident_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _is_as_deployed(self, message: wire.LoadMessage) -> bool:
+        """Whether the model's files are as they were when it was deployed, of which the gateway says all."""
+        return bool(message.stamps) and all(
+            stamp_or_none(placed(path, self._root)) == tuple(known)
+            for path, known in message.stamps.items()
+        )
 
     def _room_lacking(self, message: wire.LoadMessage) -> str:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""

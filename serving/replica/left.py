@@ -37,7 +37,7 @@ class LeftReplica:
         await asyncio.wait({self._greeting}, timeout=within_s)
         try:
             hello = self._greeting.result() if self._greeting.done() else None
-        except ReplicaStartFailed:  # it has ended
+        except (ReplicaStartFailed, OSError):  # it has ended, or no socket is left for it
             return None
         return None if hello is None else hello.models
 

@@ -69,16 +69,34 @@ class Limits:
         return {"kind": self.support.kind, "roots": roots, "reason": self.support.reason}
 
     @classmethod
-    def taken_over(cls, described: Mapping[str, Any], workers: Collection[int]) -> Limits:
+    def taken_over(
+        cls,
+        name: str,
+        described: Mapping[str, Any],
+        workers: Collection[int],
+        *,
+        files: CgroupFiles | None = None,
+        mounts: Sequence[pathlib.Path] | None = None,
+    ) -> Limits:
         """The groups of a gateway that has ended; those that are empty by now are removed.
 
         Args:
+            name: of their roots.
             described: by `as_json`.
             workers: whose groups go on.
+            files: of the kernel.
+            mounts: where groups can be, by default all mounts of control groups.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: this describes no groups of that name.
         """
-        limits = cls("")
-        limits._roots = {name: pathlib.Path(root) for name, root in described["roots"].items()}
+        limits = cls(name, files)
+        limits._roots = {key: pathlib.Path(root) for key, root in described["roots"].items()}
         limits.support = LimitSupport(kind=described["kind"], reason=described["reason"])
+        mounts = _mounts() if mounts is None else mounts
+        for root in limits.directories:
+            if root.name != name or not _is_below(root, mounts):
+                raise ValueError(f"{root} is no control group of {name}")
         names = {_name_of(worker) for worker in workers}
         for root in limits.directories:
             with contextlib.suppress(OSError):
@@ -243,18 +261,27 @@ def cleanup_stale(
         What was removed.
     """
     removed = []
-    if mounts is None:
-        try:
-            mounts = mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
-        except OSError:
-            mounts = ()
-    for mount in mounts:
+    for mount in _mounts() if mounts is None else mounts:
         removed += [root for root in _stale_groups(mount) if _cleaned(root)]
     base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
     for directory in _stale_directories(base):
         shutil.rmtree(directory, ignore_errors=True)
         removed.append(directory)
     return removed
+
+
+def _mounts() -> Sequence[pathlib.Path]:
+    """All mounts of control groups."""
+    try:
+        return mount_points(_MOUNTINFO.read_text(encoding="utf-8"))
+    except OSError:
+        return ()
+
+
+def _is_below(path: pathlib.Path, mounts: Sequence[pathlib.Path]) -> bool:
+    """Whether a path, without links and steps upwards, is on one of these mounts."""
+    real = path.resolve()
+    return any(mount.resolve() in real.parents for mount in mounts)
 
 
 def _stale_groups(mount: pathlib.Path) -> list[pathlib.Path]:

@@ -16,8 +16,8 @@ reaches it. Its replicas have one, SIGKILL, so that nothing outlives a killed te
 
 Replicas that were started as "kept", which says for how long ("takeover_s") and what the next gateway must know of
 them, are not killed at once with their gateway: they stay for so long, while the template waits on a socket in its
-directory for a gateway that takes it over. That one is told {"event": "left", "version", "forks", "limits", "last",
-"workers": [..]}, and everything goes on as before.
+directory for a gateway that takes it over. That one hands over its error output (`error_output`) and is told {"event":
+"left", "version", "forks", "limits", "last", "workers": [..]}, and everything goes on as before.
 
 Only a process of one thread can be forked safely: what other threads hold is locked for ever in the
 child. numpy with one BLAS thread starts none; ONNX Runtime starts one on import, for telemetry, unless
@@ -43,7 +43,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving import __version__
-from serving.replica import child
+from serving.replica import child, error_output
 from serving.replica.log_lines import log_lines
 from serving.replica.warm import warm_up
 
@@ -52,6 +52,8 @@ log = logging.getLogger(__name__)
 _CLEANUP_S = 5.0
 _RETRY_S = 0.005
 _RECEIVED_BYTES = 65_536
+_FIRST_WORD_S = 5.0
+"""Longest wait for a gateway that has connected: it says at once that it takes this over."""
 SOCKET = "template.sock"
 """Where the next gateway finds it, in the directory that it owns."""
 
@@ -139,6 +141,11 @@ class Template:
                 self._drain_wakeups()
             if self._listener.fileno() in ready:
                 self._control, _ = self._listener.accept()
+                self._control.settimeout(_FIRST_WORD_S)
+                if not error_output.take(self._control):
+                    self._control.close()
+                    self._control = None
+                    continue
                 self._control.setblocking(True)
                 self._tell(self._left())
                 return True

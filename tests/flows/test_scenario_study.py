@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import pathlib
 
+import numpy as np
 import pytest
 import yaml
 
 from serving.settings import resolve
 from tests.fakes.commands import Done, tune
+from tuner.store import records
 
 SCENARIO = """
 seconds: 60
@@ -53,11 +55,28 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert answer["trials"] == 2
     assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
     assert "toy at 250 requests/s of the scenario" in finished.err
+    shown = tune(folder, "resume", "one").out
+    assert "deployed then by the commands at the head of" in shown
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
     assert "<h1>toy at 250 requests/s of the scenario</h1>" in page
     assert "answered, of all that were due" in page
     assert "concurrency 500" not in page
     assert (folder / "runs/one/scenario.yaml").read_text(encoding="utf-8") == SCENARIO
+
+
+def test_launches_of_the_search_are_sent_the_same_requests(
+    folder: pathlib.Path, finished: Done
+) -> None:
+    """When they are due is the draw's to say, not the launch's; some are refused, and none of them is an error."""
+    assert finished.code == 0, finished.err
+    kept = [records.read(folder / f"runs/one/trials/{n}/requests.npz") for n in (0, 1)]
+    due_s = [np.sort(one.intended_s) for one in kept if one is not None]
+    count = min(map(len, due_s))
+    assert len(due_s) == 2
+    assert count > 0.9 * 250 * 0.8
+    assert np.array_equal(due_s[0][:count], due_s[1][:count])
+    table = json.loads(finished.out)
+    assert not any("failed in trials" in note for note in table["notes"])
 
 
 def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) -> None:
@@ -113,6 +132,11 @@ def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) 
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)
     assert (answer["objective"], answer["cells"]) == ("goodput", 2)
+    contest = ("--samplers", "random", "--reference", "gp", "--trials", "3", "--seeds", "2")
+    compared = tune(folder, "compare", "--surface", "surface", *contest, "--study", "contest")
+    assert compared.code == 0, compared.err
+    page = (folder / "runs/contest/compare.html").read_text(encoding="utf-8")
+    assert "at 250 requests/s of the scenario" in page
 
 
 @pytest.mark.parametrize(

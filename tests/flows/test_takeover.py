@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,7 +16,9 @@ import time
 
 import pytest
 
+from serving import zoo
 from serving.replica import limits
+from tests.fakes.adding import adding
 
 WAIT_S = 20.0
 MODEL = """
@@ -48,6 +51,7 @@ class Server:
         self.process = process
         self.port = facts["port"]
         self.admin_port = facts["admin_port"]
+        self.models = facts["models"]
 
     def request(self, method, path, data=None, *, admin=False):
         """Status and body of one request."""
@@ -106,7 +110,7 @@ def _serve(tmp_path):
     """Starts servers over one folder; none is left at the end."""
     running = []
 
-    def serve(*arguments, settings=()):
+    def serve(*arguments, settings=(), stderr=None):
         given = {
             "scheduling.policy": "clockwork",
             "scheduling.default_deadline_s": 10,
@@ -118,7 +122,10 @@ def _serve(tmp_path):
         log = (tmp_path / "log").open("a")
         with log:
             process = subprocess.Popen(
-                [*command, *words, *arguments], stdout=subprocess.PIPE, stderr=log, text=True
+                [*command, *words, *arguments],
+                stdout=subprocess.PIPE,
+                stderr=log if stderr is None else stderr,
+                text=True,
             )
         running.append(process)
         line = process.stdout.readline()
@@ -241,21 +248,95 @@ def test_others_end_at_once_with_their_server(serve, settings):
     assert not second.pids() & pids
 
 
-def test_what_has_changed_is_loaded_anew(serve, model):
-    """A model's file, or a replica that was killed: the rest is used as it is."""
-    cards = [model("same", 1), model("changed", 10), model("gone", 100)]
-    models = [word for card in cards for word in ("--model", card)]
+def test_what_has_changed_is_loaded_anew(serve, tmp_path):
+    """A model's file: the rest is used as it is."""
+    files = [tmp_path / f"{name}.onnx" for name in ("same", "changed", "gone")]
+    models = [word for file in files for word in ("--model", str(file))]
+    for file, name in zip(files, ("gan", "mnist", "resnet"), strict=True):
+        shutil.copy(zoo.find(name).path, file)
     first = serve(*models)
-    assert [first.ask(name) for name in ("same", "changed", "gone")] == [2, 11, 101]
-    (pid,) = first.pids()
+    same, before, _ = (first.ask_zeros(file.stem) for file in files)
+    pids = first.pids()
     first.kill()
-    model("changed", 20)
+    shutil.copy(zoo.find("resnet").path, files[1])
     second = serve(*models[:4])
-    assert second.pids() == {pid}
-    assert (second.ask("same"), second.ask("changed")) == (2, 21)
+    assert second.pids() == pids
+    assert second.ask_zeros("same") == same
+    assert second.ask_zeros("changed") != before
+    assert second.ask_zeros("same") == same, "what was loaded meanwhile has another number"
     assert second.request("GET", "/v2/models/gone")[0] == 404
     assert second.loads() == 1
-    assert model.loaded({pid}) == ["changed", "changed", "gone", "same"]
+    assert second.stop() == 0
+
+
+def test_what_is_kept_is_what_the_file_holds(serve, tmp_path, monkeypatch):
+    """A form of the old file was loaded after the file had been replaced: it is not taken for the new one's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    first = serve("--model", str(file))
+    adding(tmp_path / "new", 2.0, items=8).rename(file)
+    assert first.ask_zeros("m")[0]["data"] == [1.0] * 8
+    first.kill()
+    second = serve("--model", str(file))
+    assert second.ask_zeros("m")[0]["data"] == [2.0] * 8
+    second.kill()
+    third = serve("--model", str(file))
+    assert third.ask_zeros("m")[0]["data"] == [2.0] * 8
+    assert third.loads() == 0
+    assert third.stop() == 0
+
+
+@pytest.mark.parametrize("form", ["a file", "a module"])
+def test_code_that_has_changed_is_imported_anew(serve, model, tmp_path, monkeypatch, form):
+    """And with it what it imports, which no process would import twice: another replica takes its place."""
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    code, helper = tmp_path / "taken_code.py", tmp_path / "taken_helper.py"
+
+    def write(number):
+        helper.write_text(f"NUMBER = {number}\n")
+        text = pathlib.Path(model("code", "taken_helper.NUMBER").partition(":")[0]).read_text()
+        code.write_text(f"import taken_helper  # {number}\n{text}")
+
+    write(1)
+    where = code if form == "a file" else code.stem
+    models = ["--model", model("same", 5), "--model", f"{where}:Model"]
+    first = serve(*models)
+    (name,) = {*first.models} - {"same"}
+    assert (first.ask("same"), first.ask(name)) == (6, 2)
+    pids = first.pids()
+    templates = templates_of(pids)
+    first.kill()
+    write(1000)
+    second = serve(*models)
+    assert (second.ask("same"), second.ask(name)) == (6, 1001)
+    now = second.pids()
+    assert len(now) == 1
+    assert not now & pids
+    assert templates_of(now) == templates, "others are forked from where these were"
+    assert second.stop() == 0
+    assert is_gone(pids | now, templates)
+
+
+def test_an_error_output_that_nobody_reads_any_more(serve, tmp_path):
+    """Whatever prints would fail there: replicas that were taken over, and new ones, write to the next server's."""
+    code = tmp_path / "m.py"
+    text = MODEL % {"log": str(tmp_path / "loads"), "name": "m", "number": 1}
+    code.write_text(
+        text.replace("        return", "        print('seen', flush=True)\n        return")
+    )
+    first = serve("--model", f"{code}:Model", stderr=subprocess.PIPE)
+    assert first.ask("m") == 2
+    (pid,) = first.pids()
+    first.kill()
+    first.process.stderr.close()
+    second = serve("--model", f"{code}:Model")
+    assert second.pids() == {pid}
+    before = (tmp_path / "log").read_text().count("seen")
+    assert second.ask("m") == 2
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: second.pids() - {pid}, "it is replaced")
+    assert second.ask("m") == 2
+    assert (tmp_path / "log").read_text().count("seen") >= before + 2
     assert second.stop() == 0
 
 
@@ -265,6 +346,7 @@ def test_a_replica_that_ends_meanwhile_is_replaced(serve, model):
     first = serve("--model", card, settings={"replica.count": 2})
     assert first.ask("m") == 2
     pids = first.pids()
+    templates = templates_of(pids)
     first.kill()
     victim = next(pid for pid in pids if model.loaded({pid}))
     os.kill(victim, signal.SIGKILL)
@@ -274,7 +356,7 @@ def test_a_replica_that_ends_meanwhile_is_replaced(serve, model):
     assert now & pids == pids - {victim}
     assert second.ask("m") == 2
     assert second.stop() == 0
-    assert is_gone(pids | now, templates_of(()))
+    assert is_gone(pids | now, templates)
 
 
 def test_other_settings_get_other_replicas(serve, model):

@@ -8,9 +8,10 @@ import pytest
 
 from tests.fakes import other_engines as fakes
 from tuner import other_engines
-from tuner.engines.description import CommandEngine, UrlEngine
+from tuner.engines.description import CommandEngine, ScenarioEngine, UrlEngine
 from tuner.errors import WrongUse
 from tuner.launching.command_engine import CommandLauncher
+from tuner.settings import SCENARIO as SCENARIO_ARRIVALS
 from tuner.settings import TargetSettings
 
 
@@ -115,3 +116,36 @@ def test_knobs_that_a_space_leaves_out_keep_the_values_of_the_file(tmp_path: pat
     launcher = other_engines.launcher_of(engine, given, card, say=print)
     assert isinstance(launcher, CommandLauncher)
     assert dict(launcher.defaults) == {"delay.ms": 20}
+
+
+SCENARIO = "seconds: 9\nmodels: {m: {model: mnist}}\ntraffic: {m: {rate: 9, deadline_ms: 50}}\n"
+
+
+def test_a_scenario_is_named_by_its_file_and_kept_as_it_was(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever lies in the working folder under the same name; the copy counts, and errors name the file."""
+    path = tmp_path / "my pool.v2.yaml"
+    path.write_text(SCENARIO, encoding="utf-8")
+    (tmp_path / "my pool.v2").mkdir()
+    monkeypatch.chdir(tmp_path)
+    given = TargetSettings(
+        model=path.stem, scenario=path.name, rate=9.0, arrivals=SCENARIO_ARRIVALS
+    )
+    engine = other_engines.engine_of(given)
+    assert isinstance(engine, ScenarioEngine)
+    assert engine.file == path
+    assert other_engines.card_of(given, engine).name == "my-pool-v2"
+    shared = other_engines.shared_of(engine)
+    assert shared is not None
+    assert dict(shared.groups) == {"m": ("mnist", 1)}
+    assert shared.settings["scheduling.default_deadline_s"] == 0.05
+
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(SCENARIO.replace("rate: 9", "rate: 8"), encoding="utf-8")
+    path.write_text("seconds: soon\n", encoding="utf-8")
+    again = other_engines.engine_of(given, kept=kept)
+    assert isinstance(again, ScenarioEngine)
+    assert other_engines.scenario_of(again).streams[0].rate_per_s == 8.0
+    with pytest.raises(WrongUse, match=r"my pool.v2.yaml, models: nothing"):
+        other_engines.engine_of(given)

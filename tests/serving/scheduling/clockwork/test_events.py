@@ -142,6 +142,18 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     assert [refusal.reason for refusal in bench.refusals] == [Reason.CANNOT_FINISH]
 
 
+def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
+    """Its batch missed its window, and there is no time for another one: who asks is told that it was admitted."""
+    bench = Bench("a")
+    bench.load("a")
+    bench.ask("a", within_s=0.1)
+    (infer,) = bench.taken()
+    bench.now_s += 0.0985
+    bench.done(infer, ok=False, times=StageTimes(0.0985, 0.0, 0.0, 0.0))
+    assert [refusal.reason for refusal in bench.refusals] == [Reason.DEADLINE_IN_QUEUE]
+    assert not bench.taken()
+
+
 def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     """Workers hold models by what they are, not by how many there were."""
     bench = Bench("a", "b", "c")
