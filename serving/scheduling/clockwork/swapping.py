@@ -108,7 +108,7 @@ class Swapping:
         start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
         spare_pages = worker.free_pages - worker.planned_pages
         pages = model.pages - max(0, spare_pages)
-        spare_pages += worker.idle_pages  # beside what loads count on that are planned without a swap
+        spare_pages += worker.idle_pages  # less what planned loads count on
         stays_s = RESIDENCE * load_s
         away_s = done_s - now_s + stays_s + 2.0 * load_s
         patient_s = away_s / (1.0 - self._pool.reserve.share)
