@@ -42,9 +42,6 @@ class HeldModel(NamedTuple):
     path: str | None
     file: tuple[int, ...] | None
     """What its files are known by, as they were before it was loaded (`fingerprint`); None: no file."""
-    threads: int
-    device: str
-    """As the LOAD asked for it."""
     pages: int
 
 
@@ -153,8 +150,6 @@ def _held_model(data: Any) -> HeldModel:
         kind=_field(data, "kind", str, what),
         path=None if data.get("path") is None else _field(data, "path", str, what),
         file=file,
-        threads=_field(data, "threads", int, what),
-        device=_field(data, "device", str, what),
         pages=_field(data, "pages", int, what),
     )
 
