@@ -36,7 +36,7 @@ _STDERR = 2
 _LONGEST_LINE_BYTES = 2**24
 """Of a report that tells of all replicas."""
 _OF_ONE_START = frozenset(
-    {"_", "SHLVL", "OLDPWD"}
+    {"_", "SHLVL", "OLDPWD", "LINES", "COLUMNS"}
     | {"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "WATCHDOG_PID", "LISTEN_PID"}
 )
 """Variables of shells and of systemd that differ from one start of the same to the next."""

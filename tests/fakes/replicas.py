@@ -68,6 +68,7 @@ class FakeReplica:
     def abandon(self):
         """Nobody got to see it."""
         self.kill()
+        self.sock.close()
 
     def die(self, reason="crash"):
         """End from the outside, as a crash would."""

@@ -107,6 +107,7 @@ def test_homes_of_a_killed_server(tmp_path):
             assert (echo.replica.pid, python.replica.pid) == (pids["echo"], pids["python"])
             home = await homes.of(_card("echo"))
             homes.left("echo").remove(echo)
+            echo.replica.sock.close()
             await homes.settle()
             assert (_lives(pids["echo"]), _lives(pids["python"])) == (True, False)
             assert await homes.of(_card("echo")) is home

@@ -12,7 +12,7 @@ from tests.fakes.replicas import FakeHome, FakeReplica
 
 
 def _settings(tmp_path, **more):
-    values = {"scheduling.policy": "clockwork", "server.state_dir": tmp_path}
+    values = {"scheduling.policy": "clockwork", "server.state_dir": str(tmp_path)}
     return ServingSettings().changed(values | more)
 
 

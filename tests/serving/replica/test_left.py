@@ -20,7 +20,12 @@ from serving.replica.limits import Limits
 from serving.replica.template import SOCKET
 
 SILENCE = b""
-LEFT = {"program": program_of("echo"), "forks": True, "limits": {}, "last": 0, "workers": []}
+
+
+def _left(**more):
+    """What a template says that can be taken over, but for some of it."""
+    said = {"program": program_of("echo"), "forks": True, "limits": {}, "last": 0, "workers": []}
+    return json.dumps(said | more).encode() + b"\n"
 
 
 @pytest.fixture(name="directory")
@@ -56,7 +61,7 @@ async def _refused(directory, answer):
 def test_a_template_of_another_program_is_ended(directory, name):
     """Its replicas, and all that it would fork later, run another program than this one."""
     other = program_of("echo") | {name: "0.0.0"}
-    answer = json.dumps(LEFT | {"program": other}).encode() + b"\n"
+    answer = _left(program=other)
     reason, told = asyncio.run(_refused(directory, answer))
     assert f"is of {name} 0.0.0, this is {program_of('echo')[name]}" in reason
     assert json.loads(told) == {"do": "end"}
@@ -106,8 +111,8 @@ def test_a_template_that_says_nothing(directory, monkeypatch):
         b"[]\n",
         b"1\n",
         b'{"event": "left"}\n',
-        json.dumps(LEFT | {"limits": None}).encode() + b"\n",
-        json.dumps(LEFT | {"workers": [{"worker": 1}]}).encode() + b"\n",
+        _left(limits=None),
+        _left(workers=[{"worker": 1}]),
         b"\xff" * 1000,
     ],
 )
@@ -178,7 +183,7 @@ def test_groups_of_others_are_not_taken(directory, tmp_path):
     for root in (tmp_path / directory.name, pathlib.Path("/sys/fs/cgroup/other")):
         root.name == "other" or root.mkdir(exist_ok=True)
         limits = {"kind": "v2", "roots": {"unified": str(root)}, "reason": ""}
-        answer = json.dumps(LEFT | {"limits": limits}).encode() + b"\n"
+        answer = _left(limits=limits)
         reason, told = asyncio.run(_refused(directory, answer))
         assert f"{root} is no control group of {directory.name}" in reason
         assert json.loads(told) == {"do": "end"}
@@ -203,7 +208,7 @@ def test_the_end_of_a_replica_that_nobody_took(directory, caplog):
     if limits.open().kind is None:
         pytest.skip(limits.support.text)
     group = limits.group(9)
-    answer = json.dumps(LEFT | {"limits": limits.as_json()}).encode() + b"\n"
+    answer = _left(limits=limits.as_json())
     ended = json.dumps({"event": "ended", "worker": 9, "pid": 1, "signal": 9}).encode() + b"\n"
 
     async def scenario(sleeper):
