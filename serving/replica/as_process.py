@@ -337,15 +337,15 @@ class ProcessHome:
                 if replica.forker is forker:
                     self._finish(replica, ended)
             return
-        replica = self._replicas.get(event["worker"])
-        if replica is None:  # it was ending when its template was taken over
+        known = self._replicas.get(event["worker"])
+        if known is None:  # it was ending when its template was taken over
             if self._nest is not None and self._nest.forker is forker:
                 group = self._nest.limits.existing(event["worker"])
                 self._while_open(self._remove_group(event["worker"], group))
         elif event["event"] == "started":
-            replica.started.set_result(event["pid"])
+            known.started.set_result(event["pid"])
         else:
-            self._finish(replica, replica.ended_by(event))
+            self._finish(known, known.ended_by(event))
 
     def _finish(self, replica: Replica, ended: Ended) -> None:
         """Note the last usage and remove the groups; then the replica has ended."""

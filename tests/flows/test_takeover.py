@@ -386,7 +386,7 @@ def test_a_model_that_fails_costs_only_itself(serve, model, tmp_path):
         pathlib.Path(model(name, number).partition(":")[0]).rename(folder / "model.py")
     broken = tmp_path / "models" / "aaa" / "1" / "model.py"
     broken.write_text("raise ValueError('broken')")
-    arguments = ("--model-repository", str(tmp_path / "models"))
+    arguments = ("--model", "gan", "--model-repository", str(tmp_path / "models"))
     first = serve(*arguments)
     assert (first.ask("bbb"), first.ask("ccc")) == (3, 4)
     pids = first.pids()
@@ -395,7 +395,13 @@ def test_a_model_that_fails_costs_only_itself(serve, model, tmp_path):
     assert second.pids() == pids
     assert (second.ask("bbb"), second.ask("ccc")) == (3, 4)
     assert second.loads() == 0
-    assert second.stop() == 0
+    second.kill()
+    for name in ("bbb", "ccc"):
+        shutil.copy(broken, tmp_path / "models" / name / "1" / "model.py")
+    third = serve(*arguments)
+    (onnx,) = third.pids()
+    assert not any(map(stat, pids - {onnx})), "all of their kind have failed"
+    assert third.stop() == 0
 
 
 def test_several_kinds_and_what_was_deployed_later(serve, model):
