@@ -39,6 +39,7 @@ from serving.errors import (
 )
 from serving.replica import parts as parts_of
 from serving.replica import wire
+from serving.replica.fingerprint import Identity
 from serving.replica.shelf import placed
 from serving.scheduling.seam import (
     Action,
@@ -240,6 +241,8 @@ class Wanted(NamedTuple):
     """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
     prepares: bool = False
     """Whether the form is to be made first."""
+    identity: Identity | None = None
+    """Of the model's files, as they were when it was deployed; None: unknown."""
 
 
 class Loaded(NamedTuple):
@@ -647,6 +650,8 @@ class Dispatcher:
         card = wanted.card
         weights = _found(wanted.weights or card.path, wanted.root)
         samples = _found(card.sample, wanted.root)
+        known = wanted.identity
+        stamps = known.stamps if known else {}
         earliest_ns, latest_ns = _window_ns(action)
         return wire.encode_load(
             action.id,
@@ -664,6 +669,8 @@ class Dispatcher:
             budget=wanted.budget,
             prepared=None if wanted.prepared is None else str(wanted.prepared),
             prepares=wanted.prepares,
+            digest=known.digest if known else None,
+            stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
             earliest_ns=earliest_ns,
             latest_ns=latest_ns,
         )

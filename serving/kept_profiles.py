@@ -1,6 +1,6 @@
 """Profiles of models, so that nothing is measured twice: in memory, and in a file that outlives the server.
 
-    key: the model's files, its kind and runtime, a replica's limits, the machine, the version of Luthier
+    key: the content of the model's file, its kind and runtime, a replica's limits, the machine, the version of Luthier
     -> the profile that was measured so
 
 What was measured under another key tells nothing and is not found; the oldest go where there are too many. The
@@ -15,12 +15,13 @@ import asyncio
 import concurrent.futures
 import json
 import logging
+import os
 import pathlib
 
-from serving import prepared
+from serving import __version__, machine, models
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
-from serving.replica.fingerprint import stamp
+from serving.replica.fingerprint import Identity, stamp
 from serving.settings import ServingSettings
 from serving.state import forms
 from serving.state.records import Key, Records, SqliteRecords
@@ -120,16 +121,31 @@ class KeptProfiles:
             )
 
 
-def key_of(card: ModelCard, settings: ServingSettings) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time."""
-    files = prepared.files_of(card, settings.model.variant)
-    if files is None:
+def key_of(card: ModelCard, settings: ServingSettings, identity: Identity | None) -> str | None:
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time.
+
+    Args:
+        card: the model.
+        settings: its own.
+        identity: of the files of its weights.
+    """
+    weights = card.weights(settings.model.variant)
+    if identity is None or str(weights) not in identity.stamps:  # code may use what lies beside it
+        return None
+    try:
+        samples = [] if card.sample is None else [stamp(card.sample)]
+    except OSError:
         return None
     replica, accelerator = settings.replica, settings.accelerator
     return json.dumps(
         {
-            **files,
-            "samples": [] if card.sample is None else [stamp(card.sample)],
+            "content": identity.digest,
+            "kind": card.kind,
+            "runtime": models.runtime_of(card.kind),
+            "machine": machine.cpu_digest(),
+            "cores": os.cpu_count(),
+            "version": __version__,
+            "samples": samples,
             "home": replica.home,
             "image": replica.image,
             "cpu": replica.cpu,

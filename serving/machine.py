@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import pathlib
 import platform
 
@@ -21,3 +22,23 @@ def cpu_model() -> str:
         if line.lower().startswith(("model name", "hardware"))
     )
     return next(names, unnamed)
+
+
+_KINDS_OF = (
+    *("vendor_id", "cpu family", "model", "model name", "stepping", "flags"),
+    *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features"),
+)
+
+
+@functools.cache
+def cpu_digest() -> str:
+    """The same for two processors that can do the same: of one model by its numbers, with the same features.
+
+    One name covers several of them, and a virtual machine hides features.
+    """
+    try:
+        lines = pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    facts = {line for line in lines if line.split(":", 1)[0].strip() in _KINDS_OF}
+    return hashlib.sha256("\n".join([cpu_model(), *sorted(facts)]).encode()).hexdigest()

@@ -1,9 +1,11 @@
 """Forms of models that are loaded quicker than their own files, in the user's cache.
 
-    files, kind, runtime, processor, version of Luthier -> a folder, there once a replica has written it
+    content of a model's one file, kind, runtime, processor, version of Luthier
+    -> a folder, there once a replica has written it
 
 A folder is whole as soon as it is there, and never changed, for replicas map what is in it; it may be removed at any
-time. The least recently used go where all together take too much. Nobody but this user may write there.
+time. The least recently used go where all together take too much. What is in it decides what a model answers, so
+nothing is used but what nobody else can have written.
 """
 
 from __future__ import annotations
@@ -11,24 +13,28 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import pathlib
 import shutil
+import stat
 import time
-from typing import Any
 
 from serving import __version__, machine, models, zoo
-from serving.replica.fingerprint import stamps
-from serving.values import ModelCard
+from serving.replica.fingerprint import Identity
+
+log = logging.getLogger(__name__)
 
 MOST_BYTES = 16 * 2**30
 """Of all forms together."""
+MOST_DAYS = 30
+"""What no model was deployed from or loaded from for so long goes."""
 _LEAST_FREE = 4
 """Nothing is prepared where there is not room for so many times the size of the model."""
-
-
+_DAY_S = 86_400.0
 _LEFT_S = 3600.0
 """What nobody has finished for so long, nobody will."""
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Forms:
@@ -41,65 +47,97 @@ class Forms:
             root: this user's own.
         """
         self._root = root
+        self._problem = ""
 
     @classmethod
     def of_user(cls) -> Forms:
         """Those that all servers of this user share."""
         return cls(zoo.cache_folder() / "prepared")
 
-    def folder_of(self, card: ModelCard, variant: str | None) -> pathlib.Path | None:
-        """Where the form of a model is, or may be made, marked as used; None: it can have none here."""
-        files = files_of(card, variant)
-        if files is None or card.kind not in models.PREPARED:
+    def folder_of(self, kind: str, identity: Identity | None) -> pathlib.Path | None:
+        """Where the form of a model is, or may be made, marked as used; None: it can have none here. Blocking.
+
+        Args:
+            kind: of the model.
+            identity: of its files; None: unknown.
+        """
+        if kind not in models.PREPARED or identity is None or not identity.is_whole:
             return None
-        digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-        folder = self._root / digest[:32]
-        if folder.is_dir():
-            with contextlib.suppress(OSError):  # another user's, it may be
+        try:
+            root = self._private()
+            folder = root / _name(kind, identity)
+            if folder.is_symlink() or folder.exists():
+                _check(folder, (os.geteuid(),))
                 os.utime(folder)
-            return folder
-        size = sum(size for _, _, size, _ in files["files"])
-        return folder if self._has_room(size) else None
+            elif _LEAST_FREE * identity.size > min(shutil.disk_usage(root).free, MOST_BYTES):
+                raise OSError(f"{root} has no room for {_LEAST_FREE} times the size of a model")
+        except OSError as error:
+            self._tell(str(error))
+            return None
+        return folder
 
     def trim(self) -> None:
         """Remove the least recently used where there are too many, and what a killed replica has left unfinished."""
         with contextlib.suppress(OSError):
-            used_s = {folder: folder.stat().st_mtime for folder in self._root.iterdir()}
+            root = self._private()
+            used_s = {folder: folder.stat().st_mtime for folder in root.iterdir()}
             together = 0
             for folder in sorted(used_s, key=lambda one: -used_s[one]):
                 together += sum(file.stat().st_size for file in folder.glob("*"))
-                is_left = folder.name.startswith(".") and time.time() - used_s[folder] > _LEFT_S
-                if together > MOST_BYTES or is_left:
+                unused_s = time.time() - used_s[folder]
+                most_s = _LEFT_S if folder.name.startswith(".") else MOST_DAYS * _DAY_S
+                if together > MOST_BYTES or unused_s > most_s:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def _has_room(self, size: int) -> bool:
-        """Whether a form of so many bytes may be written, into a folder of this user's own."""
-        try:
-            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            seen = self._root.stat()
-            is_private = seen.st_uid == os.geteuid() and not seen.st_mode & 0o022
-            room = min(shutil.disk_usage(self._root).free, MOST_BYTES)
-            return is_private and room > _LEAST_FREE * size
-        except OSError:
-            return False
+    def _private(self) -> pathlib.Path:
+        """The folder of all, without links on the way: nobody else can change what is in it, or put another there.
+
+        Raises:
+            OSError: somebody can, or it cannot be made.
+        """
+        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        root = self._root.resolve()
+        _check(root, (os.geteuid(),))
+        for folder in root.parents:
+            _check(folder, (0, os.geteuid()), sticky=True)
+        return root
+
+    def _tell(self, problem: str) -> None:
+        """Say once why there are none."""
+        if problem != self._problem:
+            self._problem = problem
+            log.warning("models are loaded from their own files", extra={"reason": problem})
 
 
-def files_of(card: ModelCard, variant: str | None) -> dict[str, Any] | None:
-    """What tells a model's files, and what reads them, from others; None: its files cannot tell.
+def _check(folder: pathlib.Path, owners: tuple[int, ...], *, sticky: bool = False) -> None:
+    """Check that nobody else can change what is in a folder.
 
-    A file is known by where it lies on which disk, its size and its time: hard links are one file.
+    Args:
+        folder: no link.
+        owners: whose it may be.
+        sticky: whether others may have their own files in it, where they cannot touch these.
+
+    Raises:
+        OSError: somebody can, or it is no folder.
     """
-    weights = card.weights(variant)
-    if weights is None or not weights.is_file():
-        return None
-    try:
-        files = stamps(weights)
-    except OSError:  # it has just gone
-        return None
-    return {
-        "files": files,
-        "kind": card.kind,
-        "runtime": models.runtime_of(card.kind),
-        "machine": machine.cpu_model(),
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode):
+        raise NotADirectoryError(f"{folder} is no folder")
+    others = seen.st_mode & _OTHERS_WRITE and not (sticky and seen.st_mode & stat.S_ISVTX)
+    if others or seen.st_uid not in owners:
+        raise PermissionError(
+            f"{folder} belongs to user {seen.st_uid} with mode {stat.S_IMODE(seen.st_mode):o}; expected user "
+            f"{os.geteuid()} and no right to write for others: chown it, chmod go-w, or set XDG_CACHE_HOME"
+        )
+
+
+def _name(kind: str, identity: Identity) -> str:
+    """Of the folder of a form: everything that it depends on."""
+    facts = {
+        "content": identity.digest,
+        "kind": kind,
+        "runtime": models.runtime_of(kind),
+        "processor": machine.cpu_digest(),
         "version": __version__,
     }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]

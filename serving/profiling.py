@@ -22,6 +22,7 @@ from typing import Any, Self
 from serving.dispatch import Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
+from serving.replica.fingerprint import Identity
 from serving.scheduling.clockwork.durations import WINDOW
 from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
 from serving.settings import ServingSettings
@@ -144,7 +145,9 @@ async def profile(
     settings: ServingSettings,
     home: Home,
     workers: Iterator[int],
+    *,
     prepared: pathlib.Path | None = None,
+    identity: Identity | None = None,
 ) -> ModelProfile:
     """Measure a model.
 
@@ -154,12 +157,13 @@ async def profile(
         home: where replicas of its kind live, open.
         workers: numbers that no other replica of the home has.
         prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
+        identity: of its files, as the form shall be; None: unknown.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared)
+    run = _Run(card, one, prepared, identity)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -176,9 +180,14 @@ class _Run:
     is_shared = True
 
     def __init__(
-        self, card: ModelCard, settings: ServingSettings, prepared: pathlib.Path | None
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        prepared: pathlib.Path | None,
+        identity: Identity | None,
     ) -> None:
         self.card = card
+        self._identity = identity
         self._settings = settings
         self._prepared = prepared
         sizes = sizes_to(settings.batching.max_size)
@@ -207,6 +216,7 @@ class _Run:
             weights=self.card.weights(member.variant),
             prepared=self._prepared,
             prepares=model.version == "0",
+            identity=self._identity,
         )
 
     def pages(self, _settings: ServingSettings) -> int | None:

@@ -28,7 +28,7 @@ from serving.metrics.exposition import PoolMetrics
 from serving.pool import Home, Member, Pool
 from serving.prepared import Forms
 from serving.profiling import Measured, ModelProfile
-from serving.replica.fingerprint import fingerprint
+from serving.replica.fingerprint import Identity, identity_of
 from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
@@ -54,6 +54,7 @@ class _Tenant:
         "card",
         "form",
         "holders",
+        "identity",
         "key",
         "measured",
         "most",
@@ -73,6 +74,7 @@ class _Tenant:
         pages: int,
         profile: ModelProfile,
         on_batch: Callable[[BatchDone], None],
+        identity: Identity | None,
     ) -> None:
         self.card = card
         self.root = root
@@ -86,6 +88,8 @@ class _Tenant:
         """Since it has that profile."""
         self.key: str | None = None
         """Under which the profile is kept."""
+        self.identity = identity
+        """Of its files, as they were when it was deployed."""
         self.form: pathlib.Path | None = None
         """Folder of a form that is loaded quicker than its file."""
         self.on_batch = on_batch
@@ -209,12 +213,19 @@ class SharedPool:
             changed = await self._measured_anew(settings)
         is_fresh = fresh or budget_of(self._settings) != budget_of(settings)
         await self.pool.apply(settings, fresh=is_fresh, keep_learnt=keep_learnt)
+        has_other_limits = _limits(self._settings) != _limits(settings)
         self._settings = settings
-        for model, (key, found) in changed.items():
-            its = self._tenants.get(model)
-            if its is not None:  # it has not left meanwhile
-                its.key, its.profile, its.measured = key, found, Measured()
-                self.dispatcher.profiled(Profiled(model, found.load_s, its.batch_s))
+        for model, tenant in self._tenants.items():
+            if model in changed:
+                tenant.key, tenant.profile = changed[model]
+                load_s = tenant.profile.load_s
+                self.dispatcher.profiled(Profiled(model, load_s, tenant.batch_s))
+            elif has_other_limits:
+                tenant.key = (
+                    None  # what is measured from now on is of other limits than its profile
+                )
+            if has_other_limits:
+                tenant.measured = Measured()
 
     async def _measured_anew(
         self, settings: ServingSettings
@@ -224,14 +235,16 @@ class SharedPool:
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
-            key = kept_profiles.key_of(tenant.card, wanted)
+            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
                     "not measured under the new limits, for others took too long",
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            changed[model] = key, await self._profile(tenant.card, wanted, key)
+            form = await self._form_of(tenant.card, tenant.identity)
+            found = await self._profile(tenant.card, wanted, key, tenant.identity, form)
+            changed[model] = key, found
         return changed
 
     async def close(self) -> None:
@@ -261,21 +274,26 @@ class SharedPool:
             "batching.max_size": settings.batching.max_size,
         }
         settings = self._settings.changed(own)  # the rest is the pool's
-        key = kept_profiles.key_of(card, settings)
-        found = await self._profile(card, settings, key)
-        holders = self._holders_of(card, settings)
+        weights = card.weights(settings.model.variant)
+        identity = await asyncio.to_thread(identity_of, card.kind, weights)
+        key = kept_profiles.key_of(card, settings, identity)
+        form = await self._form_of(card, identity)
+        found = await self._profile(card, settings, key, identity, form)
+        holders = self._holders_of(card, settings, identity)
         if holders:  # counted as before: a measurement of memory is never the same twice
             pages = next(iter(holders.values())).pages
         else:
-            pages = max(1, math.ceil(_bytes_of(card, settings, found) / page_bytes(settings)))
+            most = max(found.memory_bytes, 0 if identity is None else identity.size)
+            pages = max(1, math.ceil(most / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
         if model in self._tenants:  # from files that have changed, and the old one still answers
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
-        tenant = self._tenants[model] = _Tenant(card, settings, root, pages, found, on_batch)
+        tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
+        self._tenants[model] = tenant
         tenant.key = key
-        tenant.form = self._form_of(card, settings) if found.is_prepared else None
+        tenant.form = form if found.is_prepared else None
         for worker, held in holders.items():
             if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
                 tenant.holders.add(worker)
@@ -297,29 +315,37 @@ class SharedPool:
             await self._profiles.keep(tenant.key, taught)
         await self._home.take_back(tenant.root)
 
-    def _holders_of(self, card: ModelCard, settings: ServingSettings) -> dict[int, HeldModel]:
-        """Workers that hold a model since before, from the very file that it would be loaded from."""
-        weights = card.weights(settings.model.variant) or card.path
-        file = None if weights is None else fingerprint(weights)
-        if file is None:
+    def _holders_of(
+        self, card: ModelCard, settings: ServingSettings, identity: Identity | None
+    ) -> dict[int, HeldModel]:
+        """Workers that hold a model since before, from what its files hold now."""
+        if identity is None:
             return {}
-        wanted = (card.name, card.version, card.kind, str(weights), file)
+        weights = card.weights(settings.model.variant)
+        wanted = (card.name, card.version, card.kind, str(weights), identity.digest)
         return {
             worker: held
             for worker, models in self._held.items()
             for held in models.values()
-            if (held.name, held.version, held.kind, held.path, held.file) == wanted
+            if (held.name, held.version, held.kind, held.path, held.digest) == wanted
         }
 
     async def _profile(
-        self, card: ModelCard, settings: ServingSettings, key: str | None
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        key: str | None,
+        identity: Identity | None,
+        form: pathlib.Path | None,
     ) -> ModelProfile:
-        """Of a model, or of another one from the same files under the same limits, now or before a restart."""
-        form = self._form_of(card, settings)
+        """Of a model, or of another one of the same content under the same limits, now or before a restart."""
         known = self._profiles.of(key)
-        if known is not None and known.is_prepared == (form is not None and form.is_dir()):
+        is_prepared = form is not None and await asyncio.to_thread(form.is_dir)
+        if known is not None and known.is_prepared == is_prepared:
             return known
-        found = await profiling.profile(card, settings, self._home, self._workers, form)
+        found = await profiling.profile(
+            card, settings, self._home, self._workers, prepared=form, identity=identity
+        )
         log.info(
             "model profiled",
             extra={
@@ -329,14 +355,19 @@ class SharedPool:
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
-        await self._profiles.keep(key, found)
+        if (
+            identity is not None and identity.still_holds()
+        ):  # else another file may have been measured
+            await self._profiles.keep(key, found)
         if self._forms is not None and found.is_prepared:
             await asyncio.to_thread(self._forms.trim)
         return found
 
-    def _form_of(self, card: ModelCard, settings: ServingSettings) -> pathlib.Path | None:
+    async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
         """Where a form of the model is, or may be made, that is loaded quicker than its file."""
-        return self._forms.folder_of(card, settings.model.variant) if self._forms else None
+        if self._forms is None:
+            return None
+        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity)
 
     # What the pool's replicas hold
 
@@ -370,6 +401,7 @@ class SharedPool:
             pages=tenant.pages,
             budget=member.pages,
             prepared=tenant.form,
+            identity=tenant.identity,
         )
 
     def pages(self, settings: ServingSettings) -> int | None:
@@ -441,13 +473,6 @@ def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:
             f"{card.label} takes {pages} pages of {settings.clockwork.page_mb:g} MiB, and a replica's budget is "
             f"{budget} (clockwork.memory_mb): raise it, or serve the model with scheduling.policy adaptive"
         )
-
-
-def _bytes_of(card: ModelCard, settings: ServingSettings, found: ModelProfile) -> int:
-    """Memory of a model: what was measured, and its file's size at least."""
-    weights = card.weights(settings.model.variant)
-    file_bytes = weights.stat().st_size if weights is not None and weights.is_file() else 0
-    return max(found.memory_bytes, file_bytes)
 
 
 def _limits(settings: ServingSettings) -> tuple[object, ...]:

@@ -18,8 +18,9 @@ contains it. Optional:
 
 The kinds of `ON_DEVICE` are told where to run: `__init__(self, path, *, threads, device)`.
 
-The modules of the kinds of `PREPARED` also have `prepare(path, folder, *, device)`, which writes a form of a model that
-is loaded quicker, and their `Model` takes that folder: `__init__(self, path, *, threads, device, prepared)`.
+The modules of the kinds of `PREPARED` also have `prepare(path, folder, *, digest, device)`, which writes a form of a
+model that is loaded quicker, and their `Model` takes that folder:
+`__init__(self, path, *, threads, device, prepared)`. Its `is_prepared` tells whether that was loaded.
 
 The kind `command` is the exception: a program in any language that is a replica itself
 (docs/models.md).
@@ -93,7 +94,12 @@ def runtime_of(kind: str) -> str:
 
 
 def prepare(
-    kind: str, path: pathlib.Path | None, folder: pathlib.Path, *, device: str = "auto"
+    kind: str,
+    path: pathlib.Path | None,
+    folder: pathlib.Path,
+    *,
+    digest: str,
+    device: str = "auto",
 ) -> None:
     """Write a form of a model that is loaded quicker than its own file, where its kind has one.
 
@@ -101,13 +107,14 @@ def prepare(
         kind: one of `KINDS`.
         path: its file.
         folder: where the form is from then on; it is made in one step, with all that it holds, and never changed.
+        digest: SHA-256 of the file: of one that holds something else none is made.
         device: `auto`, `cpu` or `cuda`.
 
     Raises:
         serving.errors.ModelLoadFailed: there is no such file, or no such device. All else goes to the log.
     """
     if kind in PREPARED:
-        importlib.import_module(KINDS[kind]).prepare(path, folder, device=device)
+        importlib.import_module(KINDS[kind]).prepare(path, folder, digest=digest, device=device)
 
 
 def load(

@@ -14,10 +14,13 @@ It must not know how arrays come and go, nor which limits the process has: it on
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import mmap
 import os
 import pathlib
 import re
+import shutil
 import tempfile
 from collections.abc import Mapping
 from typing import Any
@@ -38,6 +41,7 @@ PREPARED, _WEIGHTS = "model.onnx", "weights.bin"
 """Files of the prepared form."""
 _MAPPED_BYTES = 65_536
 """Weights from so many bytes on are mapped: a smaller array is copied as quickly."""
+_BLOCK_BYTES = 4 * 1024 * 1024
 
 DATATYPES: dict[str, str] = {
     "tensor(bool)": "BOOL",
@@ -101,9 +105,9 @@ class Model:
         _quieten()
         self.device = _device(device, path)
         try:
-            self._session = _of_prepared(prepared, threads, self.device) or _session(
-                path, session_options(threads=threads), self.device
-            )
+            quick = _of_prepared(prepared, threads, self.device)
+            self.is_prepared = quick is not None
+            self._session = quick or _session(path, session_options(threads=threads), self.device)
         except Exception as error:  # the runtime has a dozen unrelated exception classes
             reason = _reason(error)
             if _UNREADABLE.search(reason):
@@ -147,15 +151,17 @@ class Model:
         return dict(zip(self._outputs, results, strict=True))
 
 
-def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, device: str) -> None:
+def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, digest: str, device: str) -> None:
     """Write the prepared form of a model for this processor, unless it is there; a model of a GPU gets none.
 
     A folder that is there is whole, and is not changed any more: what is mapped must not be cut short. What cannot be
-    prepared is told in the log, and loaded from its own file.
+    prepared is told in the log, and loaded from its own file. It is made of a copy, for the file may be replaced at
+    any time; and where the copy is there are no weights beside it, so a model with such has no form.
 
     Args:
         path: the file.
         folder: made here, with all that it holds, in one step.
+        digest: SHA-256 of what the file must hold, in hexadecimal digits.
         device: `auto`, `cpu` or `cuda`.
     """
     path = _checked(path)
@@ -165,13 +171,26 @@ def prepare(path: pathlib.Path | None, folder: pathlib.Path, *, device: str) -> 
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".new-") as name:
-            made = pathlib.Path(name, "made")
+            copy, made = pathlib.Path(name, "copied", "model.onnx"), pathlib.Path(name, "made")
+            copy.parent.mkdir(mode=0o700)
             made.mkdir(mode=0o700)
-            _write_prepared(path, made)
+            if _copied(path, copy) != digest:
+                raise ValueError("it has changed since it was deployed")
+            _write_prepared(copy, made)
             made.rename(folder)
     except Exception as error:  # no room, or the runtime has one of its dozen reasons
         if not folder.is_dir():  # else another server was quicker
             log.warning("not prepared", extra={"model": str(path), "error": _reason(error)})
+
+
+def _copied(file: pathlib.Path, copy: pathlib.Path) -> str:
+    """Copy a file; returns SHA-256 of what the copy holds."""
+    digest = hashlib.sha256()
+    with file.open("rb") as read, copy.open("xb") as written:
+        while block := read.read(_BLOCK_BYTES):
+            digest.update(block)
+            written.write(block)
+    return digest.hexdigest()
 
 
 def _write_prepared(path: pathlib.Path, folder: pathlib.Path) -> None:
@@ -195,11 +214,26 @@ def _of_prepared(
     if folder is None or device != cuda.CPU or not (folder / PREPARED).is_file():
         return None
     try:
+        os.utime(folder)  # the least recently used are removed first
+        _read_in(folder / _WEIGHTS)
         return _session(folder / PREPARED, _as_it_is(session_options(threads=threads)), device)
     except Exception as error:  # it was removed meanwhile, or is not what was written
         facts = {"folder": str(folder), "error": _reason(error)}
-        log.warning("the prepared form cannot be loaded; the model's own file is", extra=facts)
+        log.warning(
+            "the prepared form cannot be loaded and is removed; the model's own file is loaded",
+            extra=facts,
+        )
+        shutil.rmtree(folder, ignore_errors=True)
         return None
+
+
+def _read_in(weights: pathlib.Path) -> None:
+    """Have the weights in memory, so that no batch waits for a disk; there is no such file where all are small."""
+    if not weights.is_file() or not weights.stat().st_size:
+        return
+    with weights.open("rb") as file:
+        flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+        mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ).close()
 
 
 def _as_it_is(options: onnxruntime.SessionOptions) -> onnxruntime.SessionOptions:

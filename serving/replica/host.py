@@ -33,7 +33,7 @@ from serving.errors import ModelLoadFailed, ModelMissing
 from serving.replica import warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
-from serving.replica.fingerprint import fingerprint
+from serving.replica.fingerprint import stamp_or_none
 from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
@@ -247,16 +247,22 @@ class Host:
         detail: dict[str, object]
         try:
             path = self._place(message.path)
-            file = fingerprint(path) if self._is_kept and path is not None else None
+            is_same = self._is_kept and self._is_as_deployed(message)
             prepared = self._place(message.prepared)
-            if message.prepares and prepared is not None:
-                models.prepare(message.kind, path, prepared, device=message.device)
+            if message.prepares and prepared is not None and message.digest is not None:
+                models.prepare(
+                    message.kind, path, prepared, digest=message.digest, device=message.device
+                )
             model = models.load(
                 message.kind,
                 path,
                 threads=message.threads,
                 device=message.device,
                 prepared=prepared,
+            )
+            # A form was made of what was deployed, whatever the file is now.
+            is_same = getattr(model, "is_prepared", False) or (
+                is_same and self._is_as_deployed(message)
             )
             execution = Execution(model)
             samples = self._place(message.samples)
@@ -278,7 +284,7 @@ class Host:
             message.version,
             message.kind,
             message.path,
-            file,
+            message.digest if is_same else None,
             message.pages,
         )
         self._models[message.model] = execution, held
@@ -296,6 +302,13 @@ class Host:
             "memory_bytes": max(0, _resident_bytes() - resident_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _is_as_deployed(self, message: wire.LoadMessage) -> bool:
+        """Whether the model's files are as they were when it was deployed, of which the gateway says all."""
+        return bool(message.stamps) and all(
+            stamp_or_none(placed(path, self._root)) == tuple(known)
+            for path, known in message.stamps.items()
+        )
 
     def _room_lacking(self, message: wire.LoadMessage) -> str:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""

@@ -55,6 +55,8 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert answer["trials"] == 2
     assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
     assert "toy at 250 requests/s of the scenario" in finished.err
+    shown = tune(folder, "resume", "one").out
+    assert "deployed then by the commands at the head of" in shown
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
     assert "<h1>toy at 250 requests/s of the scenario</h1>" in page
     assert "answered, of all that were due" in page

@@ -18,6 +18,7 @@ import pytest
 
 from serving import zoo
 from serving.replica import limits
+from tests.fakes.adding import adding
 
 WAIT_S = 20.0
 MODEL = """
@@ -269,6 +270,23 @@ def test_what_has_changed_is_loaded_anew(serve, tmp_path):
     assert second.request("GET", "/v2/models/gone")[0] == 404
     assert second.loads() == 1
     assert second.stop() == 0
+
+
+def test_what_is_kept_is_what_the_file_holds(serve, tmp_path, monkeypatch):
+    """A form of the old file was loaded after the file had been replaced: it is not taken for the new one's."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    first = serve("--model", str(file))
+    adding(tmp_path / "new", 2.0, items=8).rename(file)
+    assert first.ask_zeros("m")[0]["data"] == [1.0] * 8
+    first.kill()
+    second = serve("--model", str(file))
+    assert second.ask_zeros("m")[0]["data"] == [2.0] * 8
+    second.kill()
+    third = serve("--model", str(file))
+    assert third.ask_zeros("m")[0]["data"] == [2.0] * 8
+    assert third.loads() == 0
+    assert third.stop() == 0
 
 
 @pytest.mark.parametrize("form", ["a file", "a module"])

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import shutil
 import sqlite3
 import statistics
 
@@ -15,6 +16,7 @@ from serving import kept_profiles
 from serving.dispatch import Loaded
 from serving.kept_profiles import FILE, KeptProfiles, key_of
 from serving.profiling import Measured, ModelProfile
+from serving.replica.fingerprint import identity_of
 from serving.settings import ServingSettings
 from serving.state.records import SqliteRecords
 from serving.values import ModelCard, Signature, StageTimes, TensorSpec
@@ -165,15 +167,19 @@ def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
     assert all(taught.batch_s[size] == profile.batch_s[size] for size in {1, 2, 4} - known)
 
 
+def found_key(card, settings):
+    return key_of(card, settings, identity_of(card.kind, card.path))
+
+
 def test_a_key_tells_what_a_profile_depends_on(tmp_path):
-    """Another file, other samples or other limits are another key; a hard link is the same file."""
+    """Other content, other samples or other limits are another key, whatever the file's time; a copy is no other."""
     file, sample = tmp_path / "m.onnx", tmp_path / "s.npz"
     file.write_bytes(b"1")
     sample.write_bytes(b"1")
     card = ModelCard(name="a", version="1", kind="onnx", path=file)
     settings = ServingSettings()
-    first = key_of(card, settings)
-    keys = {first, key_of(dataclasses.replace(card, sample=sample), settings)}
+    first = found_key(card, settings)
+    keys = {first, found_key(dataclasses.replace(card, sample=sample), settings)}
     for change in (
         {"replica.cpu": 1},
         {"replica.threads": 2},
@@ -181,22 +187,30 @@ def test_a_key_tells_what_a_profile_depends_on(tmp_path):
         {"accelerator.device": "cpu"},
         {"batching.max_size": 3},
     ):
-        keys.add(key_of(card, settings.changed(change)))
-    keys.add(key_of(dataclasses.replace(card, kind="torch"), settings))
+        keys.add(found_key(card, settings.changed(change)))
+    keys.add(found_key(dataclasses.replace(card, kind="torch"), settings))
     assert len(keys) == 8
-    link = tmp_path / "other.onnx"
-    os.link(file, link)
-    assert key_of(dataclasses.replace(card, name="b", path=link), settings) == first
-    file.write_bytes(b"22")
-    second = key_of(card, settings)
-    assert second not in keys
-    (tmp_path / "m.onnx.data").write_bytes(b"weights")
-    assert key_of(card, settings) not in {*keys, second}
+    twin = tmp_path / "other.onnx"
+    shutil.copy(file, twin)
+    assert found_key(dataclasses.replace(card, name="b", path=twin), settings) == first
+    times = file.stat()
+    file.write_bytes(b"2")
+    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert found_key(card, settings) not in keys
 
 
 def test_files_that_cannot_tell_have_no_key(tmp_path):
-    """A module's name, a folder, no file at all."""
+    """A module's name, a folder, code, no file at all."""
     settings = ServingSettings()
-    for path in (None, tmp_path, tmp_path / "m.py:Model"):
+    (tmp_path / "m.py").touch()
+    for path in (None, tmp_path, tmp_path / "none.py:Model", tmp_path / "m.py:Model"):
         card = ModelCard(name="a", version="1", kind="python", path=path)
-        assert key_of(card, settings) is None
+        assert found_key(card, settings) is None
+
+
+def test_samples_that_have_gone_have_no_key(tmp_path):
+    """Their model is measured, and nothing is kept; it is no error."""
+    file = tmp_path / "m.onnx"
+    file.write_bytes(b"1")
+    card = ModelCard(name="a", version="1", kind="onnx", path=file, sample=tmp_path / "s.npz")
+    assert found_key(card, ServingSettings()) is None

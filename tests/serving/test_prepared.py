@@ -1,79 +1,110 @@
-"""Folders of prepared forms: one for each file, private, and bounded."""
+"""Folders of prepared forms: one for each content, private, and bounded."""
 
-import dataclasses
 import os
+import shutil
 import time
 
 import pytest
 
-from serving import prepared
+from serving import machine, prepared
 from serving.prepared import Forms
-from serving.values import ModelCard
+from serving.replica.fingerprint import identity_of
+from tests.fakes.adding import adding
 
 
-@pytest.fixture(name="card")
-def _card(tmp_path):
-    file = tmp_path / "m.onnx"
-    file.write_bytes(b"a model")
-    return ModelCard(name="a", version="1", kind="onnx", path=file)
+@pytest.fixture(name="file")
+def _file(tmp_path):
+    return adding(tmp_path / "m.onnx", 1.0, items=8)
 
 
-def test_a_folder_belongs_to_a_file(tmp_path, card):
-    """Hard links share it; another file, or the same one after a change, has another."""
+def folder_of(forms, file, kind="onnx"):
+    return forms.folder_of(kind, identity_of(kind, file))
+
+
+def test_a_folder_belongs_to_a_content(tmp_path, file, monkeypatch):
+    """Copies share it; other content has another, with the same size and time, too, and so has another processor."""
     forms = Forms(tmp_path / "forms")
-    first = forms.folder_of(card, None)
+    first = folder_of(forms, file)
     assert first.parent == tmp_path / "forms"
-    link = tmp_path / "other.onnx"
-    os.link(card.path, link)
-    assert forms.folder_of(dataclasses.replace(card, name="b", path=link), None) == first
-    card.path.write_bytes(b"another model")
-    assert forms.folder_of(card, None) != first
+    twin = tmp_path / "other.onnx"
+    shutil.copy(file, twin)
+    assert folder_of(forms, twin) == first
+    was = file.stat()
+    adding(file, 2.0, items=8)
+    os.utime(file, ns=(was.st_atime_ns, was.st_mtime_ns))
+    assert (file.stat().st_ino, file.stat().st_size) == (was.st_ino, was.st_size)
+    assert folder_of(forms, file) != first
+    monkeypatch.setattr(machine, "cpu_digest", lambda: "another")
+    assert folder_of(forms, twin) != first
 
 
-def test_a_link_to_nowhere_beside_a_file(tmp_path, card):
-    """It is no part of the model."""
+def test_who_has_none(tmp_path, file, monkeypatch, caplog):
+    """Kinds that are not prepared, files that are not there, weights beside the file, where there is no room."""
     forms = Forms(tmp_path / "forms")
-    before = forms.folder_of(card, None)
-    card.path.with_name("m.onnx.old").symlink_to("/nowhere")
-    assert forms.folder_of(card, None) == before is not None
-
-
-def test_who_has_none(tmp_path, card, monkeypatch):
-    """Kinds that are not prepared, files that are not there, a place that is not this user's alone."""
-    forms = Forms(tmp_path / "forms")
-    assert forms.folder_of(dataclasses.replace(card, kind="sklearn"), None) is None
-    assert forms.folder_of(dataclasses.replace(card, path=tmp_path / "none"), None) is None
-    assert forms.folder_of(dataclasses.replace(card, path=None), None) is None
-    assert Forms(card.path / "forms").folder_of(card, None) is None
-    (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
-    assert Forms(tmp_path / "open").folder_of(card, None) is None
-    assert forms.folder_of(card, None) is not None
+    assert folder_of(forms, file, "sklearn") is None
+    assert folder_of(forms, tmp_path / "none") is None
+    assert folder_of(forms, None) is None
+    assert folder_of(forms, adding(tmp_path / "n.onnx", 1.0, weights="n.bin")) is None
+    assert not caplog.records
+    assert folder_of(Forms(file / "forms"), file) is None
+    assert folder_of(forms, file) is not None
     monkeypatch.setattr(prepared, "MOST_BYTES", 25)
-    assert forms.folder_of(card, None) is None  # it is as large as all may be
+    shutil.rmtree(tmp_path / "forms")
+    caplog.clear()
+    for _ in range(2):
+        assert folder_of(forms, file) is None
+    (reason,) = [record.reason for record in caplog.records]
+    assert "has no room" in reason  # and is told once
 
 
-def test_the_least_recently_used_go(tmp_path, monkeypatch, card):
-    """Where all together take too much; what nobody has finished goes, too."""
-    monkeypatch.setattr(prepared, "MOST_BYTES", 250)
-    forms = Forms(tmp_path)
-    used = forms.folder_of(card, None)
+@pytest.mark.parametrize("which", ["", "forms", "forms/FORM"])
+@pytest.mark.parametrize("made", ["open", "foreign"])
+def test_nothing_is_used_that_others_may_have_written(tmp_path, file, caplog, which, made):
+    """Whichever folder on the way it is, and though the form is there already."""
+    home = tmp_path / "home"
+    form = folder_of(Forms(home / "forms"), file)
+    form.mkdir(mode=0o700)
+    assert folder_of(Forms(home / "forms"), file) == form
+    folder = home / which.replace("FORM", form.name)
+    if made == "open":
+        folder.chmod(0o777)
+    elif os.geteuid():
+        pytest.skip("only root gives files away")
+    else:
+        os.chown(folder, 65534, 65534)
+    assert folder_of(Forms(home / "forms"), file) is None
+    assert f"{folder} belongs to user" in caplog.records[-1].reason
+
+
+def test_a_link_is_followed_to_where_it_leads(tmp_path, file):
+    """What is checked is what is used; a form is never a link."""
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    forms = Forms(tmp_path / "link" / "forms")
+    form = folder_of(forms, file)
+    assert form.parent == tmp_path / "real" / "forms"
+    form.symlink_to(tmp_path)
+    assert folder_of(forms, file) is None
+
+
+def test_the_least_recently_used_go(tmp_path, monkeypatch, file):
+    """Where all together take too much, or a form is very old; what nobody has finished goes, too."""
+    monkeypatch.setattr(prepared, "MOST_BYTES", 2500)
+    forms = Forms(tmp_path / "forms")
+    used = folder_of(forms, file)
     now_s = time.time()
-    for name, age_s in (
-        (used.name, 500),
-        ("old", 400),
-        ("new", 300),
-        (".new-1", 10),
-        (".new-2", 9000),
+    for name, age_s, size in (
+        (used.name, 500, 1000),
+        ("old", 400, 1000),
+        ("new", 300, 1000),
+        ("oldest", 31 * 86_400, 0),
+        (".new-1", 10, 1),
+        (".new-2", 9000, 1),
     ):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / "weights.bin").write_bytes(b"x" * (100 if name[0] != "." else 1))
+        folder = used.parent / name
+        folder.mkdir(mode=0o700)
+        (folder / "weights.bin").write_bytes(b"x" * size)
         os.utime(folder, (now_s - age_s, now_s - age_s))
-    assert forms.folder_of(card, None) == used  # which uses it
+    assert folder_of(forms, file) == used  # which uses it
     forms.trim()
-    assert {folder.name for folder in tmp_path.iterdir() if folder.is_dir()} == {
-        used.name,
-        "new",
-        ".new-1",
-    }
+    assert {folder.name for folder in used.parent.iterdir()} == {used.name, "new", ".new-1"}

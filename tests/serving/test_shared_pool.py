@@ -21,6 +21,7 @@ from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.scheduling.seam import Reason
 from serving.values import ModelCard, Program
+from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway
 
@@ -373,6 +374,31 @@ def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
     assert [line for line in caplog.messages if "not measured under the new limits" in line]
 
 
+def test_a_profile_learns_nothing_of_other_limits(onnx_card, monkeypatch, tmp_path):
+    """What was not measured under them has no profile to be taught, and the old one stays as it was."""
+    kept = KeptProfiles.of_folder(tmp_path)
+    with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
+        (image,) = running.json("GET", "/v2/models/a")[1]["inputs"]
+        image["shape"][0] = 1
+        image["data"] = [1] * math.prod(image["shape"])
+
+        def ask_often():
+            for _ in range(10):
+                assert running.json("POST", "/v2/models/a/infer", {"inputs": [image]})[0] == 200
+
+        ask_often()
+        before = profile_of(running, "a")
+        monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
+        body = {"settings": {"replica.threads": 2}}
+        assert running.json("PATCH", "/admin/settings", body, admin=True)[0] == 200
+        ask_often()
+    kept.close()
+    kept = KeptProfiles.of_folder(tmp_path)
+    with gateway(CLOCKWORK, Processes(), onnx_card, profiles=kept) as running:
+        assert profile_of(running, "a") == before
+    kept.close()
+
+
 def maps_of(pid):
     return pathlib.Path(f"/proc/{pid}/maps").read_text()
 
@@ -403,6 +429,47 @@ def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
         twin = dataclasses.replace(onnx_card, name="b")
         running.call(running.engine.deploy(twin))
         assert list(root.iterdir()) == [folder]
+
+
+def added_by(running):
+    """What the model of `adding` adds."""
+    data = [0.0] * 32_768
+    tensor = {"name": "x", "shape": [1, len(data)], "datatype": "FP32", "data": data}
+    status, answer = running.json("POST", "/v2/models/a/infer", {"inputs": [tensor]})
+    assert status == 200, answer
+    return answer["outputs"][0]["data"][0]
+
+
+@pytest.mark.parametrize("weights", [None, "w.bin"])
+def test_no_form_is_used_for_other_content(tmp_path, weights):
+    """The next server answers as the file does that is there, which has the old one's name, size, inode and time."""
+    folder = tmp_path / "models"
+    folder.mkdir()
+    file = folder / "m.onnx"
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    kept = KeptProfiles.of_folder(tmp_path)
+    for number in (1.0, 2.0, 1.0):
+        adding(file, number, weights=weights)
+        for one in folder.iterdir():
+            os.utime(one, (1e9, 1e9))
+        forms = Forms(tmp_path / "forms")
+        with gateway(CLOCKWORK, Processes(), card, forms=forms, profiles=kept) as running:
+            assert added_by(running) == number
+    kept.close()
+    made = [*(tmp_path / "forms").glob("*")]
+    assert len(made) == (2 if weights is None else 0)
+
+
+def test_weights_beside_a_file_take_memory(tmp_path):
+    """They are counted in pages as the file is, whatever a measurement tells."""
+    file = adding(tmp_path / "m.onnx", 1.0, weights="w.bin", items=2**20)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 3, "clockwork.page_mb": 1}
+    with (
+        pytest.raises(InvalidSettings, match=r"takes [0-9]+ pages of 1 MiB"),
+        gateway(settings, Processes(), card),
+    ):
+        pass
 
 
 def test_one_model_may_share_where_others_do_not(card_of, home):

@@ -3,11 +3,12 @@
     HELLO            = JSON {"wire": 1, "pid", "features": [..], "monotonic_ns", "models": [see `HeldModel`]}
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
-                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null}
+                             "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
+                             "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
-A LOAD without the last six asks for no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
+Without what follows "threads" there is no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
 {"signature": see `Signature.as_json`, "load_s", "warmup", "device", "started_ns", "memory_bytes"} or {"error"};
 UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
@@ -17,6 +18,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from serving.replica.wire.stream import VERSION, MessageType, WireError, message, unpack_start
@@ -28,7 +30,7 @@ _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
 _ANSWER = struct.Struct("<QHH")
 
-_Kind = TypeVar("_Kind", int, float, str, list[Any])
+_Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
 
 
 class HeldModel(NamedTuple):
@@ -40,8 +42,8 @@ class HeldModel(NamedTuple):
     version: str
     kind: str
     path: str | None
-    file: tuple[int, ...] | None
-    """What its files are known by, as they were before it was loaded (`fingerprint`); None: no file."""
+    digest: str | None
+    """Of what it was loaded from, as the LOAD told it; None: unknown, or its files had changed since."""
     pages: int
 
 
@@ -83,6 +85,10 @@ class LoadMessage(NamedTuple):
     """Folder of a form of the model that is loaded instead of `path` where it is there, absolute."""
     prepares: bool = False
     """Whether the form is to be made first."""
+    digest: str | None = None
+    """Of the model's files, when it was deployed (`fingerprint.Identity`); None: unknown."""
+    stamps: Mapping[str, Any] = MappingProxyType({})
+    """Of these, by their absolute paths: device, inode, size, time of change."""
 
 
 class UnloadMessage(NamedTuple):
@@ -142,14 +148,13 @@ def _held_model(data: Any) -> HeldModel:
     what = "a model of HELLO"
     if not isinstance(data, dict):
         raise WireError(f"{what} is {data!r}, expected an object")
-    file = None if data.get("file") is None else tuple(_field(data, "file", list, what))
     return HeldModel(
         model=_field(data, "model", int, what),
         name=_field(data, "name", str, what),
         version=_field(data, "version", str, what),
         kind=_field(data, "kind", str, what),
         path=None if data.get("path") is None else _field(data, "path", str, what),
-        file=file,
+        digest=None if data.get("digest") is None else _field(data, "digest", str, what),
         pages=_field(data, "pages", int, what),
     )
 
@@ -171,6 +176,8 @@ def encode_load(
     budget: int | None = None,
     prepared: str | None = None,
     prepares: bool = False,
+    digest: str | None = None,
+    stamps: Mapping[str, Sequence[int]] = MappingProxyType({}),
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -190,6 +197,8 @@ def encode_load(
         "budget": budget,
         "prepared": prepared,
         "prepares": prepares,
+        "digest": digest,
+        "stamps": dict(stamps),
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -222,6 +231,8 @@ def parse_load(body: memoryview) -> LoadMessage:
         budget=None if data.get("budget") is None else _field(data, "budget", int, "LOAD"),
         prepared=None if data.get("prepared") is None else _field(data, "prepared", str, "LOAD"),
         prepares=data.get("prepares") is True,
+        digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
+        stamps=_field({"stamps": {}, **data}, "stamps", dict, "LOAD"),
     )
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
+import mmap
+import os
 import pathlib
 import shutil
 import subprocess
@@ -15,6 +19,8 @@ from hypothesis import strategies as st
 from serving import models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
+from serving.replica.fingerprint import identity_of
+from tests.fakes.adding import adding
 
 UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 2, 7, 8, 9, 10, 16
 """Numbers of ONNX element types (onnx.proto, TensorProto.DataType)."""
@@ -224,14 +230,18 @@ def bundled():
     return sorted(zoo.FOLDER.glob("*/model*.onnx"))
 
 
+def prepare(path, folder):
+    onnx.prepare(path, folder, digest=identity_of("onnx", path).digest, device="cpu")
+
+
 @pytest.mark.parametrize("path", bundled(), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_prepared_form_answers_as_its_file_does(path, tmp_path):
     """Bit by bit, for any batch; the form is made once."""
     folder = tmp_path / "forms" / "one"
     own = onnx.Model(path, threads=1)
-    onnx.prepare(path, folder, device="cpu")
+    prepare(path, folder)
     made = {file.name: file.stat().st_mtime_ns for file in folder.iterdir()}
-    onnx.prepare(path, folder, device="cpu")
+    prepare(path, folder)
     assert {file.name: file.stat().st_mtime_ns for file in folder.iterdir()} == made
     assert [one.name for one in folder.parent.iterdir()] == ["one"]
     assert folder.parent.stat().st_mode & 0o777 == 0o700
@@ -255,7 +265,7 @@ DTYPES = {"FP32": "f4", "UINT8": "u1", "INT64": "i8", "INT32": "i4", "BOOL": "?"
 
 def test_weights_of_a_prepared_form_are_mapped(tmp_path):
     """An embedding, which the runtime packs into no form of its own."""
-    onnx.prepare(zoo.find("reviews").path, tmp_path / "form", device="cpu")
+    prepare(zoo.find("reviews").path, tmp_path / "form")
     model = onnx.Model(zoo.find("reviews").path, threads=1, prepared=tmp_path / "form")
     assert str(tmp_path / "form" / "weights.bin") in pathlib.Path("/proc/self/maps").read_text()
     assert model.device == "cpu"
@@ -270,23 +280,78 @@ def test_a_prepared_form_that_is_broken_is_not_needed(tmp_path, caplog):
         lambda: (folder / "model.onnx").write_bytes(b"nonsense"),
         lambda: shutil.rmtree(folder),
     ):
-        onnx.prepare(path, folder, device="cpu")
+        prepare(path, folder)
         break_it()
         caplog.clear()
-        model = onnx.Model(path, threads=1, prepared=folder)
-        assert model.predict_batch({"image": np.zeros((1, *shape), "u1")})
-        assert len(caplog.records) == folder.is_dir()
-        shutil.rmtree(folder, ignore_errors=True)
+        is_there = folder.is_dir()
+        for _ in range(3):
+            model = onnx.Model(path, threads=1, prepared=folder)
+            assert model.predict_batch({"image": np.zeros((1, *shape), "u1")})
+            assert not model.is_prepared
+        assert len(caplog.records) == is_there
+        assert not folder.exists()
+
+
+def test_no_form_is_made_of_another_file(tmp_path, caplog):
+    """It was replaced after it was deployed: what was deployed then is not here any more."""
+    file, folder = tmp_path / "m.onnx", tmp_path / "forms" / "form"
+    shutil.copy(zoo.find("gan").path, file)
+    digest = identity_of("onnx", file).digest
+    shutil.copy(zoo.find("mnist").path, file)
+    onnx.prepare(file, folder, digest=digest, device="cpu")
+    assert ["it has changed" in record.error for record in caplog.records] == [True]
+    assert list(folder.parent.iterdir()) == []
+
+
+def test_no_form_is_made_of_half_a_model(tmp_path, caplog):
+    """Its weights are in another file, of which the digest tells nothing."""
+    file = adding(tmp_path / "m.onnx", 1.0, weights="w.bin")
+    assert not onnx.Model(file, threads=1).is_prepared
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    onnx.prepare(file, tmp_path / "form", digest=digest, device="cpu")
+    assert [record.message for record in caplog.records] == ["not prepared"]
+    assert not (tmp_path / "form").exists()
+
+
+def test_weights_of_a_form_are_read_in_by_its_load(tmp_path):
+    """Rows of a table that no first call touches: no batch waits for a disk."""
+    folder = tmp_path / "form"
+    prepare(adding(tmp_path / "m.onnx", 1.0, items=2**20), folder)
+    weights = folder / "weights.bin"
+    with weights.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        before = in_memory(file)
+        model = onnx.Model(tmp_path / "m.onnx", threads=1, prepared=folder)
+        assert model.is_prepared
+        assert in_memory(file) == 1.0
+    if before > 0.5:
+        pytest.skip("this file system keeps its files in memory")
+
+
+def in_memory(file):
+    """The share of a file's pages that is in memory: mincore(2)."""
+    size = os.fstat(file.fileno()).st_size
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    at = ctypes.c_void_p(libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, file.fileno(), 0))
+    pages = (ctypes.c_ubyte * -(-size // mmap.PAGESIZE))()
+    try:
+        assert libc.mincore(at, ctypes.c_size_t(size), pages) == 0
+    finally:
+        libc.munmap(at, ctypes.c_size_t(size))
+    return sum(page & 1 for page in pages) / len(pages)
 
 
 def test_what_cannot_be_prepared_is_told(tmp_path, caplog):
     """There is no room, or the file is none that the runtime knows; nothing is left behind."""
     file = tmp_path / "broken.onnx"
     file.write_bytes(b"no model")
-    onnx.prepare(file, tmp_path / "forms" / "form", device="cpu")
+    prepare(file, tmp_path / "forms" / "form")
     (tmp_path / "file").touch()
-    onnx.prepare(zoo.find("gan").path, tmp_path / "file" / "form", device="cpu")
+    prepare(zoo.find("gan").path, tmp_path / "file" / "form")
     assert [record.message for record in caplog.records] == ["not prepared"] * 2
     assert list((tmp_path / "forms").iterdir()) == []
     with pytest.raises(ModelLoadFailed, match="no such file"):
-        onnx.prepare(None, tmp_path / "form", device="cpu")
+        onnx.prepare(None, tmp_path / "form", digest="", device="cpu")

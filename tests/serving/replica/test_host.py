@@ -2,7 +2,6 @@
 
 import gc
 import json
-import pathlib
 import socket
 import threading
 import time
@@ -12,9 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from serving.models import onnx
 from serving.replica import host, wire
-from serving.replica.fingerprint import fingerprint, stamp
+from serving.replica.fingerprint import identity_of
 from serving.replica.wire import ActionStatus
+from tests.fakes.adding import adding
 
 MODELS = '''
 import time
@@ -506,25 +507,53 @@ def test_a_replica_that_is_kept_goes_on_with_the_next_gateway(converse, path, fr
     thread.start()
     first, second, third = (converse(ours) for ours, _ in pairs)
     assert first.hello().models == ()
-    assert first.load("python", f"{path}:Lazy", model=7, pages=3).status == 0
+    known = identity_of("python", path)._asdict()
+    assert first.load("python", f"{path}:Lazy", model=7, pages=3, **known).status == 0
     assert first.load("python", f"{path}:Fussy", model=8).status == 0
     first.sock.sendall(wire.encode_unload(9, model=7)[:-3])
     first.sock.close()
     lazy, fussy = second.hello().models
-    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", fingerprint(path), 3)
-    assert fussy.model == 8
+    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", known["digest"], 3)
+    assert (fussy.model, fussy.digest) == (8, None)
     assert second.unload(8).status == 0
     second.send([request], model=7)  # nobody waits for its result
     second.sock.close()
-    path.write_text(path.read_text() + "# changed")
     (held,) = third.hello().models
     assert held == lazy
-    assert held.file != fingerprint(path)
     assert third.infer([request], model=7)[0].status == 0
     third.sock.close()
     thread.join(20)
     gc.unfreeze()
     assert codes == [host.EXIT_CLOSED]
+
+
+@pytest.mark.parametrize("form", ["none", "made", "there"])
+def test_a_replica_says_what_it_has_loaded(converse, tmp_path, form):
+    """The file was replaced after it was deployed: it holds the new one, or a form of the old one, and nothing else."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    following = iter([pairs[1][1]])
+    file, folder = adding(tmp_path / "m.onnx", 1.0, items=2), tmp_path / "forms" / "form"
+    known = identity_of("onnx", file)
+    if form == "there":
+        onnx.prepare(file, folder, digest=known.digest, device="cpu")
+    adding(tmp_path / "new", 2.0, items=2).rename(file)
+
+    def run():
+        with pairs[0][1] as theirs:
+            host.serve(theirs, next_gateway=lambda: next(following, None))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    first, second = (converse(ours) for ours, _ in pairs)
+    first.hello()
+    how = {} if form == "none" else {"prepared": str(folder), "prepares": True}
+    assert first.load("onnx", str(file), model=1, **known._asdict(), **how).status == 0
+    first.sock.close()
+    (held,) = second.hello().models
+    assert held.digest == (known.digest if form == "there" else None)
+    second.sock.close()
+    thread.join(20)
+    gc.unfreeze()
 
 
 def test_without_a_next_gateway_no_files_are_looked_at(talk, path, monkeypatch):
@@ -533,25 +562,7 @@ def test_without_a_next_gateway_no_files_are_looked_at(talk, path, monkeypatch):
     def look(path):
         raise AssertionError(path)
 
-    monkeypatch.setattr(host, "fingerprint", look)
+    monkeypatch.setattr(host, "stamp_or_none", look)
     talk.hello()
-    assert talk.load("python", f"{path}:Lazy").status == 0
-
-
-def test_files_beside_a_model_that_are_gone(tmp_path):
-    """A link to nowhere, or what went meanwhile, has no part in what the model is known by."""
-    model, weights = tmp_path / "m.onnx", tmp_path / "m.onnx.data"
-    for file in (model, weights, tmp_path / "m.on"):
-        file.write_text(file.name)
-    before = fingerprint(model)
-    assert before == stamp(model) + stamp(weights)
-    (tmp_path / "m.onnx.old").symlink_to("/nowhere")
-    assert fingerprint(model) == before
-    weights.unlink()
-    assert fingerprint(model) == stamp(model)
-
-
-@pytest.mark.parametrize("path", ["serving.models.echo:Model", "/none/at/all", "/tmp", "/", ""])
-def test_what_is_no_single_file_has_no_fingerprint(path):
-    """So nobody can say that it is the same as before."""
-    assert fingerprint(pathlib.Path(path)) is None
+    known = identity_of("python", path)._asdict()
+    assert talk.load("python", f"{path}:Lazy", **known).status == 0
