@@ -337,15 +337,18 @@ class ProcessHome:
                 if replica.forker is forker:
                     self._finish(replica, ended)
             return
-        known = self._replicas.get(event["worker"])
-        if known is None:  # it was ending when its template was taken over
+        worker, has_ended = event["worker"], event["event"] == "ended"
+        if has_ended and worker not in self._replicas:
+            # It was ending when its template was taken over.
             if self._nest is not None and self._nest.forker is forker:
-                group = self._nest.limits.existing(event["worker"])
-                self._while_open(self._remove_group(event["worker"], group))
-        elif event["event"] == "started":
-            known.started.set_result(event["pid"])
+                group = self._nest.limits.existing(worker)
+                self._while_open(self._remove_group(worker, group))
+            return
+        replica = self._replicas[worker]
+        if has_ended:
+            self._finish(replica, replica.ended_by(event))
         else:
-            self._finish(known, known.ended_by(event))
+            replica.started.set_result(event["pid"])
 
     def _finish(self, replica: Replica, ended: Ended) -> None:
         """Note the last usage and remove the groups; then the replica has ended."""
