@@ -1,13 +1,14 @@
 """Files that are laid out for containers: as they are, for as long as they are wanted, and nobody else's touched."""
 
-import collections
 import errno
 import os
 import pathlib
 import shutil
 import stat
+import subprocess
 import tempfile
 import threading
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -187,9 +188,15 @@ def test_folders_that_are_nested_too_deeply_are_refused(shelf, models):
     finally:
         os.chdir(before)
         os.close(fd)
+        subprocess.run(
+            ["rm", "-rf", models / "x"], check=True
+        )  # Python's own finds it too deep, too
 
 
-Usage = collections.namedtuple("Usage", ["free"])
+class Usage(NamedTuple):
+    """Of a file system."""
+
+    free: int
 
 
 def test_what_is_no_file_and_what_gateways_make_is_left_out(shelf, models):
