@@ -232,10 +232,12 @@ class ClockworkSettings:
     Default 10 ms, Clockwork's: longer than a message and a plan take. A longer one decides earlier, with fewer
     requests to choose from.
     """
-    window_ms: float = _knob(10.0, "ms", 0.1, 1000)
+    window_ms: float = _knob(50.0, "ms", 0.1, 1000)
     """A batch or load that has not begun this long after it was expected to is not begun any more.
 
-    Default 10 ms, Clockwork's.
+    It never is when it could not end in time. Default 50 ms: on cores that are shared, a neighbour holds up a replica
+    for longer than Clockwork's 10 ms, and what is still of use is better begun late than planned anew; on an
+    accelerator of one's own 10 ms will do.
     """
     guard: float = _knob(0.1, "", 0, 10)
     """Share by which a batch may take longer than the longest of the last ten of its size.

@@ -159,7 +159,9 @@ class Admission:
             queue.items -= before
             model.waiting.remove(entry)
             queue.uncharge(entry, model)
-        is_lost = model.is_gone and not model.holdings
-        reason = Reason.CANNOT_LOAD if is_lost else self._place(model, entry, before + count, now_s)
-        if reason is not None:
-            queue.refuse(entry, model, reason)
+        if model.is_gone and not model.holdings:
+            queue.refuse(entry, model, Reason.CANNOT_LOAD)
+        elif self._place(model, entry, before + count, now_s) is not None:
+            is_broken = now_s < model.broken_until_s and not model.holdings
+            late = Reason.DEADLINE_IN_QUEUE  # it was admitted: it is too late for it now
+            queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else late)

@@ -106,7 +106,9 @@ class Swapping:
         if start_s > last_s:
             return None
         start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
-        pages = model.pages - max(0, worker.free_pages - worker.planned_pages)
+        spare_pages = worker.free_pages - worker.planned_pages
+        pages = model.pages - max(0, spare_pages)
+        spare_pages += worker.idle_pages  # less what planned loads count on
         stays_s = RESIDENCE * load_s
         away_s = done_s - now_s + stays_s + 2.0 * load_s
         patient_s = away_s / (1.0 - self._pool.reserve.share)
@@ -115,7 +117,11 @@ class Swapping:
         for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
             if holding.leave is not None or holding.model is model:
                 continue
-            if not holding.is_idle:
+            if holding.is_idle:
+                if spare_pages < holding.model.pages:
+                    continue
+                spare_pages -= holding.model.pages
+            else:
                 left_s = holding.ready_s + stays_s
                 if holding.state is State.PLANNED:
                     left_s += SLACK * (left_s - now_s)

@@ -84,7 +84,7 @@ def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
         "clockwork.guard": 0.2,
         "clockwork.buffer": 0.05,
         "clockwork.ahead_ms": 10.0,
-        "clockwork.window_ms": 10.0,
+        "clockwork.window_ms": 50.0,
         "clockwork.max_exec_ms": 25.0,
         "batching.max_size": 8,
     }

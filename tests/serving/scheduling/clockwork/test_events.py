@@ -142,6 +142,18 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     assert [refusal.reason for refusal in bench.refusals] == [Reason.CANNOT_FINISH]
 
 
+def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
+    """Its batch missed its window, and there is no time for another one: who asks is told that it was admitted."""
+    bench = Bench("a")
+    bench.load("a")
+    bench.ask("a", within_s=0.1)
+    (infer,) = bench.taken()
+    bench.now_s += 0.0985
+    bench.done(infer, ok=False, times=StageTimes(0.0985, 0.0, 0.0, 0.0))
+    assert [refusal.reason for refusal in bench.refusals] == [Reason.DEADLINE_IN_QUEUE]
+    assert not bench.taken()
+
+
 def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     """Workers hold models by what they are, not by how many there were."""
     bench = Bench("a", "b", "c")
@@ -345,3 +357,25 @@ def test_a_model_stays_where_nobody_waits_for_the_other_one_any_more() -> None:
     (worker,) = bench.scheduler.workers()
     assert [holding.model.id for holding in worker.held.values()] == [id_of("a")]
     assert not bench.refusals
+
+
+def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
+    """Memory for two: an idle model makes room for the first who asks, one that is in use for the second."""
+    bench = Bench("a", "b", "c", "d", pages=2, **{"clockwork.ahead_ms": 0.6})
+    bench.load("a")
+    bench.load("b")
+    bench.ask("b")
+    bench.ask("c")
+    bench.ask("d")
+    (worker,) = bench.scheduler.workers()
+    first, second = worker.planned
+    assert (first.model.id.name, first.swap, second.model.id.name) == ("c", None, "d")
+    assert second.swap is not None
+    assert [one.model.id.name for one in second.swap.gives] == ["b"]
+    drained(bench)
+    while worker.planned:
+        bench.now_s += 0.1
+        bench.on(Cancelled(0))
+        drained(bench)
+    assert not bench.refusals
+    assert {holding.model.id.name for holding in worker.held.values()} == {"c", "d"}

@@ -87,14 +87,20 @@ def pool(
     models: int = 6,
     workers: int = 2,
     room: int = 3,
+    sizes: Sequence[int] = (7,),
     loads_apart: bool = True,
     jitter: float = 0.0,
     seed: int = 0,
 ) -> EmulatedPool:
-    """Some models, of which a worker holds `room`."""
+    """Some models, of which a worker holds `room` of seven pages."""
     rng = random.Random(seed)
     kinds = [
-        EmulatedModel(id=ModelId(f"m{number}", "1"), pages=7, load_s=0.00831, batch_s=RESNET)
+        EmulatedModel(
+            id=ModelId(f"m{number}", "1"),
+            pages=sizes[number % len(sizes)],
+            load_s=0.00831,
+            batch_s=RESNET,
+        )
         for number in range(models)
     ]
     homes = [
@@ -193,6 +199,7 @@ in_use = st.builds(
     traffic=st.lists(in_use, min_size=20, max_size=200),
     befalls=st.lists(faults, max_size=3),
     room=st.integers(1, 3),
+    sizes=st.sampled_from([(7,), (2, 7, 3, 5), (1, 6)]),
     loads_apart=st.booleans(),
     jitter=st.sampled_from([0.0, 0.05, 0.5]),
     cancel_every=st.sampled_from([0, 2, 7]),
@@ -202,6 +209,7 @@ def test_models_in_use_change_places_and_nothing_else_changes(
     traffic: list[Request],
     befalls: list[Fault],
     room: int,
+    sizes: Sequence[int],
     loads_apart: bool,
     jitter: float,
     cancel_every: int,
@@ -209,7 +217,9 @@ def test_models_in_use_change_places_and_nothing_else_changes(
 ) -> None:
     """More models than fit, asked for with time to wait: memory, ends and promises are kept as ever."""
     scheduler = Watched(ClockworkScheduler(Parameters()), cancel_every=cancel_every)
-    found = pool(scheduler, room=room, loads_apart=loads_apart, jitter=jitter, seed=seed)
+    found = pool(
+        scheduler, room=room, sizes=sizes, loads_apart=loads_apart, jitter=jitter, seed=seed
+    )
     given_ = Given(sorted(traffic, key=lambda one: one.at_s))
     outcomes = found.run(given_, sorted(befalls, key=lambda one: one.at_s))
     finished(scheduler, found, outcomes)
