@@ -95,6 +95,11 @@ class Home(Protocol):
         """The word "enforced", or "not enforced: " and why."""
         ...
 
+    @property
+    def software(self) -> str:
+        """What tells the programs of its replicas from this installation's: an image's id; empty where none are."""
+        ...
+
     async def open(self, kind: str) -> None:
         """Make ready for replicas that run models of a kind."""
         ...

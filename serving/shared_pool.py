@@ -84,7 +84,7 @@ class _Tenant:
         """Items of its largest batch, as it was deployed."""
         self.pages = pages
         self.profile = profile
-        self.measured = Measured()
+        self.measured = Measured(profile)
         """Since it has that profile."""
         self.key: str | None = None
         """Under which the profile is kept."""
@@ -225,7 +225,7 @@ class SharedPool:
                     None  # what is measured from now on is of other limits than its profile
                 )
             if has_other_limits:
-                tenant.measured = Measured()
+                tenant.measured = Measured(tenant.profile)
 
     async def _measured_anew(
         self, settings: ServingSettings
@@ -235,7 +235,7 @@ class SharedPool:
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
-            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity)
+            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity, self._home.software)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
                     "not measured under the new limits, for others took too long",
@@ -276,7 +276,7 @@ class SharedPool:
         settings = self._settings.changed(own)  # the rest is the pool's
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
-        key = kept_profiles.key_of(card, settings, identity)
+        key = kept_profiles.key_of(card, settings, identity, self._home.software)
         form = await self._form_of(card, identity)
         found = await self._profile(card, settings, key, identity, form)
         holders = self._holders_of(card, settings, identity)
@@ -310,7 +310,7 @@ class SharedPool:
         tenant = self._tenants.pop(model, None)
         if tenant is None:
             return
-        taught = tenant.measured.taught(tenant.profile)
+        taught = tenant.measured.taught()
         if taught is not tenant.profile:
             await self._profiles.keep(tenant.key, taught)
         await self._home.take_back(tenant.root)

@@ -88,6 +88,8 @@ class ProcessHome:
         self._said_no_sharing = False
         self.left: list[LeftReplica] = []
         """Replicas of a gateway that was killed, for whoever takes them out of this list."""
+        self.software = ""
+        """They run what this process runs."""
 
     @property
     def limits_text(self) -> str:

@@ -125,6 +125,7 @@ class FakeHome:
     def __init__(self):
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
+        self.software = ""
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
