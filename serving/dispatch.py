@@ -406,6 +406,8 @@ class Dispatcher:
         """Model -> its requests without an answer."""
         self._workers: dict[int, _Worker] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
+        self._retired: set[ModelId] = set()
+        """Of these, models that are down, and had requests without an answer when they went."""
         self._last_id = 0
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
@@ -473,6 +475,8 @@ class Dispatcher:
 
     def model_up(self, event: ModelUp) -> None:
         """A model may be asked for, and loaded by any worker."""
+        self._forget_retired()
+        self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
 
     def reserve_number(self, number: int, model: ModelId | None = None) -> bool:
@@ -497,7 +501,15 @@ class Dispatcher:
         """A model will not be asked for any more; who waits for it is refused."""
         self._scheduler.on(ModelDown(model), self._clock())
         self._pump()
-        self._refusals.pop(model, None)
+        self._retired.add(model)
+        self._forget_retired()
+
+    def _forget_retired(self) -> None:
+        """Models that are down and have nothing left to answer."""
+        for model in [one for one in self._retired if not self.unfinished_of(one)]:
+            self._retired.discard(model)
+            self._unfinished.pop(model, None)
+            self._refusals.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""

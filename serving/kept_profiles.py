@@ -121,13 +121,16 @@ class KeptProfiles:
             )
 
 
-def key_of(card: ModelCard, settings: ServingSettings, identity: Identity | None) -> str | None:
+def key_of(
+    card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
+) -> str | None:
     """What the profile of a model under these settings depends on; None: files cannot tell, measure each time.
 
     Args:
         card: the model.
         settings: its own.
         identity: of the files of its weights.
+        software: of replicas that run other programs than this installation's; see `Home`.
     """
     weights = card.weights(settings.model.variant)
     if identity is None or str(weights) not in identity.stamps:  # code may use what lies beside it
@@ -147,7 +150,7 @@ def key_of(card: ModelCard, settings: ServingSettings, identity: Identity | None
             "version": __version__,
             "samples": samples,
             "home": replica.home,
-            "image": replica.image,
+            "software": software,
             "cpu": replica.cpu,
             "threads": replica.threads,
             "memory_mb": replica.memory_mb,

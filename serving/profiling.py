@@ -23,13 +23,14 @@ from serving.dispatch import Dispatcher, Loaded, Wanted
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
 from serving.replica.fingerprint import Identity
-from serving.scheduling.clockwork.durations import WINDOW
 from serving.scheduling.seam import Action, Event, Kind, Plan, Result, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Signature, StageTimes
 
 LEAST_LOADS = 3
 """Of which all but the first tell how long one takes."""
+MOST_MEASURED = 10
+"""Measurements that count: an older one is forgotten."""
 LEAST_MEASURED = 5
 """Measurements from which their median is worth more than that of a profile."""
 NEVER_S = float("inf")
@@ -95,13 +96,16 @@ class ModelProfile:
 
 
 class Measured:
-    """What loads and batches of a model took while it served: the last ten of each."""
+    """What loads, and batches of the sizes of its profile, took while a model served: the last ten of each."""
 
-    __slots__ = ("_batches", "_loads_s")
+    __slots__ = ("_batches", "_loads_s", "_profile")
 
-    def __init__(self) -> None:
-        self._loads_s: collections.deque[float] = collections.deque(maxlen=WINDOW)
-        self._batches: dict[int, collections.deque[StageTimes]] = {}
+    def __init__(self, profile: ModelProfile) -> None:
+        self._profile = profile
+        self._loads_s: collections.deque[float] = collections.deque(maxlen=MOST_MEASURED)
+        self._batches: dict[int, collections.deque[StageTimes]] = {
+            size: collections.deque(maxlen=MOST_MEASURED) for size in profile.batch_s
+        }
 
     def load(self, took_s: float) -> None:
         """One more load."""
@@ -110,16 +114,16 @@ class Measured:
     def batch(self, items: int, times: StageTimes) -> None:
         """One more batch."""
         seen = self._batches.get(items)
-        if seen is None:
-            seen = self._batches[items] = collections.deque(maxlen=WINDOW)
-        seen.append(times)
+        if seen is not None:
+            seen.append(times)
 
-    def taught(self, profile: ModelProfile) -> ModelProfile:
-        """A profile, with the medians of what was measured often enough: the same one, where nothing was."""
+    def taught(self) -> ModelProfile:
+        """The profile, with the medians of what was measured often enough: the same one, where nothing was."""
+        profile = self._profile
         batches = {
             size: (statistics.median(map(_sum_s, seen)), _each_median([one[1:] for one in seen]))
             for size, seen in self._batches.items()
-            if size in profile.batch_s and len(seen) >= LEAST_MEASURED
+            if len(seen) >= LEAST_MEASURED
         }
         loads_s = self._loads_s if len(self._loads_s) >= LEAST_MEASURED else [profile.load_s]
         if not batches and loads_s is not self._loads_s:

@@ -84,7 +84,7 @@ class _Tenant:
         """Items of its largest batch, as it was deployed."""
         self.pages = pages
         self.profile = profile
-        self.measured = Measured()
+        self.measured = Measured(profile)
         """Since it has that profile."""
         self.key: str | None = None
         """Under which the profile is kept."""
@@ -153,8 +153,8 @@ class SharedPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is served by it."""
-        return not self._tenants
+        """Whether no model is served by it, and none that its replicas hold may come."""
+        return not self._tenants and not self._held
 
     # Life
 
@@ -184,6 +184,8 @@ class SharedPool:
             ReplicaStartFailed: another one does not become ready.
         """
         held, self._held = self._held, {}
+        if not self._tenants:
+            return
         stale = []
         for worker, models in held.items():
             loaded = [model for model, one in self._tenants.items() if worker in one.holders]
@@ -223,7 +225,7 @@ class SharedPool:
                     None  # what is measured from now on is of other limits than its profile
                 )
             if has_other_limits:
-                tenant.measured = Measured()
+                tenant.measured = Measured(tenant.profile)
 
     async def _measured_anew(
         self, settings: ServingSettings
@@ -233,7 +235,7 @@ class SharedPool:
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
-            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity)
+            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity, self._home.software)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
                     "not measured under the new limits, for others took too long",
@@ -274,7 +276,7 @@ class SharedPool:
         settings = self._settings.changed(own)  # the rest is the pool's
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
-        key = kept_profiles.key_of(card, settings, identity)
+        key = kept_profiles.key_of(card, settings, identity, self._home.software)
         form = await self._form_of(card, identity)
         found = await self._profile(card, settings, key, identity, form)
         holders = self._holders_of(card, settings, identity)
@@ -308,7 +310,7 @@ class SharedPool:
         tenant = self._tenants.pop(model, None)
         if tenant is None:
             return
-        taught = tenant.measured.taught(tenant.profile)
+        taught = tenant.measured.taught()
         if taught is not tenant.profile:
             await self._profiles.keep(tenant.key, taught)
         await self._home.take_back(tenant.root)
@@ -321,13 +323,11 @@ class SharedPool:
             return {}
         weights = card.weights(settings.model.variant)
         wanted = (card.name, card.version, card.kind, str(weights), identity.digest)
-        how = (settings.replica.threads, settings.accelerator.device)
         return {
             worker: held
             for worker, models in self._held.items()
             for held in models.values()
             if (held.name, held.version, held.kind, held.path, held.digest) == wanted
-            and (held.threads, held.device) == how
         }
 
     async def _profile(
@@ -382,7 +382,6 @@ class SharedPool:
             "threads": replica.threads,
             "device": accelerator.device,
             "share": accelerator.share,
-            "variant": settings.model.variant,
             "pages": budget_of(settings),
             "page_mb": settings.clockwork.page_mb,
         }

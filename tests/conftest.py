@@ -1,5 +1,8 @@
 """For all tests."""
 
+import os
+import pathlib
+
 import pytest
 
 from tests.fakes import gpu as fake_gpu
@@ -12,6 +15,17 @@ else:
     # On a shared machine an example may take any time: what bounds a test is pytest's timeout.
     hypothesis.settings.register_profile("shared machine", deadline=None)
     hypothesis.settings.load_profile("shared machine")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _user_cache(tmp_path_factory):
+    """What servers keep for later is not left in the home of who tests; what pip keeps is used."""
+    before = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    with pytest.MonkeyPatch.context() as patch:
+        if "PIP_CACHE_DIR" not in os.environ:
+            patch.setenv("PIP_CACHE_DIR", str(pathlib.Path(before, "pip")))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -92,6 +92,8 @@ class ContainerHome:
         self._left: set[str] = set()
         """Names of containers that the engine did not remove when it was asked."""
         self._limits_text = "not enforced: the home of the replicas is not open"
+        self.software = ""
+        """The id of the image, once it is open."""
 
     @property
     def limits_text(self) -> str:
@@ -109,15 +111,16 @@ class ContainerHome:
         try:
             engine = self._engine = await _asked(ContainerEngine.connect)
             self._limits_text = engine.limits_text
-            is_there = await _asked(engine.has_image, image)
+            image_id = await _asked(engine.image_id, image)
         except EngineError as error:
             raise ReplicaStartFailed("engine", str(error)) from error
-        if not is_there:
+        if image_id is None:
             raise ReplicaStartFailed(
                 "engine",
                 f"the Docker engine has no image {image}; `make images` builds it (docker/README.md), "
                 f"replica.image names another one",
             )
+        self.software = image_id
         if engine.limits_text != "enforced":
             log.warning("limits are not enforced", extra={"reason": engine.limits_text})
         try:

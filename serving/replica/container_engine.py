@@ -121,14 +121,18 @@ class ContainerEngine:
 
     def has_image(self, image: str) -> bool:
         """Whether an image is there."""
+        return self.image_id(image) is not None
+
+    def image_id(self, image: str) -> str | None:
+        """What tells an image from others that had its name before; None: it is not there."""
         import docker.errors  # noqa: PLC0415 - only an installation with containers has it
 
         with self._asked(f"image {image} cannot be looked up") as api:
             try:
-                api.inspect_image(image)  # type: ignore[no-untyped-call]
+                found = api.inspect_image(image)  # type: ignore[no-untyped-call]
             except docker.errors.ImageNotFound:
-                return False
-        return True
+                return None
+        return str(found["Id"])
 
     # One container
 

@@ -11,6 +11,7 @@ Blocking; for any thread.
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import logging
 import os
@@ -25,7 +26,8 @@ from serving.errors import NotReady
 
 log = logging.getLogger(__name__)
 
-_BLOCK_BYTES = 8 * 1024 * 1024
+_BLOCK_BYTES = 1024 * 1024
+_ZEROS = bytes(_BLOCK_BYTES)
 _FOLDER_MODE = 0o755
 """Of folders above a model's own: the containers' user is not this one."""
 _OWN_RIGHTS = 0o700
@@ -60,6 +62,8 @@ class Shelf:
         self._is_closed = False
         self._copies: dict[tuple[int, ...], pathlib.Path] = {}
         """Of files as they were: what models have in common is copied once."""
+        self._to_copy: dict[pathlib.Path, tuple[pathlib.Path, os.stat_result]] = {}
+        """Where -> what cannot be linked, of the model that is being laid out."""
 
     def add(self, files: Iterable[pathlib.Path]) -> pathlib.Path:
         """Lay out a model's files and folders.
@@ -81,12 +85,19 @@ class Shelf:
             root = pathlib.Path("/", str(next(self._numbers)))
             top = placed(root, self.folder)
             self._make_folder(top)
+            self._to_copy = {}
             try:
+                wanted = set()
                 for file in files:
                     source = file.resolve()
                     target = placed(file, top)
+                    wanted.add(target)
                     self._make_folders(top, target.parent)
                     self._lay(source, target, source.stat().st_dev)
+                self._copy_all(wanted)
+            except RecursionError as error:
+                shutil.rmtree(top, ignore_errors=True)
+                raise OSError(errno.ENAMETOOLONG, "folders are nested too deeply") from error
             except BaseException:
                 shutil.rmtree(top, ignore_errors=True)
                 raise
@@ -149,24 +160,57 @@ class Shelf:
         try:
             target.hardlink_to(source)
         except OSError:
-            self._copy(source, target, facts)
+            self._to_copy.setdefault(target, (source, facts))
+
+    def _copy_all(self, wanted: set[pathlib.Path]) -> None:
+        """Copy what cannot be linked, if there is room for all of it.
+
+        Args:
+            wanted: what was asked for by name: others are left out where this user may not read them.
+
+        Raises:
+            OSError: there is no room, or one that is wanted cannot be read.
+        """
+        new = {_key(facts): facts.st_size for _, facts in self._to_copy.values()}
+        size = sum(size for key, size in new.items() if key not in self._copies)
+        if not self._to_copy:
+            return
+        extra = {"mb": round(size / 2**20, 1), "folder": str(self.folder)}
+        free = shutil.disk_usage(self.folder).free
+        if size > free:
+            text = f"{size / 2**20:.1f} MiB are to be copied, and {free / 2**20:.1f} are free"
+            raise OSError(errno.ENOSPC, text, str(self.folder))
+        if size:
+            log.info("files are copied for containers: no hard link can be made", extra=extra)
+        for target, (source, facts) in self._to_copy.items():
+            try:
+                self._copy(source, target, facts)
+            except (FileNotFoundError, PermissionError):  # it went, or this user may not read it
+                if target in wanted:
+                    raise
 
     def _copy(self, source: pathlib.Path, target: pathlib.Path, facts: os.stat_result) -> None:
-        key = (facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size)
+        key = _key(facts)
         copy = self._copies.get(key)
         if copy is not None:
             with contextlib.suppress(OSError):  # the model that it was made for may be gone
                 target.hardlink_to(copy)
                 return
-        if not self._copies:
-            extra = {"file": str(source), "copy": str(target)}
-            log.info("files are copied for containers: no hard link can be made", extra=extra)
         with source.open("rb") as read, target.open("xb") as written:
             while block := read.read(_BLOCK_BYTES):
                 if self._is_closed:
                     raise NotReady("the server is stopping")
-                written.write(block)
+                if block != _ZEROS[: len(block)]:
+                    written.write(block)
+                else:  # a hole stays one
+                    written.seek(len(block), os.SEEK_CUR)
+            written.truncate()
         with contextlib.suppress(PermissionError):  # only root gives files away
             os.chown(target, facts.st_uid, facts.st_gid)
         shutil.copystat(source, target)
         self._copies[key] = target
+
+
+def _key(facts: os.stat_result) -> tuple[int, ...]:
+    """What a file is known by."""
+    return facts.st_dev, facts.st_ino, facts.st_mtime_ns, facts.st_size

@@ -17,6 +17,7 @@ from serving.values import Signature
 
 _MOST_ITEMS = 10_000_000
 """Of a batch: more is nonsense."""
+_MOST_DIGITS = 8
 
 # Kinds of rows; a row's text is JSON.
 SETTING = (
@@ -165,7 +166,10 @@ def _are_stages(data: Any) -> bool:
 
 def _are_by_size(data: Any, is_one: Callable[[Any], bool]) -> bool:
     return isinstance(data, dict) and all(
-        size.isdecimal() and 0 < int(size) <= _MOST_ITEMS and is_one(value)
+        size.isdecimal()
+        and len(size) <= _MOST_DIGITS  # Python reads no number of thousands
+        and 0 < int(size) <= _MOST_ITEMS
+        and is_one(value)
         for size, value in data.items()
     )
 

@@ -48,6 +48,7 @@ class FakeReplica:
         self._loop = asyncio.get_running_loop()
         self.ended = self._loop.create_future()
         self.limits = None
+        self.cpu = self.memory_mb = None
         self.model = None
         self.batches = []
         self._parser = wire.Parser()
@@ -63,6 +64,11 @@ class FakeReplica:
 
     def kill(self, *, asked=True):
         self._end("killed", "killed by signal 9")
+
+    def abandon(self):
+        """Nobody got to see it."""
+        self.kill()
+        self.sock.close()
 
     def die(self, reason="crash"):
         """End from the outside, as a crash would."""
@@ -119,6 +125,7 @@ class FakeHome:
     def __init__(self):
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
+        self.software = ""
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None

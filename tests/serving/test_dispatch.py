@@ -8,7 +8,7 @@ from serving.dispatch import Connection, Dispatcher, Wanted
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, Plan, Reason, Result
+from serving.scheduling.seam import Action, Kind, ModelUp, Plan, Reason, Result
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -127,6 +127,21 @@ async def test_refusals_are_counted_by_their_reason(bench):
         Reason.CANNOT_FINISH.value,
     }
     assert bench.dispatcher.refusals_of(ModelId("other", "1")) == {}
+
+
+async def test_nothing_stays_of_models_that_have_gone(bench):
+    """Also of those whose requests ended later than they."""
+    dispatcher, loads = bench.dispatcher, []
+    for number in range(20):
+        model = CARD.id._replace(version=f"v{number}")
+        loads.append(Waiting())
+        dispatcher.submit(bench.query, loads[-1], model, bench.now_s + 30, bench.now_s)
+        dispatcher.model_down(model)
+        bench.now_s += 31
+        dispatcher._pump()
+    dispatcher.model_up(ModelUp(CARD.id, 1, 0.0, {1: 0.0}))
+    assert all(waiter.errors for waiter in loads)
+    assert set(dispatcher._unfinished) | set(dispatcher._refusals) <= {CARD.id}
 
 
 async def test_every_action_ends_once(bench):

@@ -148,12 +148,12 @@ STAGES = st.tuples(*[st.floats(0, 1)] * 3)
 def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
     """The median of the last ten, from five on, of the sizes that it has; nothing else changes."""
     profile = dataclasses.replace(ONE, batch_s={1: 7.0, 2: 8.0, 4: 9.0})
-    measured = Measured()
+    measured = Measured(profile)
     for load_s in loads_s:
         measured.load(load_s)
     for size, stages in batches:
         measured.batch(size, StageTimes(99.0, *stages))
-    taught = measured.taught(profile)
+    taught = measured.taught()
     seen = {size: [stages for one, stages in batches if one == size][-10:] for size in (1, 2)}
     known = {size for size, stages in seen.items() if len(stages) >= 5}
     assert (taught is profile) == (not known and len(loads_s) < 5)
@@ -164,6 +164,7 @@ def test_what_was_measured_while_serving_teaches_a_profile(loads_s, batches):
     for size in known:
         sums = [inputs_s + model_s + outputs_s for inputs_s, model_s, outputs_s in seen[size]]
         assert taught.batch_s[size] == statistics.median(sums)
+    assert set(measured._batches) == {1, 2, 4}  # however many sizes are seen
     assert all(taught.batch_s[size] == profile.batch_s[size] for size in {1, 2, 4} - known)
 
 

@@ -11,6 +11,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
 from serving import shared_pool
@@ -360,6 +361,19 @@ def test_limits_under_which_a_model_cannot_be_measured_are_refused(card_of):
         assert profile_of(running, "m0") == before
 
 
+def test_limits_change_though_samples_have_gone(tmp_path):
+    """It is said why a model cannot be measured; the server goes on."""
+    sample = tmp_path / "own.npz"
+    np.savez(sample, x=np.zeros((2, 8), np.float32))
+    file = adding(tmp_path / "m.onnx", 1.0, items=8)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file, sample=sample)
+    with gateway(CLOCKWORK, Processes(), card) as running:
+        sample.unlink()
+        body = {"settings": {"replica.threads": 2}}
+        status, answer = running.json("PATCH", "/admin/settings", body, admin=True)
+        assert (status, "own.npz" in answer["error"]) == (409, True)
+
+
 def test_measuring_anew_ends_in_time(card_of, monkeypatch, caplog):
     """The limits come into force; models for which there was no time keep their profiles."""
     monkeypatch.setattr(shared_pool, "MOST_PROFILING_S", -1.0)
@@ -438,6 +452,25 @@ def added_by(running):
     status, answer = running.json("POST", "/v2/models/a/infer", {"inputs": [tensor]})
     assert status == 200, answer
     return answer["outputs"][0]["data"][0]
+
+
+def test_a_form_that_is_broken_is_made_anew(tmp_path, caplog):
+    """By the next deploy; until then the model's own file is loaded, and one line says why."""
+    file = adding(tmp_path / "m.onnx", 1.0)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    kept = KeptProfiles.of_folder(tmp_path)
+    inodes = []
+    for _ in range(3):
+        forms = Forms(tmp_path / "forms")
+        with gateway(CLOCKWORK, Processes(), card, forms=forms, profiles=kept) as running:
+            made = [*(tmp_path / "forms").glob("*/weights.bin")]
+            inodes += [one.stat().st_ino for one in made]
+            if len(inodes) == 1:
+                made[0].write_bytes(b"short")
+            assert added_by(running) == 1.0
+            assert len([*(tmp_path / "forms").iterdir()]) == int(len(inodes) != 1)
+    kept.close()
+    assert inodes[1] == inodes[2]
 
 
 @pytest.mark.parametrize("weights", [None, "w.bin"])

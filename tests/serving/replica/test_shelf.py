@@ -1,11 +1,14 @@
 """Files that are laid out for containers: as they are, for as long as they are wanted, and nobody else's touched."""
 
+import errno
 import os
 import pathlib
 import shutil
 import stat
+import subprocess
 import tempfile
 import threading
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -140,6 +143,60 @@ def test_copies_where_no_link_can_be_made(shelf, elsewhere):
     assert not is_same(seen(shelf, shelf.add([file]), file), file)
     file.write_bytes(b"y" * 100_000)
     assert seen(shelf, shelf.add([file]), file).read_bytes() == file.read_bytes()
+
+
+def test_nothing_is_copied_without_room_for_all(shelf, elsewhere, monkeypatch):
+    """The reason has both sizes; nothing is left, and what was copied before counts no more."""
+    for name in "ab":
+        (elsewhere / name).write_bytes(name.encode() * 3 * 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free=5 * 2**20))
+    with pytest.raises(OSError, match=r"6\.0 MiB are to be copied, and 5\.0 are free") as caught:
+        shelf.add([elsewhere])
+    assert caught.value.errno == errno.ENOSPC
+    assert names(shelf.folder) == []
+    kept = shelf.add([elsewhere / "a"])
+    root = shelf.add([elsewhere / "a", elsewhere / "b"])
+    assert is_same(seen(shelf, root, elsewhere / "a"), seen(shelf, kept, elsewhere / "a"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: Usage(free=0))
+    assert names(seen(shelf, shelf.add([elsewhere]), elsewhere))
+
+
+def test_a_hole_stays_one(shelf, elsewhere):
+    """A copy takes no more room than its file."""
+    file = elsewhere / "sparse"
+    with file.open("wb") as written:
+        written.truncate(20 * 2**20)
+        written.seek(4 * 2**20)
+        written.write(b"x")
+    laid = seen(shelf, shelf.add([file]), file)
+    assert laid.read_bytes() == file.read_bytes()
+    assert laid.stat().st_blocks * 512 < 4 * 2**20
+
+
+def test_folders_that_are_nested_too_deeply_are_refused(shelf, models):
+    """With a reason, as other files that cannot be laid out."""
+    before, fd = os.getcwd(), os.open(models, os.O_RDONLY)  # noqa: PTH109
+    try:
+        os.fchdir(fd)
+        for _ in range(1500):
+            os.mkdir("x")  # noqa: PTH102 - the path would be too long
+            os.chdir("x")
+        os.chdir(before)
+        with pytest.raises(OSError, match=r"nested too deeply|File name too long"):
+            shelf.add([models])
+        assert names(shelf.folder) == []
+    finally:
+        os.chdir(before)
+        os.close(fd)
+        subprocess.run(
+            ["rm", "-rf", models / "x"], check=True
+        )  # Python's own finds it too deep, too
+
+
+class Usage(NamedTuple):
+    """Of a file system."""
+
+    free: int
 
 
 def test_what_is_no_file_and_what_gateways_make_is_left_out(shelf, models):

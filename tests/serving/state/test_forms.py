@@ -65,6 +65,7 @@ def test_nonsense_is_one_error(key, data, text):
         (1, {"card": {**CARD, "version": 1}}),
         (9, {**PROFILE, "batch_s": {}}),
         (9, {**PROFILE, "batch_s": {"0": 0.001}}),
+        (9, {**PROFILE, "batch_s": {"1" * 5000: 0.001}}),
         (9, {**PROFILE, "batch_s": {"1": "short"}}),
         (9, {**PROFILE, "load_s": -1.0}),
         (9, {**PROFILE, "load_s": float("inf")}),
