@@ -1,6 +1,6 @@
 """Fifty models on one real worker whose memory holds ten: three schedulers, below and beyond what it can do.
 
-    python benchmarks/pool_real.py [--seconds 20] [--rounds 3] [--quick] [--write] [--json]
+    python benchmarks/pool_real.py [--seconds 10] [--rounds 3] [--quick] [--write] [--json]
 
 Copies of `resnet` and `gan`, asked for as functions in a cloud are (`benchmarks/scenarios/real.yaml`: few are hot,
 many cold, some are called by timers), eight items a request, 100 ms for each, in an open loop of the same arrivals
@@ -17,7 +17,7 @@ run and under the better of both policies. Rates are given as multiples of it, s
 since loads take the worker's time as well. In each round every scheduler is started anew and is sent all rates, in an
 order that is drawn. A request's time counts from when it was due, and goodput is over the time in which requests come.
 
-Ends with 1 when a target is missed. Takes about 20 minutes.
+Ends with 1 when a target is missed. Takes about ten minutes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ Runs = dict[tuple[str, float], list[Service]]
 def main() -> int:
     """Serve, and say whether the targets are met."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each run; default 20")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each run; default 10")
     parser.add_argument("--rounds", type=int, default=3, help="default 3")
     options = result.parsed(parser, seconds=2.0, rounds=1)
     base = files.read(HERE / "scenarios" / "real.yaml")
@@ -233,7 +233,9 @@ def _result(
         / (rounds * base.seconds)
         for share in SHARES
     }
-    lag_ms = max(found.send_lag_ms for some in runs.values() for found in some)
+    lag_ms = max(
+        found.send_lag_ms for (name, _), some in runs.items() if name != "fifo" for found in some
+    )
     return result.Result(
         name="pool_real",
         question=(
@@ -300,7 +302,10 @@ def _result(
         notes=(
             f"{rounds} rounds of {base.seconds:g} s at each rate; behind a goodput, the least and the most of them.",
             "p50 and p99.9 are of the answers, from when a request was due, and those of the worst stream and round.",
-            f"A request was sent {lag_ms:.1f} ms after it was due at most (the worst p99 of a run).",
+            (
+                f"99 % of the requests of each run were sent within {lag_ms:.1f} ms of when they were due; to the FIFO "
+                "beyond its capacity they wait for one of the 500 connections, and the wait counts."
+            ),
             (
                 "The emulation has the profile of the scenario's file, not of this run, and no gateway: a message "
                 "takes 0.2 ms."
