@@ -629,6 +629,7 @@ class Engine:
         async with self._changing:
             for shared in self._shared.values():
                 await shared.begin()
+            await self._give_up_pools()
             await self._homes.settle()
 
     def drain(self) -> None:

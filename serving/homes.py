@@ -62,20 +62,22 @@ class Homes:
 
     async def _take(self, nests: Nests, kind: str, directory: pathlib.Path) -> int:
         """One home; returns the highest number of its replicas."""
-        home = self._make()
-        if not isinstance(home, ProcessHome):  # the settings want others now: these end in `settle`
-            home = ProcessHome(note=nests.note)
+        made = self._make()
+        home = made if isinstance(made, ProcessHome) else ProcessHome(note=nests.note)
         try:
             last = await home.take_over(kind, directory)
         except NotReady as error:
             log.info("nothing is taken over", extra={"kind": kind, "reason": str(error)})
             nests.note(kind, None)
             return 0
-        self._taken[kind] = home
+        if home is made:
+            self._taken[kind] = home
+        else:  # the settings want others now
+            await home.close()
         return last
 
     def left(self, kind: str) -> list[LeftReplica]:
-        """Replicas of a kind that a killed server left; whoever takes one takes it out of this list."""
+        """Replicas of a kind that a killed server left; whoever takes or ends one takes it out of this list."""
         home = self._taken.get(kind)
         return [] if home is None else home.left
 
@@ -101,10 +103,10 @@ class Homes:
             return home
 
     async def _opened(self, kind: str) -> Home:
-        home = self._make()
         taken = self._taken.get(kind)
-        if taken is not None and isinstance(home, ProcessHome):
+        if taken is not None:
             return taken
+        home = self._make()
         try:
             await home.open(kind)
         except BaseException as error:

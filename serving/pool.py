@@ -327,7 +327,7 @@ class Pool:
         """Start the replicas of the first settings, or take those that a gateway left which was killed.
 
         Args:
-            left: what there is to take; what is taken is taken out of this list.
+            left: what there is to take, empty afterwards: what is not taken is ended.
 
         Returns:
             Those that were taken, and what each of them holds; they get no work before `begin`.
@@ -336,7 +336,10 @@ class Pool:
             ReplicaStartFailed, ModelLoadFailed: they do not become ready; nothing is left running.
         """
         self._watch = asyncio.create_task(self._watch_hangs(), name="watch replicas")
-        taken = await self._take(left or [])
+        left = left or []
+        taken = await self._take(left)
+        await asyncio.gather(*(one.end() for one in left))
+        left.clear()
         await self._start_many(self._settings.replica.count - len(taken), self._settings)
         return taken
 

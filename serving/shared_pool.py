@@ -153,8 +153,8 @@ class SharedPool:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no model is served by it."""
-        return not self._tenants
+        """Whether no model is served by it, and none that its replicas hold may come."""
+        return not self._tenants and not self._held
 
     # Life
 
@@ -184,6 +184,8 @@ class SharedPool:
             ReplicaStartFailed: another one does not become ready.
         """
         held, self._held = self._held, {}
+        if not self._tenants:
+            return
         stale = []
         for worker, models in held.items():
             loaded = [model for model, one in self._tenants.items() if worker in one.holders]
@@ -321,13 +323,11 @@ class SharedPool:
             return {}
         weights = card.weights(settings.model.variant)
         wanted = (card.name, card.version, card.kind, str(weights), identity.digest)
-        how = (settings.replica.threads, settings.accelerator.device)
         return {
             worker: held
             for worker, models in self._held.items()
             for held in models.values()
             if (held.name, held.version, held.kind, held.path, held.digest) == wanted
-            and (held.threads, held.device) == how
         }
 
     async def _profile(
@@ -381,7 +381,6 @@ class SharedPool:
             "threads": replica.threads,
             "device": accelerator.device,
             "share": accelerator.share,
-            "variant": settings.model.variant,
             "pages": budget_of(settings),
             "page_mb": settings.clockwork.page_mb,
         }

@@ -21,14 +21,14 @@ import pathlib
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from serving import owner
 from serving.accelerator import devices, mps
 from serving.errors import LimitsUnavailable, NotReady, ReplicaStartFailed
 from serving.replica import error_output, greeting, wire
-from serving.replica.cgroups import Usage
+from serving.replica.cgroups import Group, Usage
 from serving.replica.ended import Ended
 from serving.replica.forker import Forker, LeftWorker
 from serving.replica.left import LeftReplica
@@ -126,7 +126,7 @@ class ProcessHome:
         """
         _clean_up()
         forker, told = await Forker.taken_over(
-            directory, on_event=self._heard, timeout_s=_TAKE_OVER_S
+            kind, directory, on_event=self._heard, timeout_s=_TAKE_OVER_S
         )
         try:
             workers = [one.worker for one in told.workers]
@@ -339,30 +339,44 @@ class ProcessHome:
                 if replica.forker is forker:
                     self._finish(replica, ended)
             return
-        replica = self._replicas[event["worker"]]
-        if event["event"] == "started":
-            replica.started.set_result(event["pid"])
-        else:
+        worker, has_ended = event["worker"], event["event"] == "ended"
+        if has_ended and worker not in self._replicas:
+            # It was ending when its template was taken over.
+            if self._nest is not None and self._nest.forker is forker:
+                group = self._nest.limits.existing(worker)
+                self._while_open(self._remove_group(worker, group))
+            return
+        replica = self._replicas[worker]
+        if has_ended:
             self._finish(replica, replica.ended_by(event))
+        else:
+            replica.started.set_result(event["pid"])
 
     def _finish(self, replica: Replica, ended: Ended) -> None:
         """Note the last usage and remove the groups; then the replica has ended."""
         del self._replicas[replica.worker]
         replica.usage()
-        task = asyncio.ensure_future(self._remove_group(replica, ended))
+        self._while_open(self._finished(replica, ended))
+
+    def _while_open(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that the end of the nest waits for."""
+        task = asyncio.ensure_future(work)
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
 
-    async def _remove_group(self, replica: Replica, ended: Ended) -> None:
-        nest, group = self._nest, replica.group
+    async def _finished(self, replica: Replica, ended: Ended) -> None:
+        await self._remove_group(replica.worker, replica.group)
+        replica.ended.set_result(ended)
+
+    async def _remove_group(self, worker: int, group: Group | None) -> None:
+        nest = self._nest
         if group is not None and nest is not None:
             until_s = asyncio.get_running_loop().time() + _REMOVAL_S
             while not nest.limits.remove(group):
                 if asyncio.get_running_loop().time() > until_s:
-                    log.warning("a control group is left", extra={"worker": replica.worker})
+                    log.warning("a control group is left", extra={"worker": worker})
                     break
                 await asyncio.sleep(_RETRY_S)
-        replica.ended.set_result(ended)
 
 
 def _clean_up() -> None:

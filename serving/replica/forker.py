@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import json
 import logging
 import os
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 
 from serving import __version__, owner
 from serving.errors import NotReady, ReplicaStartFailed
+from serving.models import runtime_of
 from serving.replica import error_output
 from serving.replica.template import SOCKET
 from serving.values import Program
@@ -33,6 +35,11 @@ _END_S = 10.0
 _STDERR = 2
 _LONGEST_LINE_BYTES = 2**24
 """Of a report that tells of all replicas."""
+_OF_ONE_START = frozenset(
+    {"_", "SHLVL", "OLDPWD", "LINES", "COLUMNS"}
+    | {"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "WATCHDOG_PID", "LISTEN_PID"}
+)
+"""Variables of shells and of systemd that differ from one start of the same to the next."""
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _CREDENTIALS = struct.Struct("3i")
 """What SO_PEERCRED tells: pid, user, group."""
@@ -53,6 +60,21 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
         **base,
         **dict.fromkeys(_THREAD_VARIABLES, "1"),
         "ORT_DISABLE_TELEMETRY": "1",
+    }
+
+
+def program_of(kind: str) -> dict[str, str]:
+    """What a template that is started now runs; one that runs anything else is not taken over.
+
+    Of the environment, and the folder in which modules are found, a digest: they may hold secrets.
+    """
+    seen = {name: text for name, text in os.environ.items() if name not in _OF_ONE_START}
+    whole = json.dumps([_folder(), sorted(environment(seen).items())])
+    return {
+        "version": __version__,
+        "interpreter": sys.executable,
+        "runtime": runtime_of(kind),
+        "environment": hashlib.sha256(whole.encode()).hexdigest()[:16],
     }
 
 
@@ -141,7 +163,8 @@ class Forker:
         Raises:
             ReplicaStartFailed: it ended, or is not warm in time.
         """
-        self._order({"do": "own", "directory": str(directory), "limits": dict(limits)})
+        owned = {"directory": str(directory), "limits": dict(limits), "program": program_of(kind)}
+        self._order({"do": "own", **owned})
         try:
             async with asyncio.timeout(timeout_s):
                 line = await self._reader.readline()
@@ -163,6 +186,7 @@ class Forker:
     @classmethod
     async def taken_over(
         cls,
+        kind: str,
         directory: pathlib.Path,
         *,
         on_event: Callable[[Forker, Mapping[str, Any]], None],
@@ -171,12 +195,13 @@ class Forker:
         """Take over a template whose gateway was killed.
 
         Args:
+            kind: whose runtime it is to have imported.
             directory: which it owns.
             on_event: as of `started`.
             timeout_s: longest wait.
 
         Raises:
-            NotReady: there is none, it is not this user's own, or another version of this program.
+            NotReady: there is none, it is not this user's own, or runs another program than one of this server.
         """
         maker = _maker_of(directory)
         try:
@@ -189,17 +214,17 @@ class Forker:
             async with asyncio.timeout(timeout_s):
                 line = await streams[0].readline()
             told: dict[str, Any] = json.loads(line)
-            version, forker.forks = str(told["version"]), bool(told["forks"])
+            program, forker.forks = dict(told["program"]), bool(told["forks"])
             workers = [LeftWorker(**one) for one in told["workers"]]
             left = Left(dict(told["limits"]), int(told["last"]), workers)
         except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
             streams[1].close()
             raise NotReady(f"no template answers in {directory} ({error!r})") from error
-        if version != __version__:
-            await forker.close()
-            raise NotReady(
-                f"the template in {directory} is of version {version}, this is {__version__}"
-            )
+        for name, here in program_of(kind).items():
+            if program.get(name) != here:
+                await forker.close()
+                there = program.get(name)
+                raise NotReady(f"the template in {directory} is of {name} {there}, this is {here}")
         forker._listen()
         return forker, left
 
@@ -301,6 +326,14 @@ class Forker:
         self.is_alive = False
         self._writer.close()
         self._on_event(self, {"event": "closed"})
+
+
+def _folder() -> str:
+    """The working directory; empty where it was removed."""
+    try:
+        return str(pathlib.Path.cwd())
+    except OSError:
+        return ""
 
 
 def _maker_of(directory: pathlib.Path) -> owner.Owner:

@@ -128,10 +128,8 @@ class Host:
         """Whether there may be a next gateway."""
         self._root = root
         self._max_message_bytes = max_message_bytes
-        self._executions: dict[int, Execution] = {}
-        """Loaded models by the number that the gateway gave them."""
-        self._held: dict[int, wire.HeldModel] = {}
-        """What the next gateway is told of each of them."""
+        self._models: dict[int, tuple[Execution, wire.HeldModel]] = {}
+        """Loaded ones by the number that the gateway gave them, and what the next gateway is told of each."""
         self._shares = False
         """Whether models come and go in a budget."""
         self._actions = 0
@@ -151,9 +149,8 @@ class Host:
             WireError: the gateway does not speak the wire.
             ConnectionError: the socket was closed inside a message.
         """
-        hello = wire.encode_hello(
-            pid=os.getpid(), monotonic_ns=time.monotonic_ns(), models=tuple(self._held.values())
-        )
+        held = tuple(held for _, held in self._models.values())
+        hello = wire.encode_hello(pid=os.getpid(), monotonic_ns=time.monotonic_ns(), models=held)
         self._send([hello])
         while (message := self._receive()) is not None:
             self._act(*message)
@@ -215,13 +212,13 @@ class Host:
             raise wire.WireError(f"message {kind.name} is not one that a replica takes")
 
     def _infer(self, message: wire.InferMessage) -> list[Buffer]:
-        execution = self._executions.get(message.model)
-        if execution is None:
+        known = self._models.get(message.model)
+        if known is None:
             return self._refused(message, ActionStatus.UNKNOWN_MODEL, _unknown(message.model))
         started_ns = _start(message.earliest_ns, message.latest_ns)
         if started_ns is None:
             return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
-        outcomes, times = execution.run(message, started_ns)
+        outcomes, times = known[0].run(message, started_ns)
         block = outcomes.block
         if block is None:
             return _result(message.action_id, times, outcomes.each)
@@ -281,18 +278,16 @@ class Host:
         if warmed.failure is not None:
             facts = {"model": message.name, "error": warmed.failure}
             log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)
-        self._executions[message.model] = execution
-        self._held[message.model] = wire.HeldModel(
+        held = wire.HeldModel(
             message.model,
             message.name,
             message.version,
             message.kind,
             message.path,
             message.digest if is_same else None,
-            message.threads,
-            message.device,
             message.pages,
         )
+        self._models[message.model] = execution, held
         gc.collect()
         if not self._shares:
             gc.freeze()
@@ -319,7 +314,9 @@ class Host:
         """Why a model has no place beside the others in the gateway's budget; empty where it has one."""
         if message.budget is None:
             return ""
-        others = sum(held.pages for number, held in self._held.items() if number != message.model)
+        others = sum(
+            held.pages for number, (_, held) in self._models.items() if number != message.model
+        )
         if others + message.pages <= message.budget:
             return ""
         return (
@@ -331,10 +328,9 @@ class Host:
         if _start(message.earliest_ns, message.latest_ns) is None:
             detail = {"error": _TOO_LATE}
             return wire.encode_unloaded(message.action_id, ActionStatus.TOO_LATE, detail)
-        if self._executions.pop(message.model, None) is None:
+        if self._models.pop(message.model, None) is None:
             detail = {"error": _unknown(message.model)}
             return wire.encode_unloaded(message.action_id, ActionStatus.UNKNOWN_MODEL, detail)
-        del self._held[message.model]
         if not self._shares:  # else the next LOAD collects it
             gc.unfreeze()
             gc.collect()

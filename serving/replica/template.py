@@ -2,7 +2,7 @@
 
     python -m serving.replica.template CONTROL_FD KIND
 
-In, on the control socket, JSON lines: {"do": "own", "directory", "limits": {"kind", "roots"}},
+In, on the control socket, JSON lines: {"do": "own", "directory", "limits": {"kind", "roots"}, "program"},
 {"do": "start", "worker", "socket", "procs": [..], "environment": {..}, "kept", "cpu", "memory_mb"}, {"do": "limit",
 "worker", "cpu", "memory_mb"}, {"do": "kill", "worker"} and {"do": "end"}. Out: {"event": "warm", "forks", "warm_s"},
 {"event": "started", "worker", "pid"} and {"event": "ended", "worker", "pid", "code" or "signal"}. What a forked
@@ -17,7 +17,7 @@ reaches it. Its replicas have one, SIGKILL, so that nothing outlives a killed te
 Replicas that were started as "kept", which says for how long ("takeover_s") and what the next gateway must know of
 them, are not killed at once with their gateway: they stay for so long, while the template waits on a socket in its
 directory for a gateway that takes it over. That one hands over its error output (`error_output`) and is told {"event":
-"left", "version", "forks", "limits", "last", "workers": [..]}, and everything goes on as before.
+"left", "program", "forks", "limits", "last", "workers": [..]}, and everything goes on as before.
 
 Only a process of one thread can be forked safely: what other threads hold is locked for ever in the
 child. numpy with one BLAS thread starts none; ONNX Runtime starts one on import, for telemetry, unless
@@ -42,7 +42,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from serving import __version__
 from serving.replica import child, error_output
 from serving.replica.log_lines import log_lines
 from serving.replica.warm import warm_up
@@ -72,6 +71,7 @@ class Template:
         """The highest worker number so far."""
         self._directory: str | None = None
         self._limits: dict[str, Any] = {}
+        self._program: dict[str, Any] = {}
         self._listener: socket.socket | None = None
         self._is_told_to_end = False
         self._received = b""
@@ -159,7 +159,7 @@ class Template:
         ]
         return {
             "event": "left",
-            "version": __version__,
+            "program": self._program,
             "forks": self._forks,
             "limits": self._limits,
             "last": self._last,
@@ -191,6 +191,7 @@ class Template:
                         self._kept[order["worker"]] |= _limits_of(order)
                 case "own":
                     self._directory, self._limits = order["directory"], order["limits"]
+                    self._program = order["program"]
                 case "end":
                     self._is_told_to_end = True
         return bool(data) and not self._is_told_to_end

@@ -48,6 +48,7 @@ class FakeReplica:
         self._loop = asyncio.get_running_loop()
         self.ended = self._loop.create_future()
         self.limits = None
+        self.cpu = self.memory_mb = None
         self.model = None
         self.batches = []
         self._parser = wire.Parser()
@@ -63,6 +64,11 @@ class FakeReplica:
 
     def kill(self, *, asked=True):
         self._end("killed", "killed by signal 9")
+
+    def abandon(self):
+        """Nobody got to see it."""
+        self.kill()
+        self.sock.close()
 
     def die(self, reason="crash"):
         """End from the outside, as a crash would."""

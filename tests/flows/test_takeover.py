@@ -83,10 +83,12 @@ class Server:
         assert status == 200, body
         return json.loads(body)["outputs"]
 
-    def pids(self):
-        """Those of the replicas that are ready."""
+    def pids(self, model=None):
+        """Those of the replicas that are ready, of all models or of one that has its own."""
         rows = json.loads(self.request("GET", "/admin/replicas", admin=True)[1])["replicas"]
-        return {one["pid"] for one in rows if one["state"] == "ready"}
+        return {
+            one["pid"] for one in rows if one["state"] == "ready" and model in {None, one["model"]}
+        }
 
     def loads(self):
         """How many models were loaded into replicas since this server began."""
@@ -254,12 +256,13 @@ def test_what_has_changed_is_loaded_anew(serve, tmp_path):
     models = [word for file in files for word in ("--model", str(file))]
     for file, name in zip(files, ("gan", "mnist", "resnet"), strict=True):
         shutil.copy(zoo.find(name).path, file)
-    first = serve(*models)
+    settings = {"clockwork.page_mb": 64, "clockwork.memory_mb": 3 * 64}  # room for these three
+    first = serve(*models, settings=settings)
     same, before, _ = (first.ask_zeros(file.stem) for file in files)
     pids = first.pids()
     first.kill()
     shutil.copy(zoo.find("resnet").path, files[1])
-    second = serve(*models[:4])
+    second = serve(*models[:4], settings=settings)
     assert second.pids() == pids
     assert second.ask_zeros("same") == same
     assert second.ask_zeros("changed") != before
@@ -372,6 +375,117 @@ def test_other_settings_get_other_replicas(serve, model):
     wait_for(lambda: not any(map(stat, pids)), "a replica is left that nobody uses")
     assert second.stop() == 0
     assert is_gone(pids, templates)
+
+
+def test_replicas_that_settings_do_without_are_not_waited_for(serve, model, tmp_path):
+    """They end before the models are loaded, which may take long."""
+    card = model("m", 1)
+    first = serve("--model", card)
+    (pid,) = first.pids()
+    first.kill()
+    looks = tmp_path / "looks.py"
+    look = f"pathlib.Path({str(tmp_path / 'seen')!r}).open('a').write(f'{{os.path.exists(\"/proc/{pid}\")}} ')"
+    text = MODEL % {"log": str(tmp_path / "loads"), "name": "looks", "number": 1}
+    looks.write_text(
+        text.replace("    def __init__(self):", f"    def __init__(self):\n        {look}")
+    )
+    second = serve(
+        "--model", card, "--model", f"{looks}:Model", settings={"clockwork.memory_mb": 8}
+    )
+    assert (tmp_path / "seen").read_text().split()[0] == "False"
+    assert second.stop() == 0
+
+
+def test_a_model_that_fails_costs_only_itself(serve, model, tmp_path):
+    """Where it is the first of a folder, the replicas wait for the others."""
+    for name, number in (("aaa", "broken"), ("bbb", 2), ("ccc", 3)):
+        folder = tmp_path / "models" / name / "1"
+        folder.mkdir(parents=True)
+        pathlib.Path(model(name, number).partition(":")[0]).rename(folder / "model.py")
+    broken = tmp_path / "models" / "aaa" / "1" / "model.py"
+    broken.write_text("raise ValueError('broken')")
+    arguments = ("--model", "gan", "--model-repository", str(tmp_path / "models"))
+    first = serve(*arguments)
+    assert (first.ask("bbb"), first.ask("ccc")) == (3, 4)
+    pids = first.pids()
+    first.kill()
+    second = serve(*arguments)
+    assert second.pids() == pids
+    assert (second.ask("bbb"), second.ask("ccc")) == (3, 4)
+    assert second.loads() == 0
+    second.kill()
+    for name in ("bbb", "ccc"):
+        shutil.copy(broken, tmp_path / "models" / name / "1" / "model.py")
+    third = serve(*arguments)
+    (onnx,) = third.pids()
+    assert not any(map(stat, pids - {onnx})), "all of their kind have failed"
+    assert third.stop() == 0
+
+
+def test_several_kinds_and_what_was_deployed_later(serve, model):
+    """All that was served is served on, each kind by its own replicas."""
+    arguments = ("--model", "gan", "--model", model("m", 1))
+    first = serve(*arguments)
+    late = {"model": model("late", 5), "name": "late", "version": "1"}
+    status, answer = first.request("POST", "/admin/models", late, admin=True)
+    assert status < 300, answer
+    before = first.ask_zeros("gan")
+    assert (first.ask("m"), first.ask("late")) == (2, 6)
+    pids = first.pids()
+    assert len(pids) == 2
+    first.kill()
+    second = serve(*arguments)
+    assert second.pids() == pids
+    assert second.ask_zeros("gan") == before
+    assert (second.ask("m"), second.ask("late")) == (2, 6)
+    assert second.loads() == 0
+    assert second.stop() == 0
+
+
+def test_limits_are_set_anew(serve, model):
+    """Those of the replicas that are taken over, and told to the server after the next."""
+    card = model("m", 1)
+    first = serve("--model", card, settings={"replica.cpu": 0.5})
+    pids = first.pids()
+    templates = templates_of(pids)
+    if not quotas(templates):
+        pytest.skip("limits are not enforced here")
+    assert quotas(templates) == [50_000]
+    first.kill()
+    for _ in range(2):
+        server = serve("--model", card, settings={"replica.cpu": 0.25})
+        assert server.pids() == pids
+        assert quotas(templates) == [25_000]
+        server.kill()
+
+
+def quotas(templates):
+    """CPU time per 100 ms that the replicas of templates may use, in microseconds."""
+    return [
+        int(file.read_text().split()[0])
+        for root in traces(templates)
+        for name in ("cpu.max", "cpu.cfs_quota_us")
+        for file in root.glob(f"replica-*/{name}")
+    ]
+
+
+def test_replicas_of_one_model_end_with_their_server(serve, model):
+    """Whatever they are at, and though those that models share, of the same kind, stay."""
+    models = ["--model", model("m", 1), "--model", model("own", 5)]
+    settings = {"models.own.scheduling.policy": "adaptive"}
+    first = serve(*models, settings=settings)
+    assert (first.ask("m"), first.ask("own")) == (2, 6)
+    (own,) = first.pids("own")
+    (shared,) = first.pids() - {own}
+    assert templates_of({own}) == templates_of({shared})
+    with pytest.raises(OSError), concurrently(first.kill, 0.2):
+        first.ask("own", 98)
+    wait_for(lambda: not stat(own), "it hangs on")
+    assert stat(shared)
+    second = serve(*models, settings=settings)
+    assert shared in second.pids()
+    assert (second.ask("m"), second.ask("own")) == (2, 6)
+    assert second.stop() == 0
 
 
 def test_a_template_that_is_killed_meanwhile(serve, model, tmp_path):

@@ -44,9 +44,6 @@ class HeldModel(NamedTuple):
     path: str | None
     digest: str | None
     """Of what it was loaded from, as the LOAD told it; None: unknown, or its files had changed since."""
-    threads: int
-    device: str
-    """As the LOAD asked for it."""
     pages: int
 
 
@@ -158,8 +155,6 @@ def _held_model(data: Any) -> HeldModel:
         kind=_field(data, "kind", str, what),
         path=None if data.get("path") is None else _field(data, "path", str, what),
         digest=None if data.get("digest") is None else _field(data, "digest", str, what),
-        threads=_field(data, "threads", int, what),
-        device=_field(data, "device", str, what),
         pages=_field(data, "pages", int, what),
     )
 

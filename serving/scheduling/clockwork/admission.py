@@ -58,8 +58,7 @@ class Admission:
             queue.entries[event.id] = (entry, model)
             return
         queue.refusals.append(Refusal(event.id, reason, ""))
-        work_s = model.durations.quickest_s(event.items)
-        self._loading.foresee(model, Demand(pool, model, deadline_s, work_s, now_s))
+        self._loading.foresee(model, deadline_s, event.items, now_s)
         if now_s - model.told_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)
 

@@ -82,7 +82,7 @@ class Loading:
                 chosen, chosen_s = worker, loaded_s
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
-    def foresee(self, model: Model, demand: Demand) -> None:
+    def foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
         """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.
 
         Only where the request would have been in time, had it been loaded there. What is in memory gives way
@@ -90,15 +90,23 @@ class Loading:
         "The LRU-K Page Replacement Algorithm", SIGMOD 1993). Where loads and batches share an executor, it must
         have nothing to do, and such loads may take `AHEAD_SHARE` of its time: nobody can tell who comes meanwhile.
         """
-        now_s, start_s = demand.now_s, demand.start_s
         if model.is_gone or now_s < model.broken_until_s:
             return
         if any(holding.state is not State.LOADED for holding in model.holdings):
             return
+        workers = [
+            worker
+            for worker in self._pool.workers.values()
+            if not (worker.draining or worker.planned or len(worker.load))
+            and model.index not in worker.held
+        ]
+        if not workers:
+            return
+        work_s = model.durations.quickest_s(items)
+        demand = Demand(self._pool, model, deadline_s, work_s, now_s)
+        start_s = demand.start_s
         chosen: Worker | None = None
-        for worker in self._pool.workers.values():
-            if worker.draining or worker.planned or model.index in worker.held or len(worker.load):
-                continue
+        for worker in workers:
             is_free = worker.backlog.total_s <= ROUNDING_S
             if not worker.loads_apart and (now_s < worker.ahead_again_s or not is_free):
                 continue

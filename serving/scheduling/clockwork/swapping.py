@@ -66,18 +66,16 @@ class Swapping:
 
     def find(self, model: Model, demand: Demand) -> Place | None:
         """Where a model could be loaded first, in time."""
+        workers = [worker for worker in self._pool.workers.values() if _may_come(worker, model)]
+        if not workers:
+            return None
         load_s, now_s = model.load.worth_s, demand.now_s
         patience_s = min(model.patience_s, demand.deadline_s - now_s)
         after_s = self._pool.back.worth_s + self._pool.parameters.ahead_s
         after_s += self._pool.reserve.share * patience_s
         last_s = now_s + patience_s - demand.least_s - after_s - load_s
         chosen: Place | None = None
-        for worker in self._pool.workers.values():
-            has_room = worker.free_pages + worker.idle_pages >= worker.planned_pages + model.pages
-            if has_room and worker.loads_apart:  # it was no want of memory
-                continue
-            if worker.draining or not _may_come(worker, model):
-                continue
+        for worker in workers:
             place = self._place(worker, model, demand, last_s - worker.longest.worth_s)
             if place is None or (chosen is not None and place.start_s >= chosen.start_s):
                 continue
@@ -225,7 +223,13 @@ class Swapping:
 
 
 def _may_come(worker: Worker, model: Model) -> bool:
-    """Whether a model is not in a worker's memory, or leaves it and is not planned to come back."""
+    """Whether it is for want of memory, or of an executor's time, that a worker does not load a model at once.
+
+    It must not be there; or leave, and not be planned to come back.
+    """
+    pages = worker.free_pages + worker.idle_pages - worker.planned_pages
+    if worker.draining or (worker.load is not worker.exec and pages >= model.pages):
+        return False
     held = worker.held.get(model.index)
     if held is None:
         return True

@@ -6,17 +6,26 @@ import dataclasses
 import json
 import os
 import pathlib
+import subprocess
 import tempfile
 
 import pytest
 
-from serving import __version__, owner
-from serving.errors import NotReady
+from serving import owner
+from serving.errors import NotReady, ReplicaStartFailed
 from serving.replica.as_process import ProcessHome
+from serving.replica.forker import program_of
+from serving.replica.left import LeftReplica
+from serving.replica.limits import Limits
 from serving.replica.template import SOCKET
 
 SILENCE = b""
-LEFT = {"version": __version__, "forks": True, "limits": {}, "last": 0, "workers": []}
+
+
+def _left(**more):
+    """What a template says that can be taken over, but for some of it."""
+    said = {"program": program_of("echo"), "forks": True, "limits": {}, "last": 0, "workers": []}
+    return json.dumps(said | more).encode() + b"\n"
 
 
 @pytest.fixture(name="directory")
@@ -48,12 +57,31 @@ async def _refused(directory, answer):
         return str(caught.value), await told
 
 
-def test_a_template_of_another_version_is_ended(directory):
-    """Its replicas run another program than this one."""
-    answer = json.dumps(LEFT | {"version": "0.0.0"}).encode() + b"\n"
+@pytest.mark.parametrize("name", ["version", "interpreter", "runtime", "environment"])
+def test_a_template_of_another_program_is_ended(directory, name):
+    """Its replicas, and all that it would fork later, run another program than this one."""
+    other = program_of("echo") | {name: "0.0.0"}
+    answer = _left(program=other)
     reason, told = asyncio.run(_refused(directory, answer))
-    assert f"is of version 0.0.0, this is {__version__}" in reason
+    assert f"is of {name} 0.0.0, this is {program_of('echo')[name]}" in reason
     assert json.loads(told) == {"do": "end"}
+
+
+def test_what_tells_programs_apart(monkeypatch, tmp_path):
+    """A runtime, a variable, a folder in which modules are found; not what is new at each start of the same."""
+    before = program_of("onnx")
+    assert before["runtime"].startswith("onnxruntime")
+    assert program_of("echo") != before
+    monkeypatch.setenv("INVOCATION_ID", "another")
+    monkeypatch.setenv("SHLVL", "77")
+    assert program_of("onnx") == before
+    with monkeypatch.context() as other:
+        other.setenv("PYTHONPATH", str(tmp_path))
+        assert program_of("onnx") != before
+    with monkeypatch.context() as other:
+        other.chdir(tmp_path)
+        assert program_of("onnx") != before
+    assert program_of("onnx") == before
 
 
 @pytest.mark.parametrize("name", ["luthier-x", None])
@@ -83,8 +111,8 @@ def test_a_template_that_says_nothing(directory, monkeypatch):
         b"[]\n",
         b"1\n",
         b'{"event": "left"}\n',
-        json.dumps(LEFT | {"limits": None}).encode() + b"\n",
-        json.dumps(LEFT | {"workers": [{"worker": 1}]}).encode() + b"\n",
+        _left(limits=None),
+        _left(workers=[{"worker": 1}]),
         b"\xff" * 1000,
     ],
 )
@@ -155,7 +183,59 @@ def test_groups_of_others_are_not_taken(directory, tmp_path):
     for root in (tmp_path / directory.name, pathlib.Path("/sys/fs/cgroup/other")):
         root.name == "other" or root.mkdir(exist_ok=True)
         limits = {"kind": "v2", "roots": {"unified": str(root)}, "reason": ""}
-        answer = json.dumps(LEFT | {"limits": limits}).encode() + b"\n"
+        answer = _left(limits=limits)
         reason, told = asyncio.run(_refused(directory, answer))
         assert f"{root} is no control group of {directory.name}" in reason
         assert json.loads(told) == {"do": "end"}
+
+
+def test_a_replica_that_cannot_be_greeted_is_of_no_use():
+    """It ended, or no descriptor is left for its socket: the others are taken."""
+
+    async def scenario(error):
+        async def greeted():
+            raise error
+
+        return await LeftReplica(None, {}, asyncio.create_task(greeted())).held(5.0)
+
+    for error in (ReplicaStartFailed("crash", "it ended"), OSError("no descriptor")):
+        assert asyncio.run(scenario(error)) is None
+
+
+def test_the_end_of_a_replica_that_nobody_took(directory, caplog):
+    """It was ending when its template was taken over: its group goes, and nothing else happens."""
+    limits = Limits(directory.name)
+    if limits.open().kind is None:
+        pytest.skip(limits.support.text)
+    group = limits.group(9)
+    answer = _left(limits=limits.as_json())
+    ended = json.dumps({"event": "ended", "worker": 9, "pid": 1, "signal": 9}).encode() + b"\n"
+
+    async def scenario(sleeper):
+        async def met(reader, writer):
+            await reader.readexactly(1)
+            writer.write(answer)
+            await has_ended.wait()
+            writer.write(ended)
+            await reader.readline()
+            writer.close()
+
+        has_ended = asyncio.Event()
+        home = ProcessHome()
+        async with await asyncio.start_unix_server(met, str(directory / SOCKET)):
+            await home.take_over("echo", directory)
+            assert all(path.is_dir() for path in group.directories), "it is not empty yet"
+            sleeper.kill()
+            sleeper.wait()
+            has_ended.set()
+            async with asyncio.timeout(10):
+                while any(path.is_dir() for path in group.directories):
+                    await asyncio.sleep(0.01)
+            await home.close()
+
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        for procs in group.procs_files:
+            procs.write_text(str(sleeper.pid))
+        asyncio.run(scenario(sleeper))
+    assert "met a fault" not in caplog.text
+    assert not any(root.is_dir() for root in limits.directories)

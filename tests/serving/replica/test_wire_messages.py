@@ -28,8 +28,7 @@ def body_of(message, kind):
 
 held_models = st.builds(
     wire.HeldModel,
-    *(u32, texts, texts, texts, st.none() | texts),
-    *(st.none() | st.tuples(*[i64] * 4), st.integers(1, 64), texts, u32),
+    *(u32, texts, texts, texts, st.none() | texts, st.none() | texts, u32),
 )
 
 
@@ -46,6 +45,7 @@ loads = st.builds(
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
     *(u32, st.none() | u32, st.none() | texts, st.booleans()),
+    *(st.none() | texts, st.dictionaries(texts, st.lists(i64, min_size=4, max_size=4))),
 )
 
 
