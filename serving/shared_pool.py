@@ -355,9 +355,8 @@ class SharedPool:
                 "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
-        if (
-            identity is not None and identity.still_holds()
-        ):  # else another file may have been measured
+        # Else another file may have been measured.
+        if identity is not None and identity.still_holds():
             await self._profiles.keep(key, found)
         if self._forms is not None and found.is_prepared:
             await asyncio.to_thread(self._forms.trim)

@@ -454,6 +454,34 @@ def added_by(running):
     return answer["outputs"][0]["data"][0]
 
 
+def test_nothing_is_kept_of_a_file_that_was_swapped_while_it_was_measured(tmp_path):
+    """Neither a form nor a profile: the old file is there again later, with its name, inode, size and time."""
+    file, other, away = (tmp_path / name for name in ("m.onnx", "other", "away"))
+    adding(file, 1.0)
+    adding(other, 2.0)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    kept = KeptProfiles.of_folder(tmp_path)
+
+    class Swapping(Processes):
+        async def start(self, *arguments, **named):
+            if len(self.started) == 1:
+                file.rename(away)
+                other.rename(file)
+            return await super().start(*arguments, **named)
+
+    forms = tmp_path / "forms"
+    with gateway(CLOCKWORK, Swapping(), card, forms=Forms(forms), profiles=kept) as running:
+        assert added_by(running) == 2.0
+    assert [*forms.iterdir()] == []
+    file.rename(other)
+    away.rename(file)
+    home = Processes()
+    with gateway(CLOCKWORK, home, card, forms=Forms(forms), profiles=kept) as running:
+        assert added_by(running) == 1.0
+    assert len(home.started) == 2  # it was measured anew
+    kept.close()
+
+
 def test_a_form_that_is_broken_is_made_anew(tmp_path, caplog):
     """By the next deploy; until then the model's own file is loaded, and one line says why."""
     file = adding(tmp_path / "m.onnx", 1.0)

@@ -542,7 +542,7 @@ def test_a_replica_says_what_it_has_loaded(converse, tmp_path, form):
         with pairs[0][1] as theirs:
             host.serve(theirs, next_gateway=lambda: next(following, None))
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     first, second = (converse(ours) for ours, _ in pairs)
     first.hello()
