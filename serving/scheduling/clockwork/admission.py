@@ -85,7 +85,7 @@ class Admission:
             work_s = more_s[there % len(more_s)]
         else:
             work_s = sum(more_s[(there + each) % len(more_s)] for each in range(items))
-        demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s)
+        demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s, items)
         chosen = self._holder(model, demand) or self._loading.plan(model, demand)
         if chosen is not None:
             self._queue.charge(entry, model, chosen, work_s)

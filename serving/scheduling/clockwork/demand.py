@@ -11,20 +11,38 @@ from serving.scheduling.clockwork.holdings import Model, Pool, Worker
 class Demand:
     """What a request asks of a worker."""
 
-    __slots__ = ("_pool", "deadline_s", "least_s", "now_s", "reserve_s", "start_s", "work_s")
+    __slots__ = (
+        "_items",
+        "_pool",
+        "deadline_s",
+        "least_s",
+        "now_s",
+        "reserve_s",
+        "start_s",
+        "work_s",
+    )
 
     def __init__(
-        self, pool: Pool, model: Model, deadline_s: float, work_s: float, now_s: float
+        self,
+        pool: Pool,
+        model: Model,
+        deadline_s: float,
+        work_s: float,
+        now_s: float,
+        items: int = 1,
     ) -> None:
         self._pool = pool
+        self._items = items
         self.deadline_s = deadline_s
         self.work_s = work_s
         """Of an executor, all its items together."""
         self.now_s = now_s
         self.start_s = now_s + pool.parameters.lag_s
         """When a worker could have been told."""
-        self.least_s = model.durations.worth_s[0]
-        """What the batch takes at least that answers it."""
+        self.least_s = (
+            model.durations.quickest_s(items) if items > 1 else model.durations.worth_s[0]
+        )
+        """What the batches take at least that answer it."""
         self.reserve_s = pool.reserve.share * (deadline_s - now_s)
         """Of its time, to be kept free."""
 
@@ -56,4 +74,4 @@ class Demand:
 
     def by(self, model: Model, deadline_s: float) -> Demand:
         """The same, to be done earlier."""
-        return Demand(self._pool, model, deadline_s, self.work_s, self.now_s)
+        return Demand(self._pool, model, deadline_s, self.work_s, self.now_s, self._items)

@@ -103,7 +103,7 @@ class Loading:
         if not workers:
             return
         work_s = model.durations.quickest_s(items)
-        demand = Demand(self._pool, model, deadline_s, work_s, now_s)
+        demand = Demand(self._pool, model, deadline_s, work_s, now_s, items)
         start_s = demand.start_s
         chosen: Worker | None = None
         for worker in workers:

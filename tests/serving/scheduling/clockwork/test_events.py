@@ -142,6 +142,15 @@ def test_a_model_that_was_measured_anew_keeps_who_waits() -> None:
     assert [refusal.reason for refusal in bench.refusals] == [Reason.CANNOT_FINISH]
 
 
+def test_a_request_of_several_items_takes_as_long_as_all_of_them() -> None:
+    """Behind a load there is time for one item (a millisecond), not for eight (three)."""
+    within_s = 0.0325
+    for items, is_admitted in ((1, True), (8, False)):
+        bench = Bench("a")
+        bench.on(Submitted(1, id_of("a"), items, bench.now_s + within_s, 2))
+        assert bool(bench.refusals) is not is_admitted
+
+
 def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
     """Its batch missed its window, and there is no time for another one: who asks is told that it was admitted."""
     bench = Bench("a")
