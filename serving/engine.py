@@ -37,13 +37,13 @@ from serving.errors import (
 from serving.homes import Homes
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
-from serving.placement import own_settings_of_the_pool
+from serving.placement import OF_QUEUES, own_settings_of_the_pool
 from serving.pool import Home
 from serving.prepared import Forms
 from serving.scheduling import SHARED
 from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
-from serving.settings import ServingSettings
+from serving.settings import KNOBS, ServingSettings
 from serving.shared_pool import SharedPool
 from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
@@ -365,11 +365,6 @@ class Engine:
                 f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
                 f"set models.{card.name}.scheduling.policy to adaptive"
             )
-        for name in own_settings_of_the_pool(self.settings, card.name):
-            log.warning(
-                "models share replicas: no model has settings of its own for them",
-                extra={"setting": f"models.{card.name}.{name}"},
-            )
         shared = self._shared.get(card.kind)
         if shared is None:
             if not self._shared:
@@ -664,6 +659,27 @@ class Engine:
     def limits(self) -> str:
         """`enforced`, or `not enforced: why`."""
         return self._homes.limits_text
+
+    def notes(self) -> list[str]:
+        """A line for every setting in force that changes nothing."""
+        names = {served.id.name for served in self._catalogue.all()}
+        shared = [
+            name for name in sorted(names) if self.settings.of(name).scheduling.policy in SHARED
+        ]
+        found = self.settings.notes(names)
+        for name in shared:
+            found += [
+                f"models.{name}.{own}: models that share replicas have none of their own"
+                for own in own_settings_of_the_pool(self.settings, name)
+            ]
+        flat = self.settings.flat()
+        if shared:
+            found += [
+                f"{name}: nothing of models that share replicas depends on it ({', '.join(shared)})"
+                for name in OF_QUEUES
+                if flat[name] != KNOBS[name].default
+            ]
+        return found
 
     def served(self) -> tuple[Served, ...]:
         """Every version that is served."""

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 _REAL = ("file", "model")
 """Sources of samples that are real inputs."""
+OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
+"""Settings of queues that models which share replicas do not have."""
 _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
 """Settings that models which share replicas cannot have of their own."""
 

@@ -391,8 +391,8 @@ class Server:
             "limits": engine.limits,
             "form": form(),
         }
-        for note in engine.settings.notes({served.name for served in engine.models()}):
-            log.warning("settings for a model that is not served", extra={"note": note})
+        for note in engine.notes():
+            log.warning("a setting changes nothing", extra={"note": note})
         log.info(
             "ready",
             extra={

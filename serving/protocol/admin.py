@@ -188,7 +188,7 @@ class AdminRoutes:
                 "generation": applied.generation,
                 "settings": applied.settings.nested(),
                 "applied_s": applied.seconds,
-                "notes": applied.settings.notes({id_.name for id_ in self._engine.models()}),
+                "notes": self._engine.notes(),
             }
         )
 

@@ -240,6 +240,26 @@ def test_a_program_of_its_own_shares_no_replica(tmp_path, home):
         pass
 
 
+def test_settings_that_change_nothing_are_told(card_of):
+    """Of models that share replicas: what is the pool's, and what is a queue's; others have their own."""
+    settings = {
+        **CLOCKWORK,
+        "batching.timeout_us": 500,
+        "models.a.replica.count": 3,
+        "models.b.scheduling.policy": "adaptive",
+        "models.b.replica.threads": 1,
+        "models.c.replica.count": 2,
+    }
+    with gateway(settings, Processes(), card_of("a")) as running:
+        running.call(running.engine.deploy(card_of("b", 2)))
+        answer = running.json("PATCH", "/admin/settings", {"settings": {}}, admin=True)
+    first, second, third = answer[1]["notes"]
+    assert "models.c" in first, "not served"
+    assert second.startswith("models.a.replica.count: models that share")
+    assert third.startswith("batching.timeout_us: nothing of models that share")
+    assert third.endswith("(a)")
+
+
 def test_settings_change_while_it_serves(card_of, home):
     """Replicas come, limits of a batch change, another budget starts new replicas; answers go on."""
     with gateway({**CLOCKWORK, "clockwork.memory_mb": 2}, home, card_of("m0")) as running:
