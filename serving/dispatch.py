@@ -28,6 +28,7 @@ from serving.errors import (
     CannotFinish,
     CannotLoad,
     DeadlineExceeded,
+    Hopeless,
     InvalidRequest,
     ModelLoadFailed,
     ModelMissing,
@@ -911,6 +912,8 @@ def _error_of(refusal: Refusal) -> ServingError:
     match refusal.reason:
         case Reason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)
+        case Reason.HOPELESS:
+            return Hopeless()
         case Reason.DEADLINE_IN_QUEUE:
             return DeadlineExceeded("queue")
         case Reason.DEADLINE_IN_REPLICA:

@@ -10,6 +10,7 @@
     ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
     ├── CannotLoad (503)              refused early: its model could not be loaded before its deadline; `retry_after_s`
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
+    │   └── Hopeless (504)            it was admitted, and cannot be in time any more
     ├── ReplicaFailed (500)           the replica that held the request died, twice
     ├── PredictionFailed (500)        the model raised, or broke its contract
     ├── InvalidSettings (400)         unknown knob, wrong type, out of range
@@ -167,6 +168,13 @@ class DeadlineExceeded(ServingError):
 
     def __str__(self) -> str:
         return f"the request's deadline passed while it was in the {self.where}"
+
+
+class Hopeless(DeadlineExceeded):
+    """It was admitted, and no answer can be there in time any more."""
+
+    def __str__(self) -> str:
+        return "the request was admitted, but cannot be answered before its deadline any more"
 
 
 class ReplicaFailed(ServingError):

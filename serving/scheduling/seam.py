@@ -217,6 +217,8 @@ class Reason(enum.Enum):
 
     QUEUE_FULL = "queue full"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
+    HOPELESS = "became hopeless while it waited"
+    """It was admitted, and cannot be in time any more; its deadline is still to come."""
     DEADLINE_IN_REPLICA = "deadline passed in a replica"
     CANNOT_FINISH = "cannot finish before its deadline"
     CANNOT_LOAD = "its model cannot be loaded in time"

@@ -40,7 +40,7 @@ MOST_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
 REFUSED = {TOO_MANY: "queue full (429)", UNAVAILABLE: "cannot be in time (503)"}
 """Statuses of requests that are refused when they come."""
-DROPPED = {0: "no answer", TOO_LATE: "deadline passed (504)"}
+DROPPED = {0: "no answer", TOO_LATE: "too late (504)"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -162,5 +162,4 @@ class Admission:
             queue.refuse(entry, model, Reason.CANNOT_LOAD)
         elif self._place(model, entry, before + count, now_s) is not None:
             is_broken = now_s < model.broken_until_s and not model.holdings
-            late = Reason.DEADLINE_IN_QUEUE  # it was admitted: it is too late for it now
-            queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else late)
+            queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else Reason.HOPELESS)

@@ -151,7 +151,7 @@ class Queue:
             self.uncharge(entry, model)
             if self.entries.pop(entry.id, None) is None:
                 continue
-            self.refusals.append(Refusal(entry.id, Reason.DEADLINE_IN_QUEUE, ""))
+            self.refusals.append(Refusal(entry.id, Reason.HOPELESS, ""))
             self._pool.reserve.dropped()
         if waiting.entries:
             self.recharge(model)

@@ -159,7 +159,7 @@ def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
     (infer,) = bench.taken()
     bench.now_s += 0.0985
     bench.done(infer, ok=False, times=StageTimes(0.0985, 0.0, 0.0, 0.0))
-    assert [refusal.reason for refusal in bench.refusals] == [Reason.DEADLINE_IN_QUEUE]
+    assert [refusal.reason for refusal in bench.refusals] == [Reason.HOPELESS]
     assert not bench.taken()
 
 
@@ -233,7 +233,7 @@ def test_without_a_worker_a_request_waits_as_long_as_it_can() -> None:
     alone.ask("a", within_s=0.2)
     alone.now_s += 0.3
     alone.on(ModelUp(id_of("b"), 1, LOAD_S, BATCH_S))
-    assert [refusal.reason for refusal in alone.refusals] == [Reason.DEADLINE_IN_QUEUE]
+    assert [refusal.reason for refusal in alone.refusals] == [Reason.HOPELESS]
     assert late
 
 
