@@ -215,24 +215,7 @@ def _result(
     ours = [_all(runs["clockwork", share]) for share in SHARES]
     far_late = sum(one.far_late for one in ours)
     admitted, in_time = sum(one.admitted for one in ours), sum(one.in_time for one in ours)
-    sent = {
-        share: sum(
-            len(arrivals.traffic(_at(base, share * capacity, seed=seed)).at_s)
-            for seed in range(rounds)
-        )
-        for share in SHARES
-    }
-    is_counted = all(
-        sum(found.requests for found in some) == sent[share] for (_, share), some in runs.items()
-    )
-    emulation = {
-        share: sum(
-            _in_time(emulated.run(_at(base, share * capacity, seed=seed))[0])
-            for seed in range(rounds)
-        )
-        / (rounds * base.seconds)
-        for share in SHARES
-    }
+    is_counted = _is_counted(base, capacity, runs, rounds)
     lag_ms = max(
         found.send_lag_ms for (name, _), some in runs.items() if name != "fifo" for found in some
     )
@@ -254,41 +237,7 @@ def _result(
             f"{goodput['clockwork', 1.0]:.0f}/s in time, the FIFO {goodput['fifo', 1.0]:.0f}/s, with the same memory."
         ),
         is_met=of_peak["clockwork"] >= LEAST_OF_PEAK and is_counted,
-        tables=(
-            result.Table(
-                title=f"Requests in time per second; capacity {capacity:.0f}/s without loads",
-                head=("asked for", *(one.name for one in SCHEDULERS), "clockwork, emulated"),
-                rows=[
-                    (
-                        f"{share:g} x",
-                        *(_spread(runs[one.name, share], base.seconds) for one in SCHEDULERS),
-                        f"{emulation[share]:.0f}",
-                    )
-                    for share in SHARES
-                ],
-            ),
-            result.Table(
-                title="What became of all requests",
-                head=("", *HEAD),
-                rows=[
-                    (f"{one.name}, {share:g} x", *_cells(_all(runs[one.name, share])))
-                    for one in SCHEDULERS
-                    for share in ASKED
-                ],
-            ),
-            result.Table(
-                title="Memory of the replicas together, and what they load at 1 x",
-                head=("", "MiB", "loads/s"),
-                rows=[
-                    (
-                        one.name,
-                        f"{memory[one.name]:.0f}",
-                        f"{_loads_per_s(runs[one.name, 1.0]):.0f}",
-                    )
-                    for one in SCHEDULERS
-                ],
-            ),
-        ),
+        tables=_tables(base, capacity, runs, memory, rounds),
         figures={
             "capacity_per_s": capacity,
             "goodput_per_s": {
@@ -310,6 +259,66 @@ def _result(
                 "The emulation has the profile of the scenario's file, not of this run, and no gateway: a message "
                 "takes 0.2 ms."
             ),
+        ),
+    )
+
+
+def _is_counted(base: Scenario, capacity: float, runs: Runs, rounds: int) -> bool:
+    """Whether every request that was due has an end, with every scheduler and at every rate."""
+    due = {
+        share: sum(
+            len(arrivals.traffic(_at(base, share * capacity, seed=seed)).at_s)
+            for seed in range(rounds)
+        )
+        for share in SHARES
+    }
+    return all(
+        sum(found.requests for found in some) == due[share] for (_, share), some in runs.items()
+    )
+
+
+def _emulated_per_s(base: Scenario, rate: float, rounds: int) -> float:
+    """Requests in time of the same arrivals with an emulated worker."""
+    found = (emulated.run(_at(base, rate, seed=seed))[0] for seed in range(rounds))
+    return sum(map(_in_time, found)) / (rounds * base.seconds)
+
+
+def _tables(
+    base: Scenario, capacity: float, runs: Runs, memory: Mapping[str, float], rounds: int
+) -> tuple[result.Table, ...]:
+    return (
+        result.Table(
+            title=f"Requests in time per second; capacity {capacity:.0f}/s without loads",
+            head=("asked for", *(one.name for one in SCHEDULERS), "clockwork, emulated"),
+            rows=[
+                (
+                    f"{share:g} x",
+                    *(_spread(runs[one.name, share], base.seconds) for one in SCHEDULERS),
+                    f"{_emulated_per_s(base, share * capacity, rounds):.0f}",
+                )
+                for share in SHARES
+            ],
+        ),
+        result.Table(
+            title="What became of all requests",
+            head=("", *HEAD),
+            rows=[
+                (f"{one.name}, {share:g} x", *_cells(_all(runs[one.name, share])))
+                for one in SCHEDULERS
+                for share in ASKED
+            ],
+        ),
+        result.Table(
+            title="Memory of the replicas together, and what they load at 1 x",
+            head=("", "MiB", "loads/s"),
+            rows=[
+                (
+                    one.name,
+                    f"{memory[one.name]:.0f}",
+                    f"{_loads_per_s(runs[one.name, 1.0]):.0f}",
+                )
+                for one in SCHEDULERS
+            ],
         ),
     )
 

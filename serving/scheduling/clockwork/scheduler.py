@@ -17,7 +17,8 @@ all and drops in the queue.
               \-> batches ---------------------------------/
 
 Each knows those to its right alone. Everything is incremental: an event costs a few steps of heaps and of a
-fixed number of buckets, however much waits. The same events give the same plans.
+fixed number of buckets, however much waits; a swap that is planned, a step for each model in its worker's memory or on
+its way there. The same events give the same plans.
 """
 
 from __future__ import annotations
