@@ -88,9 +88,7 @@ class Admission:
         demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s, items)
         chosen = self._holder(model, demand) or self._loading.plan(model, demand)
         if chosen is not None:
-            self._queue.charge(entry, model, chosen, work_s)
-            if chosen.leave is not None:
-                chosen.leave.owes += items
+            self._queue.charge(entry, model, chosen, work_s, items)
         elif not self._can_wait(model, demand):
             return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
         self._queue.push(entry, model, items)

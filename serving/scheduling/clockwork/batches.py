@@ -46,7 +46,7 @@ class Batches:
                 heapq.heappop(heap)  # it has another place now
                 continue
             model, leave = holding.model, holding.leave
-            if leave is not None and leave.owes <= 0 and leave.at_s <= start_s:
+            if holding.has_left(start_s):
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S  # those who wait, wait for it to come back
                 continue
@@ -64,8 +64,33 @@ class Batches:
                 heapq.heappop(heap)
                 self._queue.turn(holding, latest_s)
                 continue
-            return holding, chosen
+            return self._first_meanwhile(holding, chosen, start_s) or (holding, chosen)
         return None
+
+    def _first_meanwhile(
+        self, holding: Holding, chosen: Chosen, start_s: float
+    ) -> tuple[Holding, Chosen] | None:
+        """A larger batch of another model, where the one whose turn it is leaves, and can wait for it.
+
+        One that leaves soon has its turn before all others; each request that still comes for it would be a
+        batch of its own.
+        """
+        worker, count = holding.worker, holding.model.durations.sizes[chosen.place]
+        if holding.leave is None or chosen.place + 1 == len(holding.model.durations.sizes):
+            return None
+        turn = heapq.heappop(worker.heap)
+        found = self._next(worker, start_s)
+        heapq.heappush(worker.heap, turn)
+        if found is None:
+            return None
+        other, largest = found
+        durations = other.model.durations
+        if durations.sizes[largest.place] <= count:
+            return None
+        took_s = durations.worth_s[largest.place]
+        end_s = start_s + took_s
+        fits = worker.backlog.fits(end_s, took_s, free_s=start_s, now_s=self._pool.now_s)
+        return found if fits and end_s <= turn[0] else None
 
     def _begin(self, holding: Holding, chosen: Chosen, start_s: float) -> None:
         """Give the worker a batch."""
@@ -94,12 +119,10 @@ class Batches:
         worker.longest.observe(took_s)
         heapq.heappush(self._dues, (due_s, action, worker))
         holding.busy += 1
-        if holding.leave is not None:
-            holding.leave.owes -= len(entries)
         worker.held[model.index] = worker.held.pop(model.index)
         holding.key_s = NEVER_S
         if waiting.entries:
-            queue.recharge(model)
+            queue.recharge(model, holding)
             if chosen.first == 0:
                 queue.watch(model)
             queue.offer(model)

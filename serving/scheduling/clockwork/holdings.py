@@ -29,6 +29,8 @@ MOST_DROPPED = 3e-5
 """Share of the admitted that may be dropped: where it is more, the reserve grows (Robbins and Monro, Annals of
 Mathematical Statistics 22, 1951)."""
 FIRST_RESERVE, LARGEST_RESERVE = 0.2, 0.5
+ONE_CAUSE_S = 0.1
+"""Drops within this count once: a stall or a worker that is lost takes many with it, and tells nothing of load."""
 PATIENCE_RECOVERS = 0.01
 """Share by which a model's patience grows towards that of who asks next."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
@@ -225,12 +227,13 @@ class Worker:
         """How much it has to do: promised work, then models."""
         return self.backlog.total_s, len(self.held)
 
-    @property
-    def turn_s(self) -> float:
+    def turn_s(self, now_s: float) -> float:
         """When the batch must start that has the next turn; what is out of date in the heap is forgotten."""
         heap = self.heap
-        while heap and heap[0][2].key_s != heap[0][0]:
-            heapq.heappop(heap)
+        while heap and (heap[0][2].key_s != heap[0][0] or heap[0][2].has_left(now_s)):
+            key_s, _, holding = heapq.heappop(heap)
+            if holding.key_s == key_s:
+                holding.key_s = NEVER_S
         return heap[0][0] if heap else NEVER_S
 
     @property
@@ -276,6 +279,11 @@ class Holding:
         """Of one that is planned: whose memory it is to have."""
         self.leave: Leave | None = None
         """That it will give its memory to another one."""
+
+    def has_left(self, now_s: float) -> bool:
+        """Whether its memory is another's by then, and it owes nothing: who waits for it, waits for its return."""
+        leave = self.leave
+        return leave is not None and leave.owes <= 0 and leave.at_s <= now_s
 
     @property
     def hurry_s(self) -> float:
@@ -325,17 +333,15 @@ class Swap:
 class Leave:
     """A model's last time in a worker's memory."""
 
-    __slots__ = ("at_s", "charge", "owes", "to")
+    __slots__ = ("at_s", "owes", "to")
 
-    def __init__(self, to: Holding, at_s: float, owes: int, charge: Charge) -> None:
+    def __init__(self, to: Holding, at_s: float) -> None:
         self.to = to
         """Whose load has its memory."""
         self.at_s = at_s
         """By when all is done that it was promised for."""
-        self.owes = owes
-        """Items of these."""
-        self.charge = charge
-        """Their work, which is due by then."""
+        self.owes = 0
+        """Items of these that wait."""
 
 
 class Sent:
@@ -356,14 +362,17 @@ class Sent:
 class Reserve:
     """What share of a request's time is kept free when it is admitted, as drops have taught."""
 
-    __slots__ = ("share",)
+    __slots__ = ("_again_s", "share")
 
     def __init__(self) -> None:
         self.share = FIRST_RESERVE
+        self._again_s = -NEVER_S
 
-    def dropped(self) -> None:
-        """One that was admitted became hopeless."""
-        self.share = min(LARGEST_RESERVE, self.share + STEP)
+    def dropped(self, now_s: float) -> None:
+        """One that was admitted became hopeless; what does at about the same time has the same cause."""
+        if now_s >= self._again_s:
+            self._again_s = now_s + ONE_CAUSE_S
+            self.share = min(LARGEST_RESERVE, self.share + STEP)
 
     def ran(self, items: int) -> None:
         """So many were answered."""

@@ -67,7 +67,7 @@ class Loading:
             free_s = max(worker.exec.free_s(now_s), start_s)
             if not worker.loads_apart:
                 done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
-                if worker.turn_s < NEVER_S and done_s + load_s < last_s:
+                if worker.turn_s(now_s) < NEVER_S and done_s + load_s < last_s:
                     continue  # it can wait until the batches are done that were promised
                 if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
                     continue

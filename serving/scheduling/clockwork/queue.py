@@ -10,8 +10,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 
-from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State
+from serving.scheduling.clockwork.holdings import (
+    NEVER_S,
+    ROUNDING_S,
+    Holding,
+    Model,
+    Pool,
+    State,
+)
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.waiting import Entry
@@ -64,7 +72,7 @@ class Queue:
             place += 1
         key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
-            if holding.state is State.LOADED:
+            if holding.state is State.LOADED and not holding.has_left(self._pool.now_s):
                 self._memory.use(holding)
                 turn_s = key_s if holding.leave is None else min(key_s, holding.hurry_s)
                 if turn_s < holding.key_s:
@@ -85,36 +93,81 @@ class Queue:
 
     # Promises
 
-    def charge(self, entry: Entry, model: Model, holding: Holding, work_s: float) -> None:
-        """The worker of a holding promises the work of an entry."""
+    def charge(
+        self, entry: Entry, model: Model, holding: Holding, work_s: float, items: int
+    ) -> None:
+        """The worker of a holding promises the work of an entry, which so many items of it take."""
         self.uncharge(entry, model)
         backlog, leave = holding.worker.backlog, holding.leave
-        entry.charged = backlog
+        entry.promised = holding
         entry.cost_s = work_s
-        entry.until_s = entry.deadline_s if leave is None else min(entry.deadline_s, leave.at_s)
+        entry.until_s = entry.deadline_s
+        if leave is not None:
+            leave.owes += items
+            entry.leave, entry.owed = leave, items
+            entry.until_s = min(entry.deadline_s, leave.at_s)
         entry.is_near = backlog.add(entry.until_s, work_s)
         model.charged_s += work_s
 
     def uncharge(self, entry: Entry, model: Model) -> None:
         """Nobody promises it any more."""
-        backlog = entry.charged
-        if backlog is not None:
-            backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
-            entry.charged = None
-            model.charged_s -= entry.cost_s
+        holding = entry.promised
+        if holding is None:
+            return
+        worker = holding.worker
+        worker.backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
+        model.charged_s -= entry.cost_s
+        entry.promised = None
+        if entry.leave is not None:
+            entry.leave.owes -= entry.owed
+            entry.leave = None
+            self._orders.dirty[worker.id] = worker  # perhaps it may give its memory now
 
-    def recharge(self, model: Model) -> None:
-        """Those that are left cost what they cost together: their batch lost members, or did not come about."""
+    def bring_forward(self, holding: Holding) -> None:
+        """A model leaves: what its worker has promised of it is due before.
+
+        A step for each request that waits for it.
+        """
+        model = holding.model
+        others = [one for one in model.holdings if one is not holding]
+        for entry in dict.fromkeys(model.waiting.entries):
+            promised = entry.promised
+            if promised is None or promised.worker is not holding.worker or promised in others:
+                continue
+            self.charge(entry, model, holding, entry.cost_s, entry.waits)
+
+    def recharge(self, model: Model, holding: Holding | None = None) -> None:
+        """Those that are left cost what they cost together: their batch lost members, or did not come about.
+
+        Args:
+            model: which.
+            holding: that promises what nobody does yet: the rest of a request, of which some items were run.
+        """
         waiting = model.waiting
-        left_s = model.durations.quickest_s(len(waiting.entries)) - model.charged_s
-        first = waiting.entries[0]
-        if first.charged is None:
-            if model.holdings:
-                self.charge(first, model, model.holdings[0], left_s)
-        elif abs(left_s) > 1e-6:
-            first.charged.remove(first.until_s, -left_s, is_near=first.is_near)
-            first.cost_s += left_s
-            model.charged_s += left_s
+        more_s = model.durations.quickest_s(len(waiting.entries)) - model.charged_s
+        if more_s > ROUNDING_S:
+            first = waiting.entries[0]
+            if first.promised is not None:
+                self._add(first, model, more_s)
+            elif holding is not None or model.holdings:
+                self.charge(first, model, holding or model.holdings[0], more_s, first.waits)
+        elif more_s < -ROUNDING_S:
+            # Promises may lie on several workers, and none can give back more than it has.
+            for entry in waiting.entries[: model.durations.sizes[-1]]:
+                if entry.promised is not None:
+                    less_s = min(entry.cost_s, -more_s)
+                    self._add(entry, model, -less_s)
+                    more_s += less_s
+                    if more_s > -ROUNDING_S:
+                        break
+
+    def _add(self, entry: Entry, model: Model, more_s: float) -> None:
+        """An entry that is promised costs so much more."""
+        if entry.promised is not None:
+            backlog = entry.promised.worker.backlog
+            backlog.remove(entry.until_s, -more_s, is_near=entry.is_near)
+            entry.cost_s += more_s
+            model.charged_s += more_s
 
     # Out
 
@@ -144,15 +197,19 @@ class Queue:
 
     def drop(self, model: Model, start_s: float) -> None:
         """Refuse those of a model's requests that could not be in time if they started then."""
-        waiting, least_s = model.waiting, model.durations.worth_s[0]
-        for entry in waiting.hopeless(start_s + least_s):
+        self._drop(model, start_s + model.durations.worth_s[0])
+
+    def _drop(self, model: Model, before_s: float) -> None:
+        """Refuse those of a model's requests whose deadline is earlier."""
+        waiting = model.waiting
+        for entry in waiting.hopeless(before_s):
             self.items -= entry.waits
             entry.waits = 0
             self.uncharge(entry, model)
             if self.entries.pop(entry.id, None) is None:
                 continue
             self.refusals.append(Refusal(entry.id, Reason.HOPELESS, ""))
-            self._pool.reserve.dropped()
+            self._pool.reserve.dropped(self._pool.now_s)
         if waiting.entries:
             self.recharge(model)
             self.watch(model)
@@ -166,7 +223,17 @@ class Queue:
             at_s, _, model = heapq.heappop(expiry)
             if at_s == model.expiry_s:
                 model.expiry_s = NEVER_S
-                self.drop(model, now_s)
+                self._drop_late(model, now_s)
+
+    def _drop_late(self, model: Model, now_s: float) -> None:
+        """Drop what is later than was watched for, or watch anew: sums are rounded, and durations change."""
+        if not model.waiting.entries:
+            return
+        least_s, first_s = model.durations.worth_s[0], model.waiting.deadlines_s[0]
+        if first_s - least_s < now_s:
+            self._drop(model, max(now_s + least_s, math.nextafter(first_s, NEVER_S)))
+        else:
+            self.watch(model)
 
     def expiry_s(self) -> float:
         """When the next becomes hopeless; what is out of date in the heap is forgotten."""

@@ -107,11 +107,11 @@ class Swapping:
         spare_pages = worker.free_pages - worker.planned_pages
         pages = model.pages - max(0, spare_pages)
         spare_pages += worker.idle_pages  # less what planned loads count on
+        clear_s = now_s + (done_s - now_s) / (1.0 - self._pool.reserve.share)
         stays_s = RESIDENCE * load_s
         away_s = done_s - now_s + stays_s + 2.0 * load_s
         patient_s = away_s / (1.0 - self._pool.reserve.share)
         gives: list[Holding] = []
-        work_s = 0.0
         for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
             if holding.leave is not None or holding.model is model:
                 continue
@@ -125,13 +125,11 @@ class Swapping:
                     left_s += SLACK * (left_s - now_s)
                 if left_s > last_s or holding.model.patience_s < patient_s:
                     continue
-                start_s = max(start_s, left_s)
+                start_s = max(start_s, left_s, clear_s)
             gives.append(holding)
-            work_s += holding.model.durations.quickest_s(len(holding.model.waiting.entries))
             pages -= holding.model.pages
             if pages <= 0:
                 break
-        start_s = max(start_s, done_s + work_s) if work_s else start_s
         if pages > 0 or start_s > last_s:
             return None
         return Place(worker=worker, start_s=start_s, gives=gives)
@@ -148,10 +146,9 @@ class Swapping:
             swap.charge = Charge.of(worker, swap.due_s, load_s)
         for one in place.gives:
             self._memory.use(one)
-            owes = len(one.model.waiting.entries)
-            work_s = one.model.durations.quickest_s(owes)
-            one.leave = Leave(holding, start_s, owes, Charge.of(worker, start_s, work_s))
-            if owes:
+            one.leave = Leave(holding, start_s)
+            self._queue.bring_forward(one)
+            if one.model.waiting.entries:
                 self._queue.offer(one.model)
         self._orders.look(worker, start_s)
 
@@ -164,11 +161,12 @@ class Swapping:
             return False
         if now_s < swap.start_s:
             self._orders.look(worker, swap.start_s)
-            is_spare = worker.loads_apart or worker.turn_s >= swap.start_s
+            is_spare = worker.loads_apart or worker.turn_s(now_s) >= swap.start_s
             return is_spare and not any(one.model.waiting.entries for one in swap.gives)
-        if any(_owes(one) for one in swap.gives):
+        if any(one.leave is not None and one.leave.owes > 0 for one in swap.gives):
             return False
-        return worker.loads_apart or worker.turn_s >= free_s + holding.model.load.worth_s
+        until_s = min(swap.start_s, free_s + holding.model.load.worth_s)
+        return worker.loads_apart or worker.turn_s(now_s) >= until_s
 
     def begin(self, holding: Holding, swap: Swap) -> list[Model]:
         """It takes the memory; returns models that are nowhere now."""
@@ -217,9 +215,7 @@ class Swapping:
                 self._memory.settle(holding.model)
 
     def _stay(self, holding: Holding) -> None:
-        if holding.leave is not None:
-            holding.leave.charge.take_back()
-            holding.leave = None
+        holding.leave = None
 
 
 def _may_come(worker: Worker, model: Model) -> bool:
@@ -242,8 +238,3 @@ def _worth(holding: Holding) -> tuple[bool, bool, float]:
     """Who is asked for gives way after those who are not; the less often, the sooner."""
     is_planned = holding.state is State.PLANNED
     return not holding.is_idle, is_planned, holding.model.asked_before_s
-
-
-def _owes(holding: Holding) -> bool:
-    leave = holding.leave
-    return leave is not None and leave.owes > 0 and bool(holding.model.waiting.entries)

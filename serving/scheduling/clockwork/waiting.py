@@ -8,25 +8,28 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from serving.scheduling.clockwork.backlog import Backlog
+if TYPE_CHECKING:
+    from serving.scheduling.clockwork.holdings import Holding, Leave
 
 
 class Entry:
     """One request; each of its items waits, is with a worker, or has its result."""
 
     __slots__ = (
-        "charged",
         "cost_s",
         "deadline_s",
         "due_s",
         "id",
         "is_near",
         "items",
+        "leave",
         "losses",
         "next_item",
         "open_items",
+        "owed",
+        "promised",
         "returned",
         "until_s",
         "waits",
@@ -49,14 +52,18 @@ class Entry:
         """Items without a result."""
         self.losses = 0
         """Workers that were lost with it."""
-        self.charged: Backlog | None = None
-        """In which backlog its items that wait stand."""
+        self.promised: Holding | None = None
+        """Where its items that wait are promised: their work stands in this worker's backlog."""
         self.cost_s = 0.0
         """With how much."""
         self.until_s = deadline_s
         """By when: its deadline, or when the model leaves the worker's memory."""
         self.is_near = False
         """And whether before its horizon."""
+        self.leave: Leave | None = None
+        """Before what it was promised."""
+        self.owed = 0
+        """Items for which that was."""
 
     def give(self) -> int:
         """Another of its items is given to a worker; returns which."""
