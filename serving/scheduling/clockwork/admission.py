@@ -52,7 +52,7 @@ class Admission:
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
         entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
-        model.asked(now_s, within_s=deadline_s - now_s)
+        pool.asked(model, event.items, deadline_s - now_s)
         reason = self._place(model, entry, event.items, now_s)
         if reason is None:
             queue.entries[event.id] = (entry, model)

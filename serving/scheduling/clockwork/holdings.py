@@ -33,6 +33,10 @@ ONE_CAUSE_S = 0.1
 """Drops within this count once: a stall or a worker that is lost takes many with it, and tells nothing of load."""
 PATIENCE_RECOVERS = 0.01
 """Share by which a model's patience grows towards that of who asks next."""
+REMEMBERS_S = 10.0
+"""Rates are those of about so long."""
+LEAST_S = 0.5
+"""And of so long at least, at the beginning."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 """How long a model that could not be loaded is not tried again, the first time and at most."""
 
@@ -89,6 +93,26 @@ class State(enum.Enum):
     LOADED = "loaded"
 
 
+class Rate:
+    """How much of something there was in a second, of late: what is older counts less, exponentially."""
+
+    __slots__ = ("_at_s", "_seen")
+
+    def __init__(self) -> None:
+        self._seen = 0.0
+        self._at_s = -NEVER_S
+
+    def add(self, amount: float, now_s: float) -> None:
+        """There was so much now."""
+        self._seen = self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S) + amount
+        self._at_s = now_s
+
+    def per_s(self, now_s: float, since_s: float) -> float:
+        """So much in a second; nothing was counted before `since_s`."""
+        counted_s = REMEMBERS_S * -math.expm1((since_s - now_s) / REMEMBERS_S)
+        return self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S) / max(counted_s, LEAST_S)
+
+
 class Model:
     """A model of the pool, and the requests that wait for it."""
 
@@ -108,6 +132,7 @@ class Model:
         "load",
         "pages",
         "patience_s",
+        "rate",
         "told_s",
         "waiting",
     )
@@ -124,6 +149,8 @@ class Model:
         """When it was asked for last, and the time before."""
         self.patience_s = NEVER_S
         """How long those who ask for it of late can wait, the least patient ones."""
+        self.rate = Rate()
+        """Items that it was asked for."""
         self.failures = 0
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0
@@ -137,9 +164,18 @@ class Model:
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
 
-    def asked(self, now_s: float, *, within_s: float) -> None:
-        """It was asked for by somebody who can wait so long."""
+    @property
+    def item_s(self) -> float:
+        """What an item takes in the largest batch."""
+        most = self.durations.sizes[-1]
+        return self.durations.worth_s[-1] / most
+
+    def asked(self, now_s: float, *, within_s: float, items: int) -> None:
+        """It was asked for so many items by somebody who can wait so long."""
         self.asked_before_s, self.asked_s = self.asked_s, now_s
+        self.rate.add(items, now_s)
+        if within_s < self.durations.worth_s[0]:
+            return  # nobody could have helped
         if within_s < self.patience_s:
             self.patience_s = within_s
         else:
@@ -190,6 +226,7 @@ class Worker:
         "load",
         "longest",
         "look_s",
+        "paid_s",
         "planned",
         "planned_pages",
         "planned_s",
@@ -221,6 +258,8 @@ class Worker:
         """When it may load for nobody who waits again, where a load takes the time of batches."""
         self.look_s = NEVER_S
         """When it is to be looked at again."""
+        self.paid_s = 0.0
+        """When there will have been time to spare for the swaps that are planned."""
 
     @property
     def load_of(self) -> tuple[float, int]:
@@ -382,7 +421,16 @@ class Reserve:
 class Pool:
     """All of it, and what is known of no model or worker alone."""
 
-    __slots__ = ("back", "models", "now_s", "parameters", "reserve", "workers")
+    __slots__ = (
+        "back",
+        "began_s",
+        "models",
+        "now_s",
+        "parameters",
+        "reserve",
+        "work",
+        "workers",
+    )
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -393,3 +441,23 @@ class Pool:
         self.reserve = Reserve()
         self.now_s = 0.0
         """The last time that the controller was told."""
+        self.began_s = NEVER_S
+        """When the first request came."""
+        self.work = Rate()
+        """Seconds of executors that requests have asked for, in the largest batches."""
+
+    def asked(self, model: Model, items: int, within_s: float) -> None:
+        """A request for so many items of a model has come, which can wait so long."""
+        self.began_s = min(self.began_s, self.now_s)
+        self.work.add(items * model.item_s, self.now_s)
+        model.asked(self.now_s, within_s=within_s, items=items)
+
+    def rate_of(self, model: Model) -> float:
+        """Items that a model is asked for in a second."""
+        return model.rate.per_s(self.now_s, self.began_s)
+
+    @property
+    def spare(self) -> float:
+        """Share of an executor's time for which nobody asks."""
+        count = sum(not worker.draining for worker in self.workers.values())
+        return max(0.0, 1.0 - self.work.per_s(self.now_s, self.began_s) / max(count, 1))

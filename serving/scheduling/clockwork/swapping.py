@@ -42,6 +42,8 @@ LONGEST_WAIT = 50.0
 """Loads that it is put off for at most."""
 RESIDENCE = 5.0
 """Loads that a model which is in use stays in memory for at least."""
+PAID = 0.05
+"""Share of an executor's time that swaps may take besides what nobody asks for."""
 SLACK = 0.25
 """Share by which one that is to be there only then may be late, with those in whose place it comes."""
 
@@ -54,6 +56,8 @@ class Place:
     start_s: float
     """At the latest."""
     gives: list[Holding]
+    paid_s: float
+    """When there will have been time to spare for it, and for the swaps before."""
 
 
 class Swapping:
@@ -112,6 +116,7 @@ class Swapping:
         away_s = done_s - now_s + stays_s + 2.0 * load_s
         patient_s = away_s / (1.0 - self._pool.reserve.share)
         gives: list[Holding] = []
+        cost_s, lost = 0.0, 0.0
         for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
             if holding.leave is not None or holding.model is model:
                 continue
@@ -123,16 +128,28 @@ class Swapping:
                 left_s = holding.ready_s + stays_s
                 if holding.state is State.PLANNED:
                     left_s += SLACK * (left_s - now_s)
-                if left_s > last_s or holding.model.patience_s < patient_s:
+                if left_s > last_s:
                     continue
-                start_s = max(start_s, left_s, clear_s)
+                missed = (away_s - done_s + now_s) * self._pool.rate_of(holding.model)
+                if holding.model.patience_s < patient_s:
+                    lost += missed
+                cost_s += missed * holding.model.item_s
+                start_s = max(start_s, left_s, clear_s, worker.paid_s)
             gives.append(holding)
             pages -= holding.model.pages
             if pages <= 0:
                 break
         if pages > 0 or start_s > last_s:
             return None
-        return Place(worker=worker, start_s=start_s, gives=gives)
+        paid_s = worker.paid_s
+        if cost_s:
+            won = (start_s - now_s + stays_s) * self._pool.rate_of(model)
+            if lost > won:
+                return None
+            if not worker.loads_apart:
+                cost_s += load_s
+            paid_s = max(paid_s, now_s) + cost_s / (self._pool.spare + PAID)
+        return Place(worker=worker, start_s=start_s, gives=gives, paid_s=paid_s)
 
     def bind(self, holding: Holding, place: Place) -> None:
         """Have a planned load wait for the memory of those who give it."""
@@ -142,6 +159,7 @@ class Swapping:
         kept = max(0, model.pages - given)
         holding.swap = swap = Swap(place.gives, start_s, start_s + load_s, kept)
         worker.planned_pages += kept
+        worker.paid_s = place.paid_s
         if not worker.loads_apart:
             swap.charge = Charge.of(worker, swap.due_s, load_s)
         for one in place.gives:
