@@ -116,7 +116,7 @@ class Swapping:
         away_s = done_s - now_s + stays_s + 2.0 * load_s
         patient_s = away_s / (1.0 - self._pool.reserve.share)
         gives: list[Holding] = []
-        cost_s, lost = 0.0, 0.0
+        load = lost = 0.0
         for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
             if holding.leave is not None or holding.model is model:
                 continue
@@ -130,10 +130,10 @@ class Swapping:
                     left_s += SLACK * (left_s - now_s)
                 if left_s > last_s:
                     continue
-                missed = (away_s - done_s + now_s) * self._pool.rate_of(holding.model)
+                rate = self._pool.rate_of(holding.model)
                 if holding.model.patience_s < patient_s:
-                    lost += missed
-                cost_s += missed * holding.model.item_s
+                    lost += rate
+                load += rate * holding.model.item_s
                 start_s = max(start_s, left_s, clear_s, worker.paid_s)
             gives.append(holding)
             pages -= holding.model.pages
@@ -142,10 +142,11 @@ class Swapping:
         if pages > 0 or start_s > last_s:
             return None
         paid_s = worker.paid_s
-        if cost_s:
-            won = (start_s - now_s + stays_s) * self._pool.rate_of(model)
-            if lost > won:
+        if load:
+            won = 1 + int((start_s - now_s) * self._pool.rate_of(model))
+            if lost * (2.0 * load_s + stays_s) > won:
                 return None
+            cost_s = load * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
             if not worker.loads_apart:
                 cost_s += load_s
             paid_s = max(paid_s, now_s) + cost_s / (self._pool.spare + PAID)
