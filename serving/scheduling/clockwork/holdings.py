@@ -319,6 +319,13 @@ class Holding:
         self.leave: Leave | None = None
         """That it will give its memory to another one."""
 
+    @property
+    def is_counted_on(self) -> bool:
+        """Whether nobody waits for it and its memory is needed for the loads that are planned."""
+        worker = self.worker
+        left = worker.free_pages + worker.idle_pages - self.model.pages
+        return self.is_idle and left < worker.planned_pages
+
     def has_left(self, now_s: float) -> bool:
         """Whether its memory is another's by then, and it owes nothing: who waits for it, waits for its return."""
         leave = self.leave

@@ -72,6 +72,8 @@ class Queue:
             place += 1
         key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
+            if holding.is_counted_on:
+                continue
             if holding.state is State.LOADED and not holding.has_left(self._pool.now_s):
                 self._memory.use(holding)
                 turn_s = key_s if holding.leave is None else min(key_s, holding.hurry_s)
