@@ -17,7 +17,7 @@ from serving.scheduling.clockwork.holdings import (
     State,
     Worker,
 )
-from serving.scheduling.clockwork.memory import Memory, gives_way
+from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
 from serving.scheduling.clockwork.swapping import Place, Swapping
@@ -71,6 +71,9 @@ class Loading:
                     continue  # it can wait until the batches are done that were promised
                 if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
                     continue
+            lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
+            if lost and not self._is_worth(model, lost):
+                continue
             begin_s = demand.begins_s(
                 worker,
                 free_s=free_s,
@@ -81,6 +84,10 @@ class Loading:
             if begin_s is not None:
                 chosen, chosen_s = worker, loaded_s
         return None if chosen is None else self._plan(chosen, model, chosen_s)
+
+    def _is_worth(self, model: Model, lost: float) -> bool:
+        """Whether a model is asked for as often as those that would be lost with its load."""
+        return self._pool.rate_of(model) >= lost
 
     def foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
         """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.

@@ -5,7 +5,7 @@ Pure; a step for each holding that is looked at.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, State, Worker
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, State, Worker
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.seam import Kind
 
@@ -65,6 +65,23 @@ class Memory:
         while worker.free_pages < pages:
             self.evict(next(holding for holding in worker.held.values() if holding.is_idle))
         return True
+
+
+def lost_per_s(pool: Pool, worker: Worker, pages: int) -> float:
+    """Requests in a second that nobody could answer, were so many pages taken from idle models.
+
+    Of models whose clients cannot wait until they are loaded: no request of theirs could bring them back.
+    """
+    needed, lost = pages - worker.free_pages, 0.0
+    for holding in worker.held.values() if needed > 0 else ():
+        if holding.is_idle:
+            model = holding.model
+            if model.patience_s < model.load.worth_s + model.durations.worth_s[0]:
+                lost += pool.rate_of(model)
+            needed -= model.pages
+            if needed <= 0:
+                break
+    return lost
 
 
 def gives_way(worker: Worker, model: Model) -> bool:

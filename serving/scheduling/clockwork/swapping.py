@@ -124,6 +124,8 @@ class Swapping:
                 if spare_pages < holding.model.pages:
                     continue
                 spare_pages -= holding.model.pages
+                if holding.model.patience_s < patient_s:
+                    lost += self._pool.rate_of(holding.model)
             else:
                 left_s = holding.ready_s + stays_s
                 if holding.state is State.PLANNED:
@@ -142,7 +144,7 @@ class Swapping:
         if pages > 0 or start_s > last_s:
             return None
         paid_s = worker.paid_s
-        if load:
+        if load or lost:
             won = 1 + int((start_s - now_s) * self._pool.rate_of(model))
             if lost * (2.0 * load_s + stays_s) > won:
                 return None
