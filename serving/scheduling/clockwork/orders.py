@@ -77,7 +77,9 @@ class Orders:
                 worker.look_s = NEVER_S
                 self.dirty[number] = worker
         while self.dirty:
-            yield self.dirty.popitem()[1]
+            number, worker = self.dirty.popitem()
+            if workers.get(number) is worker:  # it may be lost
+                yield worker
 
     @property
     def look_s(self) -> float:

@@ -192,7 +192,6 @@ class ClockworkScheduler:
         worker = self._pool.workers.pop(event.worker, None)
         if worker is None:
             return
-        self._orders.dirty.pop(worker.id, None)
         models = [holding.model for holding in worker.held.values()]
         for model in models:
             model.holdings = [holding for holding in model.holdings if holding.worker is not worker]

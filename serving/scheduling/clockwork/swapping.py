@@ -182,8 +182,12 @@ class Swapping:
             return False
         if now_s < swap.start_s:
             self._orders.look(worker, swap.start_s)
-            is_spare = worker.loads_apart or worker.turn_s(now_s) >= swap.start_s
-            return is_spare and not any(one.model.waiting.entries for one in swap.gives)
+            if any(one.model.waiting.entries for one in swap.gives):
+                return False
+            load_s = holding.model.load.worth_s
+            return worker.loads_apart or worker.backlog.fits(
+                free_s + load_s, load_s, free_s=free_s, now_s=now_s
+            )
         if any(one.leave is not None and one.leave.owes > 0 for one in swap.gives):
             return False
         until_s = min(swap.start_s, free_s + holding.model.load.worth_s)
