@@ -34,6 +34,7 @@ from serving.scheduling.clockwork.holdings import (
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.seam import Kind
 
 WAITS = 0.5
 """Share of the time there is for which a load in the place of a model that is in use is put off: who else asks for
@@ -184,9 +185,8 @@ class Swapping:
             self._orders.look(worker, swap.start_s)
             if any(one.model.waiting.entries for one in swap.gives):
                 return False
-            load_s = holding.model.load.worth_s
-            return worker.loads_apart or worker.backlog.fits(
-                free_s + load_s, load_s, free_s=free_s, now_s=now_s
+            return worker.loads_apart or (
+                worker.turn_s(now_s) >= swap.start_s and not _is_awaited(worker)
             )
         if any(one.leave is not None and one.leave.owes > 0 for one in swap.gives):
             return False
@@ -257,6 +257,14 @@ def _may_come(worker: Worker, model: Model) -> bool:
     if held.leave is None:
         return False
     return all(one is held or one.worker is not worker for one in model.holdings)
+
+
+def _is_awaited(worker: Worker) -> bool:
+    """Whether somebody waits for a model that the worker is loading."""
+    return any(
+        sent.kind is Kind.LOAD and sent.holding.model.waiting.entries
+        for sent in worker.sent.values()
+    )
 
 
 def _worth(holding: Holding) -> tuple[bool, bool, float]:
