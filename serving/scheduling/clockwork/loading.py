@@ -167,14 +167,20 @@ class Loading:
         return []
 
     def _first(self, worker: Worker, free_s: float, now_s: float) -> Holding | None:
-        """The first of the planned loads; of those that waited for memory, the one that must begin first."""
+        """The first of the planned loads; of those that wait for memory, the one that must begin first.
+
+        Of these only one may begin before its time.
+        """
         found: Holding | None = None
-        found_s = NEVER_S
+        found_s = soonest_s = NEVER_S
         for holding in worker.planned:
             swap = holding.swap
             if swap is None:
                 return holding
-            if swap.start_s < found_s and self._swapping.may_begin(holding, swap, free_s, now_s):
+            if swap.start_s >= found_s or now_s < swap.start_s >= soonest_s:
+                continue
+            soonest_s = min(soonest_s, swap.start_s)
+            if self._swapping.may_begin(holding, swap, free_s, now_s):
                 found, found_s = holding, swap.start_s
         return found
 
