@@ -29,6 +29,7 @@ from serving.scheduling.seam import (
     Scheduler,
     Submitted,
     WorkerDown,
+    WorkerDraining,
     WorkerUp,
 )
 from serving.values import ModelId, StageTimes
@@ -84,7 +85,8 @@ class Fault:
 
     at_s: float
     worker: int
-    kind: Literal["dies", "returns", "slows"]
+    kind: Literal["dies", "drains", "returns", "slows"]
+    """One that drains ends what it was given, and gets nothing more until it has died and returned."""
     factor: float = 1.0
     """Of `slows`: how much longer everything takes from then on."""
 
@@ -117,6 +119,7 @@ class EmulatedWorker:
         self.pages = pages
         self.loads_apart = loads_apart
         self.is_up = True
+        self.is_draining = False
         self.factor = 1.0
         self.life = 0
         """Counts its deaths: what an earlier life was given has no result."""
@@ -245,8 +248,11 @@ class EmulatedPool:
         worker = self.workers[fault.worker]
         if fault.kind == "slows":
             worker.factor = fault.factor
+        elif fault.kind == "drains" and worker.is_up:
+            worker.is_draining = True
+            self._scheduler.on(WorkerDraining(worker.number), now_s)
         elif fault.kind == "dies" and worker.is_up:
-            worker.is_up = False
+            worker.is_up = worker.is_draining = False
             worker.life += 1
             worker.held.clear()
             self._scheduler.on(WorkerDown(worker.number, "killed"), now_s)
@@ -261,6 +267,8 @@ class EmulatedPool:
         model = self._by_id[action.model]
         if not worker.is_up:
             raise AssertionError(f"action {action.id} for worker {worker.number}, which is down")
+        if worker.is_draining and action.kind is not Kind.UNLOAD:
+            raise AssertionError(f"action {action.id} for worker {worker.number}, which drains")
         here_s = now_s + self._lag_s()
         if action.kind is Kind.UNLOAD:
             del worker.held[action.model]

@@ -209,6 +209,11 @@ class Loading:
         if not worker.planned:
             worker.planned_s = 0.0
 
+    def withdraw(self, holding: Holding) -> list[Model]:
+        """A planned load will not be begun; returns as `give`."""
+        self._unplan(holding)
+        return self._lose(holding)
+
     def _lose(self, holding: Holding) -> list[Model]:
         """A model will not be on a worker after all; returns it if it is on none now."""
         needless = self._swapping.cancel(holding)
@@ -217,8 +222,7 @@ class Loading:
         for one in needless:
             if one not in holding.worker.planned:  # with another one
                 continue
-            self._unplan(one)
-            lost += self._lose(one)
+            lost += self.withdraw(one)
         return lost
 
     def _begin(self, holding: Holding, free_s: float) -> None:

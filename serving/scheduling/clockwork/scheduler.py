@@ -118,12 +118,11 @@ class ClockworkScheduler:
                 case Profiled():
                     self._profiled(event)
                 case ModelDown():
-                    self._model_down(event)
+                    self._model_down(event, now_s)
                 case WorkerUp():
                     self._worker_up(event, now_s)
                 case WorkerDraining():
-                    if event.worker in self._pool.workers:
-                        self._pool.workers[event.worker].draining = True
+                    self._worker_draining(event, now_s)
                 case WorkerDown():
                     self._worker_down(event, now_s)
                 case SettingsChanged():
@@ -188,6 +187,19 @@ class ClockworkScheduler:
             if model.waiting.entries and not model.holdings:  # there was nobody to promise them
                 self._admission.replace(model, now_s)
 
+    def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
+        """It ends what it was given; what it has promised besides is promised anew."""
+        worker = self._pool.workers.get(event.worker)
+        if worker is None or worker.draining:
+            return
+        worker.draining = True
+        while worker.planned:
+            for model in self._loading.withdraw(worker.planned[0]):
+                self._admission.replace(model, now_s)
+        for holding in tuple(worker.held.values()):
+            if holding.model.waiting.entries:
+                self._admission.replace(holding.model, now_s)
+
     def _worker_down(self, event: WorkerDown, now_s: float) -> None:
         worker = self._pool.workers.pop(event.worker, None)
         if worker is None:
@@ -232,7 +244,7 @@ class ClockworkScheduler:
             self._queue.watch(model)
             self._queue.offer(model)
 
-    def _model_down(self, event: ModelDown) -> None:
+    def _model_down(self, event: ModelDown, now_s: float) -> None:
         model = self._pool.models.pop(event.model, None)
         if model is None:
             return
@@ -242,3 +254,6 @@ class ClockworkScheduler:
         for holding in tuple(model.holdings):
             if holding.is_idle:
                 self._memory.evict(holding)
+            elif holding.state is State.PLANNED and holding in holding.worker.planned:
+                for other in self._loading.withdraw(holding):
+                    self._admission.replace(other, now_s)

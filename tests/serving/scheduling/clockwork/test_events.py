@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.holdings import (
+    FIRST_RESERVE,
+    LEAST_S,
+    REMEMBERS_S,
+    STEP,
+    Parameters,
+    Rate,
+    Reserve,
+)
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.clockwork.waiting import Entry
 from serving.scheduling.seam import (
     BACKGROUND,
     Action,
@@ -21,6 +32,7 @@ from serving.scheduling.seam import (
     SettingsChanged,
     Submitted,
     WorkerDown,
+    WorkerDraining,
     WorkerUp,
 )
 from serving.settings import ServingSettings
@@ -388,3 +400,118 @@ def test_a_swap_leaves_alone_what_another_load_counts_on() -> None:
         drained(bench)
     assert not bench.refusals
     assert {holding.model.id.name for holding in worker.held.values()} == {"c", "d"}
+
+
+def test_what_a_draining_worker_has_promised_is_done_by_another() -> None:
+    bench = Bench("a", workers=2, **{"clockwork.ahead_ms": 0.6})
+    bench.load("a")
+    asked = [bench.ask("a", within_s=0.5) for _ in range(3)]
+    running = bench.taken()
+    (worker,) = {action.worker for action in running}
+    assert bench.scheduler.waiting_items
+    bench.on(WorkerDraining(worker))
+    (load,) = bench.taken()
+    assert (load.kind, load.worker) == (Kind.LOAD, 3 - worker)
+    for action in [*running, load]:
+        bench.done(action)
+    later = bench.taken()
+    assert {action.worker for action in later} == {load.worker}
+    assert [part[0] for action in running + later for part in action.parts] == asked
+    assert not bench.refusals
+
+
+def test_a_load_that_a_draining_worker_was_not_told_of_is_planned_elsewhere() -> None:
+    bench = Bench("a", "b", "c", workers=2)
+    for name in ("a", "b", "c"):
+        bench.ask(name, within_s=0.5)
+    told = bench.taken()
+    worker = told[0].worker
+    bench.on(WorkerDraining(worker))
+    left = [action for action in told if action.worker != worker]
+    ran = 0
+    while left:
+        for action in left:
+            ran += action.kind is Kind.INFER
+            bench.done(action)
+        left = bench.taken()
+        assert all(action.worker != worker for action in left)
+    for action in told:
+        if action.worker == worker:
+            bench.done(action)
+    assert not bench.refusals
+    assert ran == 3
+
+
+def test_a_swap_for_a_model_that_goes_is_off() -> None:
+    """Who was to give way for it stays, and is promised as before."""
+    bench = in_use("a", "b")
+    (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
+    assert any(holding.leave for holding in model.holdings)
+    bench.on(ModelDown(id_of("b")))
+    assert not any(holding.leave for holding in model.holdings)
+    (worker,) = bench.scheduler.workers()
+    assert not worker.planned
+    assert worker.planned_pages == 0
+
+
+def test_a_cancelled_request_is_not_owed_any_more() -> None:
+    """A model that leaves owes what waits for it, and no more."""
+    bench = in_use("a", "b")
+    for _ in range(20):
+        bench.ask("a", within_s=0.5)
+    (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
+    (leave,) = (holding.leave for holding in model.holdings if holding.leave)
+    assert leave.owes == len(model.waiting) > 0
+    for entry in dict.fromkeys(model.waiting.entries):
+        bench.on(Cancelled(entry.id))
+    assert leave.owes == 0
+
+
+def test_what_is_too_late_by_a_rounding_error_ends() -> None:
+    """A deadline less a duration may lie before a time that the deadline itself does not reach less it."""
+    found = 0
+    for number in range(200):
+        bench = Bench()
+        bench.on(ModelUp(id_of("a"), 1, LOAD_S, {1: 0.001 + 1e-5 * number}))
+        (model,) = bench.scheduler.models()
+        least_s = model.durations.worth_s[0]
+        now_s = 128.0 - 0.5 * least_s  # the sum is beyond a power of two, and has fewer places
+        deadline_s = now_s + least_s
+        if deadline_s - least_s < now_s:
+            found += 1
+            entry = Entry(1, 1, deadline_s, deadline_s)
+            queue = bench.scheduler._queue
+            queue.entries[1] = (entry, model)
+            queue.push(entry, model, 1)
+            assert [refusal.id for refusal in bench.scheduler.plan(now_s).refusals] == [1]
+    assert found > 10
+
+
+def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
+    bench = Bench("a")
+    (model,) = bench.scheduler.models()
+    bench.ask("a", within_s=5.0)
+    patience_s = model.patience_s
+    bench.ask("a", within_s=0.5 * BATCH_S[1])
+    assert model.patience_s == patience_s
+
+
+def test_drops_of_one_cause_count_once() -> None:
+    reserve = Reserve()
+    for _ in range(100):
+        reserve.dropped(5.0)
+    assert reserve.share == pytest.approx(FIRST_RESERVE + STEP)
+    reserve.dropped(6.0)
+    assert reserve.share == pytest.approx(FIRST_RESERVE + 2 * STEP)
+
+
+def test_a_rate_forgets_and_does_not_jump_at_the_beginning() -> None:
+    rate = Rate()
+    for number in range(1000):
+        rate.add(2.0, 50.0 + 0.1 * number)
+    assert rate.per_s(150.0, 50.0) == pytest.approx(20.0, rel=0.02)
+    assert rate.per_s(150.0 + REMEMBERS_S, 50.0) == pytest.approx(20.0 / math.e, rel=0.02)
+    assert Rate().per_s(1.0, 0.0) == 0.0
+    first = Rate()
+    first.add(1.0, 3.0)
+    assert first.per_s(3.0, 3.0) <= 1.0 / LEAST_S

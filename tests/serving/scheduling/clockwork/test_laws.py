@@ -78,6 +78,11 @@ class Watched:
                 "nothing starts that cannot finish"
             )
             assert action.latest_s >= now_s
+        for worker in self.scheduler.workers():
+            assert worker.backlog.total_s >= -1e-9, "nobody promises less than nothing"
+            assert worker.free_pages + worker.idle_pages >= worker.planned_pages, (
+                "there is memory for what is planned"
+            )
         return plan
 
 
@@ -158,7 +163,7 @@ faults = st.builds(
     Fault,
     at_s=st.floats(0.0, 0.6),
     worker=st.integers(0, 1),
-    kind=st.sampled_from(["dies", "returns", "slows"]),
+    kind=st.sampled_from(["dies", "drains", "returns", "slows"]),
     factor=st.sampled_from([1.0, 3.0, 1000.0]),
 )
 
