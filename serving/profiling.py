@@ -67,9 +67,10 @@ class ModelProfile:
         }
 
     def facts(self) -> dict[str, Any]:
-        """Its durations, for people."""
+        """Its durations and its memory, for people."""
         return {
             "load_s": round(self.load_s, 6),
+            "memory_mb": round(self.memory_bytes / 2**20, 2),
             "batch_s": {str(size): round(took_s, 6) for size, took_s in self.batch_s.items()},
             "stages_s": {
                 str(size): [round(each_s, 6) for each_s in stages]

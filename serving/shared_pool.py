@@ -352,7 +352,6 @@ class SharedPool:
                 "model": card.name,
                 "version": card.version,
                 **found.facts(),
-                "memory_mb": round(found.memory_bytes / 2**20, 2),
             },
         )
         # Else another file may have been measured.

@@ -9,10 +9,14 @@ Each server measures the models itself, as one that is deployed does: nothing is
 
 from __future__ import annotations
 
+import dataclasses
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from serving.settings import KNOBS
 from tuner.errors import LaunchFailed
+from tuner.launching import pool_metrics
 from tuner.launching.engine import Served
 from tuner.launching.engine_process import EngineProcess
 from tuner.launching.replica_facts import ReplicaFacts
@@ -100,7 +104,8 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        answer = self._running().admin.settings()
+        admin = self._running().admin
+        answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
         return Served(
             model=self._launcher.scenario.name,
@@ -109,6 +114,7 @@ class ScenarioServer:
             signature=None,
             limits=str(answer["limits"]),
             device=devices.pop() if len(devices) == 1 else None,
+            largest_mb=_largest_mb(admin.models()),
         )
 
     def replica_facts(self) -> ReplicaFacts:
@@ -117,7 +123,9 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        return self._running().replica_facts()
+        running = self._running()
+        counted = pool_metrics.parsed(running.admin.metrics())
+        return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
 
     def is_running(self) -> bool:
         """Whether the server process is alive."""
@@ -137,6 +145,12 @@ class ScenarioServer:
         if self._process is None:
             raise LaunchFailed("crash", "there is no server: the last one did not start")
         return self._process
+
+
+def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
+    """Of the models, by what their profiles measured."""
+    versions = (version for model in models for version in model["versions"].values())
+    return max((version["profile"]["memory_mb"] for version in versions), default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:

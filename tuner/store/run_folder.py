@@ -35,6 +35,7 @@ FILES = frozenset(
         "compare.json",
         "compare.yaml",
         "engine.yaml",
+        "scenario.yaml",
         "prices.yaml",
         "environment.json",
         "lock",
