@@ -124,7 +124,7 @@ class KeptProfiles:
 def key_of(
     card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
 ) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time. Blocking.
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure anew. Blocking.
 
     Args:
         card: the model.
