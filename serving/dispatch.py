@@ -36,6 +36,7 @@ from serving.errors import (
     Overloaded,
     PredictionFailed,
     ReplicaFailed,
+    RequestTooLarge,
     ServingError,
 )
 from serving.replica import parts as parts_of
@@ -69,7 +70,6 @@ Number = TypeVar("Number", int, float)
 SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
-MAX_RESULT_BYTES = 2**31 - 1
 _MOST_DIGITS = 7
 """Of a batch's size."""
 
@@ -303,7 +303,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, dispatcher: Dispatcher, worker: int) -> None:
         self.worker = worker
         self._dispatcher = dispatcher
-        self._parser = wire.Parser(max_message_bytes=MAX_RESULT_BYTES)
+        self._parser = wire.Parser(max_message_bytes=wire.MAX_RESULT_BYTES)
         self._transport: asyncio.Transport | None = None
         self.ended = asyncio.Event()
         """Set when everything that the replica sent has been read, and its end."""
@@ -413,6 +413,8 @@ class Dispatcher:
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
         self._pumping = False
+        self._unsent: list[tuple[Action, str]] = []
+        """Batches of this turn that are too large for a message, and what was said of them."""
 
     # Requests
 
@@ -461,7 +463,7 @@ class Dispatcher:
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
         submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
         self._scheduler.on(submitted, now_s)
-        if not self._pumping:
+        if not self._pumping:  # `_pump_soon`, without a call of Python's for every request
             self._pumping = True
             self._loop.call_soon(self._pump)
         return job
@@ -622,17 +624,22 @@ class Dispatcher:
             self._send(action, now_s)
         for refusal in plan.refusals:
             self._refuse(refusal)
+        if self._unsent:
+            self._take_back(now_s)
         self._alarm.set(plan.wake_at_s)
+
+    def _pump_soon(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
 
     def _send(self, action: Action, now_s: float) -> None:
         known = self._workers[action.worker]
         if action.kind is Kind.INFER:
             try:
                 message = self._infer_message(action)
-            except wire.WireError as error:  # together they are too large: the members go alone
-                log.info("a batch is too large for a message", extra={"error": str(error)})
-                self._scheduler.on(Result(action.id, action.worker, False, None), now_s)
-                self._loop.call_soon(self._pump)
+            except wire.WireError as error:
+                self._unsent.append((action, str(error)))
                 return
             known.sent[action.id] = (action, now_s)
             known.connection.send(message)
@@ -651,6 +658,17 @@ class Dispatcher:
                 latest_ns=latest_ns,
             )
             known.connection.send([unload])
+
+    def _take_back(self, now_s: float) -> None:
+        """Of batches that are too large the members go alone, and one that is too large alone is refused."""
+        unsent, self._unsent = self._unsent, []
+        for action, text in unsent:
+            log.info("a batch is too large for a message", extra={"error": text})
+            if len(action.parts) == 1:
+                error = RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
+                self._give_up(action.parts[0][0], error, now_s)
+            self._scheduler.on(Result(action.id, action.worker, False, None, too_large=True), now_s)
+        self._pump_soon()
 
     def number(self, model: ModelId) -> int:
         """What a model is called on the wire."""
@@ -784,8 +802,9 @@ class Dispatcher:
         known.heard_s = now_s = clock()
         if self._on_action is not None:
             self._ended(action, message.status, times)
-        if message.status in _NOT_STARTED:  # the scheduler says what follows
-            self._scheduler.on(Result(action.id, worker, False, times), now_s)
+        too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
+        if too_large or message.status in _NOT_STARTED:  # the scheduler says what follows
+            self._scheduler.on(Result(action.id, worker, False, times, too_large), now_s)
             self._pump()
             return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
@@ -849,10 +868,15 @@ class Dispatcher:
         text = bytes(frame).decode("utf-8", "replace")
         bad_input = status == wire.ActionStatus.INVALID_INPUT
         error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
-        job = self._jobs.pop(id_)
-        self._unfinished[job.model] -= 1
-        self._scheduler.on(Cancelled(id_), self._clock())
-        job.release().refuse(error)
+        self._give_up(id_, error, self._clock())
+
+    def _give_up(self, id_: int, error: ServingError, now_s: float) -> None:
+        """A request is refused, whatever of it still waits, if it has no end yet."""
+        job = self._jobs.pop(id_, None)
+        if job is not None:
+            self._unfinished[job.model] -= 1
+            self._scheduler.on(Cancelled(id_), now_s)
+            job.release().refuse(error)
 
     def _refuse(self, refusal: Refusal) -> None:
         job = self._jobs.pop(refusal.id, None)

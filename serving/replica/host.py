@@ -218,10 +218,15 @@ class Host:
             return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
         outcomes, times = known[0].run(message, started_ns)
         block = outcomes.block
-        if block is None:
-            return _result(message.action_id, times, outcomes.each)
-        sizes = [(block.frame_bytes, 0)] * len(block.rows)
-        return [wire.result_head(message.action_id, 0, times, sizes), block.rows.reshape(-1).data]
+        try:
+            if block is None:
+                return _result(message.action_id, times, outcomes.each)
+            sizes = [(block.frame_bytes, 0)] * len(block.rows)
+            head = wire.result_head(message.action_id, 0, times, sizes)
+        except wire.WireError as error:  # the answers are too large together, or one alone
+            text = f"too large for one message: {error}"
+            return self._refused(message, ActionStatus.TOO_LARGE, text, times)
+        return [head, block.rows.reshape(-1).data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
         """Where a file of the gateway is for this process; a module's name is no path and stays."""
@@ -229,9 +234,15 @@ class Host:
             return None
         return placed(path, self._root)
 
-    def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
+    def _refused(
+        self,
+        message: wire.InferMessage,
+        status: ActionStatus,
+        text: str,
+        times: wire.ReplicaTimes = _NO_TIMES,
+    ) -> list[Buffer]:
         outcomes = [failed(Failure(status, text))] * len(message.entries)
-        return _result(message.action_id, _NO_TIMES, outcomes, status)
+        return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> bytes:
         settled = message.budget is None  # in the midst of serving it would cost time

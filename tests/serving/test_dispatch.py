@@ -5,6 +5,7 @@ import math
 import pytest
 
 from serving.dispatch import Connection, Dispatcher, Wanted
+from serving.errors import PredictionFailed, RequestTooLarge
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
@@ -235,27 +236,65 @@ class Large:
     """A request that says it is large."""
 
     frame = (b"",)
-    frame_bytes = 600 * 2**20
     encoding = 0
     items = 1
 
+    def __init__(self, mebibytes):
+        self.frame_bytes = mebibytes * 2**20
 
-async def test_requests_too_large_for_one_message_are_sent_one_by_one():
-    """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+
+@pytest.fixture(name="pair")
+async def _pair():
     pair = Bench(batching__max_size=2)
-    try:
-        dispatcher, waiters = pair.dispatcher, [Waiting(), Waiting(), Waiting()]
-        for waiter, limit_s in zip(waiters, (30.0, 30.0, 0.0), strict=True):
-            dispatcher.submit(Large(), waiter, CARD.id, pair.now_s + limit_s, pair.now_s)
-        dispatcher._pump()
-        assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
-        dispatcher._pump()
-        assert dispatcher.holds(1) == 2
-        pair.result(3)
-        pair.result(4)
-        assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
-    finally:
-        pair.dispatcher.close(CARD.label)
+    yield pair
+    pair.dispatcher.close(CARD.label)
+
+
+def submitted(bench, request, limit_s=30.0):
+    waiter = Waiting()
+    bench.dispatcher.submit(request, waiter, CARD.id, bench.now_s + limit_s, bench.now_s)
+    return waiter
+
+
+async def test_requests_too_large_for_one_message_are_sent_one_by_one(pair):
+    """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+    dispatcher = pair.dispatcher
+    waiters = [submitted(pair, Large(600), limit_s) for limit_s in (30.0, 30.0, 0.0)]
+    dispatcher._pump()
+    assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
+    dispatcher._pump()
+    assert dispatcher.holds(1) == 2
+    pair.result(3)
+    pair.result(4)
+    assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("mebibytes", [1025, 5 * 1024])
+async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebibytes):
+    """No replica would take it; it is the client's to make it smaller, and others are not touched."""
+    large, small = submitted(pair, Large(mebibytes)), submitted(pair, Large(1))
+    pair.dispatcher._pump()
+    pair.dispatcher._pump()
+    assert [type(error) for error in large.errors] == [RequestTooLarge]
+    assert (pair.dispatcher.holds(1), pair.dispatcher.unfinished) == (1, 1)
+    pair.result(4)
+    assert (len(small.answers), len(large.answers)) == (1, 0)
+
+
+async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
+    """The replica says so; one whose answer is too large alone is told, and the other one is answered."""
+    waiters = [submitted(pair, pair.query) for _ in range(2)]
+    pair.dispatcher._pump()
+    text = b"too large"
+    head = wire.result_head(
+        2, wire.ActionStatus.TOO_LARGE, wire.ReplicaTimes(0, 0, 0, 0), [(len(text), 5)] * 2
+    )
+    pair.hear(wire.MessageType.RESULT, head + text + text)
+    assert [(waiter.answers, waiter.errors) for waiter in waiters] == [([], [])] * 2
+    pair.result(3, status=wire.ActionStatus.TOO_LARGE)
+    assert [type(error) for error in waiters[0].errors] == [PredictionFailed]
+    pair.result(4)
+    assert len(waiters[1].answers) == 1
 
 
 class Planned:
