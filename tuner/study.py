@@ -171,7 +171,9 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         target = dataclasses.replace(settings.target, space=space)
         with bench_of(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
-            arena, payloads, served = prepared(bench, searched, card, engine, terminal)
+            arena, payloads, served = prepared(
+                bench, searched, card, engine, terminal, goes_on=True
+            )
             study_files.check_same_space(store, arena)
             arena, _ = _taught(settings, arena, served, study_files.profile_of(store))
             return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import pathlib
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -119,15 +122,73 @@ def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
     assert "--learn-from one: it is no finished study of toy" in refused.err
 
 
+def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathlib.Path) -> None:
+    """The scenario's own value counts, though the space has another default; a knob that is fixed is in each launch."""
+    own = SCENARIO + "settings: {clockwork.guard: 5.0}\n"
+    (folder / "own.yaml").write_text(own, encoding="utf-8")
+    space = SPACE + "  clockwork.window_ms: {type: float, choices: [50.0, 200.0], default: 50.0}\n"
+    (folder / "three.yaml").write_text(space, encoding="utf-8")
+    fixed = ("--fix", "clockwork.buffer=0.2")
+    asked = ("--scenario", "own.yaml", "--space", "three.yaml", *SHORT, *fixed)
+    budget = ("--trials", "3", "--pairs", "2", "--stop-ei", "0", "--study", "three")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner.cli", *asked, *budget],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process:
+        for line in process.stderr:
+            if line.startswith("  0 default"):
+                process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    done = tune(folder, "resume", "three", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["default"] == {
+        "clockwork.buffer": 0.2,
+        "clockwork.guard": 5.0,
+        "clockwork.window_ms": 50.0,
+    }
+    assert "fixed, and not searched: clockwork.buffer=0.2" in answer["notes"]
+    assert answer["trials"] == 3
+    for which in ((), ("--trial", "0")):
+        exported = tune(folder, "export", "three", *which)
+        assert exported.code == 0, exported.err
+        assert yaml.safe_load(exported.out)["clockwork"]["buffer"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [
+        (("clockwork.bufer=0.2",), "has no knob 'clockwork.bufer', did you mean"),
+        (("clockwork.buffer=2",), "expected a number from 0.05 to 0.5"),
+        (("clockwork.buffer",), "--fix clockwork.buffer: expected KNOB=VALUE"),
+        (("clockwork.buffer=0.1", "clockwork.buffer=0.2"), "clockwork.buffer is fixed 2 times"),
+        (("clockwork.buffer=0.1", "clockwork.guard=1"), "no knob is left to be searched"),
+    ],
+)
+def test_what_cannot_be_fixed_is_one_line(
+    folder: pathlib.Path, fixed: tuple[str, ...], said: str
+) -> None:
+    asked = [word for one in fixed for word in ("--fix", one)]
+    done = tune(folder, "--scenario", "toy.yaml", "--space", "two.yaml", *asked)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err
+
+
 def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
     """Its launches count answers within the deadline, and a replay does the same."""
-    buffer = "\n".join(SPACE.splitlines()[:4])
-    (folder / "grid.yaml").write_text(buffer, encoding="utf-8")
-    asked = ("--scenario", "toy.yaml", "--grid", "grid.yaml", "--out", "surface")
+    fixed = ("--fix", "clockwork.guard=0.3")
+    asked = ("--scenario", "toy.yaml", "--grid", "two.yaml", *fixed, "--out", "surface")
     quick = ("--seconds", "0.4", "--warmup", "0.1", "--most", "3")
     done = tune(folder, "record", *asked, *quick, "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["cells"] == 2
+    answer = json.loads(done.out)
+    assert answer["cells"] == 2
+    assert "fixed, and not searched: clockwork.guard=0.3" in answer["notes"]
     replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)

@@ -50,6 +50,7 @@ PLAIN = (
     "accuracy of the model's variants",
     "not shown in an open loop",
     "starts from what earlier studies",
+    "fixed, and not searched:",
     "no prediction:",
 )
 """How notes begin that are for information."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pathlib
+import shutil
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from serving import zoo
 from tuner.errors import LaunchFailed
 from tuner.scenarios import files
 from tuner.scenarios.engine import ScenarioLauncher, ScenarioServer, is_live
@@ -25,6 +28,13 @@ traffic:
   one: {rate: 40, deadline_ms: 100}
   two: {rate: 40, deadline_ms: 100}
 settings: {batching.max_size: 4}
+"""
+
+
+OWN = """
+seconds: 60
+models: {m: {model: net.onnx}}
+traffic: {m: {rate: 40, deadline_ms: 100}}
 """
 
 
@@ -115,3 +125,26 @@ def test_requests_are_drawn_for_each_seed(server: ScenarioServer, scenario: Scen
         assert np.all(np.diff(load.plan.offsets_s) > 0)
         assert load.plan.offsets_s[-1] < 2.0
     assert requests.description == "random inputs for two", "mnist has samples"
+
+
+def test_samples_of_a_model_of_one_s_own_are_sent(tmp_path: pathlib.Path) -> None:
+    """`net.samples.npz` beside `net.onnx`, as where it is tuned alone; without it inputs are random."""
+    model = zoo.find("mnist").path
+    assert model is not None
+    shutil.copy(model, tmp_path / "net.onnx")
+    (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
+    scenario = files.read(tmp_path / "own.yaml")
+    assert ScenarioRequests(scenario).description == "random inputs for m"
+    given = (np.arange(3 * 784) % 251).astype(np.uint8).reshape(3, 1, 28, 28)
+    np.savez(tmp_path / "net.samples.npz", image=given)
+    requests = ScenarioRequests(scenario)
+    assert (requests.is_synthetic, requests.description) == (False, "samples of the models")
+    launcher = ScenarioLauncher(scenario)
+    server = launcher.start(None)
+    try:
+        load = requests.load(server.host, server.port, seed=0, seconds=1.0)
+    finally:
+        server.stop()
+        launcher.close()
+    sent = {body[-given[0].nbytes :] for body in load.mixture.bodies}
+    assert sent == {one.tobytes() for one in given}

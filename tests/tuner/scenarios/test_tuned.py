@@ -90,6 +90,40 @@ def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
     }
 
 
+GIVEN = """
+name: given
+knobs:
+  replica.count: {type: int, choices: [1, 4], default: 1}
+  clockwork.memory_mb: {type: int, range: [20, 40], default: 40, step: 10}
+  clockwork.guard: {type: float, choices: [0.0, 0.4], default: 0.4}
+  clockwork.buffer: {type: float, choices: [0.0, 0.15], default: 0.15}
+"""
+
+
+def test_the_baseline_of_a_space_that_is_given_is_what_the_scenario_says(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Its values come beside those of the file; what it leaves out is the file's default."""
+    given_space = space_files.parse(GIVEN, "given.yaml")
+    found = tuned.with_baseline(given_space, scenario(tmp_path))
+    assert dict(found.default()) == {
+        "replica.count": 2,
+        "clockwork.memory_mb": 10,
+        "clockwork.guard": 0.2,
+        "clockwork.buffer": 0.15,
+    }
+    values = {knob.name: knob.values() for knob in found.searched}
+    assert values == {
+        "replica.count": (1, 2, 4),
+        "clockwork.memory_mb": (10, 20, 30, 40),
+        "clockwork.guard": (0.0, 0.2, 0.4),
+        "clockwork.buffer": (0.0, 0.15),
+    }
+    again = space_files.parse(space_files.dump(found), "kept.yaml")
+    assert again.knobs == found.knobs
+    assert tuned.with_baseline(again, scenario(tmp_path)).knobs == found.knobs
+
+
 def test_without_a_budget_memory_is_no_knob(tmp_path: pathlib.Path) -> None:
     text = tuned.space_text(scenario(tmp_path, TEXT.replace("memory_pages: 20\n", "")))
     assert tuned.MEMORY not in text
