@@ -62,7 +62,7 @@ from serving.scheduling.seam import (
 )
 from serving.settings import ServingSettings
 from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
-from serving.waiter import Batch, Waiter, answer, spoilt
+from serving.waiter import Batch, Waiter, answer, refuse, spoilt
 
 log = logging.getLogger(__name__)
 Number = TypeVar("Number", int, float)
@@ -475,6 +475,7 @@ class Dispatcher:
             self._unfinished[job.model] -= 1
             job.release()
             self._scheduler.on(Cancelled(id_), self._clock())
+            self._pump_soon()
 
     def model_up(self, event: ModelUp) -> None:
         """A model may be asked for, and loaded by any worker."""
@@ -494,6 +495,10 @@ class Dispatcher:
         """
         self._last_number = max(self._last_number, number)
         return model is not None and self._numbers.setdefault(model, number) == number
+
+    def was_loaded(self, model: ModelId) -> bool:
+        """Whether replicas have been told to load it, and may still hold it, or be told to unload it."""
+        return model in self._numbers
 
     def profiled(self, event: Profiled) -> None:
         """A model was measured anew."""
@@ -603,12 +608,22 @@ class Dispatcher:
             self.worker_draining(worker)
             known.on_broken(fault)
 
+    def _out_of_step(self, worker: int, fault: str) -> None:
+        """What a replica holds is not what the scheduler knows: it is replaced, and others run what it was given.
+
+        To try again would be answered the same way. The scheduler is not told how the action ended: that it is
+        lost with its worker ends the requests that fail so twice.
+        """
+        fault = f"its memory is out of step: {fault}"
+        log.error("a replica is replaced", extra={"worker": worker, "error": fault})
+        self.broken(worker, fault)
+
     def close(self, label: str) -> None:
         """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             self._unfinished[job.model] -= 1
-            job.release().refuse(NotReady(f"{label} is not served any more; send it again"))
+            refuse(job.release(), NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()
@@ -750,6 +765,10 @@ class Dispatcher:
         action, sent_s = sent
         model, label = action.model, known.labels.pop(action.id, "")
         known.heard_s = self._clock()
+        if message.status == wire.ActionStatus.NO_ROOM and action.latest_s < math.inf:
+            self._ended(action, message.status, None)
+            self._out_of_step(worker, "it has no room for a model within its budget")
+            return
         ok = message.status == wire.ActionStatus.OK
         times = _load_times(message.detail, sent_s)
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
@@ -802,6 +821,9 @@ class Dispatcher:
         known.heard_s = now_s = clock()
         if self._on_action is not None:
             self._ended(action, message.status, times)
+        if message.status == wire.ActionStatus.UNKNOWN_MODEL:
+            self._out_of_step(worker, "it does not hold a model that it had loaded")
+            return
         too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
         if too_large or message.status in _NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times, too_large), now_s)
@@ -859,7 +881,7 @@ class Dispatcher:
         try:
             joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
         except wire.WireError as error:
-            job.release().refuse(error)
+            refuse(job.release(), error)
         else:
             answer(job.release(), joined)
         return True
@@ -876,7 +898,8 @@ class Dispatcher:
         if job is not None:
             self._unfinished[job.model] -= 1
             self._scheduler.on(Cancelled(id_), now_s)
-            job.release().refuse(error)
+            self._pump_soon()
+            refuse(job.release(), error)
 
     def _refuse(self, refusal: Refusal) -> None:
         job = self._jobs.pop(refusal.id, None)
@@ -886,7 +909,7 @@ class Dispatcher:
         counts = self._refusals.setdefault(job.model, {})
         reason = refusal.reason.value
         counts[reason] = counts.get(reason, 0) + 1
-        job.release().refuse(_error_of(refusal))
+        refuse(job.release(), _error_of(refusal))
 
 
 def _window_ns(action: Action) -> tuple[int, int]:

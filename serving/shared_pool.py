@@ -292,7 +292,8 @@ class SharedPool:
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
-        if model in self._tenants:  # from files that have changed, and the old one still answers
+        if model in self._tenants or self.dispatcher.was_loaded(model):
+            # The old one still answers, or is still to be unloaded: what it is called is its own.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant

@@ -18,6 +18,7 @@ from serving import shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.prepared import Forms
+from serving.replica import wire
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.scheduling.seam import Reason
@@ -787,3 +788,67 @@ def test_a_deadline_that_was_not_chosen_is_told_once(card_of, caplog, deadline_s
         running.call(running.engine.deploy(card_of("m1", 1)))
     said = [line for line in caplog.messages if "set scheduling.default_deadline_s" in line]
     assert len(said) == lines
+
+
+def test_a_version_that_comes_back_is_another_one(card_of):
+    """The one of before may still be unloaded after this one was loaded: replicas must not confuse them."""
+    with gateway(CLOCKWORK, Processes(), card_of("other")) as running:
+        numbers = []
+        for number in range(3):
+            running.call(running.engine.deploy(card_of("m", number)))
+            assert ask(running, "m") == (200, 1 + number)
+            place = running.engine.resolve("m", None).place
+            numbers.append(place.dispatcher.number(place.model))
+            running.call(running.engine.retire_model("m", within_s=0))
+        assert len(set(numbers)) == 3
+
+
+def behind_its_back(running, worker, *messages):
+    """Tell a replica what the controller does not know of."""
+    dispatcher = running.engine.resolve("m", None).dispatcher
+    running.do(dispatcher._workers[worker].connection.send, messages)
+
+
+def foreign_load(card, pages):
+    """A LOAD of a model that nobody planned."""
+    return wire.encode_load(
+        0,
+        model=77,
+        name="foreign",
+        version="1",
+        kind=card.kind,
+        path=str(card.path),
+        threads=1,
+        samples=None,
+        max_items=1,
+        warmup_s=0.0,
+        device="auto",
+        pages=pages,
+        budget=pages,
+    )
+
+
+@pytest.mark.parametrize("what", ["less", "more"])
+def test_a_replica_whose_memory_is_out_of_step_is_replaced(card_of, what):
+    """It lacks a model that was loaded, or has no room that is free: who waits is answered by the next one."""
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 2, "scheduling.default_deadline_s": 8}
+    card = card_of("m", 1)
+    with gateway(settings, Processes(), card) as running:
+        if what == "less":
+            assert ask(running, "m") == (200, 2)
+            numbers = running.engine.resolve("m", None).dispatcher._numbers
+            (number,) = numbers.values()
+            behind_its_back(running, worker_of(running), wire.encode_unload(0, model=number))
+        else:
+            budget = shared_pool.budget_of(running.engine.settings)
+            behind_its_back(running, worker_of(running), foreign_load(card, budget))
+        for _ in range(3):
+            assert ask(running, "m") == (200, 2)
+        assert len(running.home.started) <= 3  # one profiles
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert ["memory" in death["text"] for death in deaths] == [True]
+
+
+def worker_of(running):
+    (one,) = replicas(running)
+    return one["worker"]
