@@ -4,11 +4,14 @@
     anything else: the running one, on new replicas with nothing in memory, by what its profiles tell
 
 In: a scenario, configurations. Out: an `Engine`. What a configuration leaves out is as the scenario has it.
-Each server measures the models itself, as one that is deployed does: nothing is carried over. Blocking.
+What one server has measured of a model, the next one of the same launcher takes over, as one that is deployed with a
+folder of its state does: it measures what another size of batches or other limits ask for. Blocking.
 """
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 import time
 
 from serving.settings import KNOBS
@@ -38,6 +41,14 @@ class ScenarioLauncher:
         self.scenario = scenario
         self.home = home
         self.defaults = served.configuration_of(scenario)
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def profiles(self) -> pathlib.Path:
+        """Folder of what its servers have measured of the models."""
+        if self._profiles is None:
+            self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
+        return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
         """Start a server.
@@ -50,7 +61,10 @@ class ScenarioLauncher:
         return server
 
     def close(self) -> None:
-        """Nothing is left of servers that were stopped."""
+        """Remove what its servers have measured: nothing else is left of those that were stopped."""
+        if self._profiles is not None:
+            self._profiles.cleanup()
+            self._profiles = None
 
 
 class ScenarioServer:
@@ -90,7 +104,9 @@ class ScenarioServer:
             self._process.apply(wanted)
         else:
             self.stop()
-            self._process = served.started(launcher.scenario, wanted, home=launcher.home)
+            self._process = served.started(
+                launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
+            )
         self._now = wanted
         return time.monotonic() - before_s
 
