@@ -691,7 +691,8 @@ class Engine:
                 names.setdefault((wanted, most), {})[served.id.name] = None
         return [
             f"batching.max_size = {wanted}: batches are no larger than {most}, the most that was measured when the "
-            f"model was deployed; deploy it anew to have larger ones ({', '.join(models)})"
+            "model was deployed; deploy it anew to have larger ones, with the time to run them (replica.warmup_s): "
+            f"{', '.join(models)}"
             for (wanted, most), models in names.items()
         ]
 

@@ -276,10 +276,10 @@ def test_batches_that_were_not_measured_are_told(card_of):
 
         (note,) = notes(32)
         assert note.startswith("batching.max_size = 32: batches are no larger than 8")
-        assert note.endswith("(a, b)")
+        assert note.endswith(": a, b")
         running.call(running.engine.redeploy(card_of("a")))
         (note,) = notes(32)
-        assert note.endswith("(b)")
+        assert note.endswith(": b")
         assert notes(8) == notes(2) == []
 
 
