@@ -177,7 +177,7 @@ class SharedPool:
         for worker, models in taken.items():
             self._held[worker] = {held.model: held for held in models}
             for held in models:
-                self.dispatcher.reserve_number(held.model)
+                self.dispatcher.numbers.reserve(held.model)
 
     async def begin(self) -> None:
         """All models of the start have joined: replicas that were taken over keep these and unload the others.
@@ -194,7 +194,7 @@ class SharedPool:
         stale = []
         for worker, models in held.items():
             loaded = [model for model, one in self._tenants.items() if worker in one.holders]
-            wanted = {self.dispatcher.number(model) for model in loaded}
+            wanted = {self.dispatcher.numbers.of(model) for model in loaded}
             unwanted = [one for one in models if one not in wanted]
             if unwanted and self._kind == "python":
                 stale.append(worker)
@@ -292,7 +292,7 @@ class SharedPool:
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
-        if model in self._tenants or self.dispatcher.was_loaded(model):
+        if model in self._tenants or model in self.dispatcher.numbers:
             # The old one still answers, or is still to be unloaded: what it is called is its own.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
@@ -300,7 +300,7 @@ class SharedPool:
         tenant.key = key
         tenant.form = form if found.is_prepared else None
         for worker, held in holders.items():
-            if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
+            if held.pages == pages and self.dispatcher.numbers.reserve(held.model, model):
                 tenant.holders.add(worker)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
