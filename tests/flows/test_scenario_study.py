@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -59,7 +60,8 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
     assert "toy at 250 requests/s of the scenario" in finished.err
     shown = tune(folder, "resume", "one").out
-    assert "deployed then by the commands at the head of" in shown
+    assert "deployed then by: sh runs/one/deploy.sh" in shown
+    assert os.access(folder / "runs/one/deploy.sh", os.X_OK)
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
     offered = answer["offered_per_s"]
     assert offered == pytest.approx(250, rel=0.5)
@@ -87,20 +89,30 @@ def test_launches_of_the_search_are_sent_the_same_requests(
 
 
 def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) -> None:
-    """Policy, knobs, the scenario's settings and its deadline; and a command for the models of each group."""
+    """Policy, knobs, the scenario's settings and its deadline; and a script for the models."""
     assert finished.code == 0, finished.err
-    exported = tune(folder, "export", "one", "--trial", "1")
-    file = folder / "exported.yaml"
-    file.write_text(exported.out, encoding="utf-8")
+    exported = tune(folder, "export", "one", "--trial", "1", "--out", "exported")
+    assert exported.code == 0, exported.err
+    file, script = folder / "exported/trial-1.yaml", folder / "exported/deploy.sh"
+    assert exported.out.split() == ["exported/trial-1.yaml", "exported/deploy.sh"]
     settings = resolve(file=file)
     assert settings.scheduling.policy == "clockwork"
     assert settings.scheduling.default_deadline_s == 0.1
     assert settings.clockwork.memory_mb == 3
     buffer, guard = settings.clockwork.buffer, settings.clockwork.guard
     assert (buffer, guard) != (0.05, 0.1)
-    assert yaml.safe_load(exported.out)["clockwork"]["buffer"] == buffer
-    assert "python -m serving --allow-empty --settings" in exported.out
-    assert '# for i in $(seq 0 3); do curl -s -d \'{"model": "echo"' in exported.out
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["clockwork"]["buffer"] == buffer
+    assert f"python -m serving --allow-empty --settings {file}" in text
+    assert f"# Its models, once it runs: sh {script}" in " ".join(text.split("\n"))
+    refused = tune(folder, "export", "one", "--trial", "1")
+    assert (
+        refused.code,
+        "--to serving makes 2 files (trial-1.yaml, deploy.sh)" in refused.err,
+    ) == (
+        2,
+        True,
+    )
     for target in ("triton", "kubernetes", "engine"):
         refused = tune(folder, "export", "one", "--to", target)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
@@ -166,10 +178,11 @@ def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathl
     }
     assert "fixed, and not searched: clockwork.buffer=0.2" in answer["notes"]
     assert answer["trials"] == 3
-    for which in ((), ("--trial", "0")):
-        exported = tune(folder, "export", "three", *which)
+    for which, name in (((), "best.yaml"), (("--trial", "0"), "trial-0.yaml")):
+        exported = tune(folder, "export", "three", *which, "--out", f"of-{name}")
         assert exported.code == 0, exported.err
-        assert yaml.safe_load(exported.out)["clockwork"]["buffer"] == 0.2
+        text = (folder / f"of-{name}" / name).read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["clockwork"]["buffer"] == 0.2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from tests.fakes import studies
 from tuner import advice
 from tuner.errors import WrongUse
-from tuner.export.serving import settings_text
+from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import head, reading, terminal
 from tuner.values import Outcome, StudyRecord, Tally, VerdictOutcome
 
@@ -109,7 +109,7 @@ def test_fresh_starts_that_fail_are_evidence(
     assert headline in reading.headline(record)
     texts = [
         "\n".join(terminal.lines(record, {}, width=300)),
-        settings_text(record, found),
+        of_study(record, found)[FILE_NAME],
         str(head.answer(record)),
     ]
     for text in texts:
@@ -162,7 +162,7 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     )
     texts = [
         "\n".join(terminal.lines(record, {}, width=200)),
-        settings_text(record, found),
+        of_study(record, found)[FILE_NAME],
         str(head.answer(record)),
     ]
     for text in texts:

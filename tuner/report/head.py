@@ -8,6 +8,7 @@ configurations side by side.
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Mapping
 
 from tuner import objective as objectives
@@ -179,8 +180,9 @@ def _use(study: StudyRecord) -> Markup | None:
     else:
         parts.append(element("pre", element("code", serve_command(study.served, file))))
         if study.shared is not None:
-            text = "Its models are deployed then, by the commands at the head of that file."
-            parts.append(element("p", text))
+            command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
+            parts.append(element("p", "Its models are deployed then:"))
+            parts.append(element("pre", element("code", command)))
     if (other := reading.to_try(study)) is not None:
         parts += [element("p", reading.TO_TRY), element("pre", element("code", other))]
     return joined((element("h3", "Use it"), *parts))

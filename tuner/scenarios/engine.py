@@ -4,12 +4,15 @@
     anything else: the running one, on new replicas with nothing in memory, by what its profiles tell
 
 In: a scenario, configurations. Out: an `Engine`. What a configuration leaves out is as the scenario has it.
-Each server measures the models itself, as one that is deployed does: nothing is carried over. Blocking.
+What one server has measured of a model, the next one of the same launcher takes over, as one that is deployed with a
+folder of its state does: it measures what another size of batches or other limits ask for. Blocking.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import pathlib
+import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -27,6 +30,7 @@ from tuner.values import Configuration
 OF_PROFILES = frozenset({"batching.max_size"})
 """Live settings that a model is profiled for when it is deployed."""
 KIND = "scenario"
+ROUNDED_MB = 0.005
 
 
 class ScenarioLauncher:
@@ -42,6 +46,14 @@ class ScenarioLauncher:
         self.scenario = scenario
         self.home = home
         self.defaults = served.configuration_of(scenario)
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def profiles(self) -> pathlib.Path:
+        """Folder of what its servers have measured of the models."""
+        if self._profiles is None:
+            self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
+        return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
         """Start a server.
@@ -54,7 +66,10 @@ class ScenarioLauncher:
         return server
 
     def close(self) -> None:
-        """Nothing is left of servers that were stopped."""
+        """Remove what its servers have measured: nothing else is left of those that were stopped."""
+        if self._profiles is not None:
+            self._profiles.cleanup()
+            self._profiles = None
 
 
 class ScenarioServer:
@@ -94,7 +109,9 @@ class ScenarioServer:
             self._process.apply(wanted)
         else:
             self.stop()
-            self._process = served.started(launcher.scenario, wanted, home=launcher.home)
+            self._process = served.started(
+                launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
+            )
         self._now = wanted
         return time.monotonic() - before_s
 
@@ -148,9 +165,10 @@ class ScenarioServer:
 
 
 def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
-    """Of the models, by what their profiles measured."""
+    """Of the models, at most: what the server tells is rounded."""
     versions = (version for model in models for version in model["versions"].values())
-    return max((version["profile"]["memory_mb"] for version in versions), default=None)
+    told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
+    return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:

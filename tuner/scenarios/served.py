@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import pathlib
 import re
 import threading
 import time
@@ -36,6 +37,7 @@ from tuner.values import LATE_S, Configuration, Value
 DEPLOY_TIMEOUT_S = 90.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Of a group: names of models are part of URLs."""
+PROFILES = "server.profiles_dir"
 MOST_MODELS = 1000
 MOST_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
@@ -102,6 +104,7 @@ def started(
     configuration: Configuration,
     *,
     home: str | None = None,
+    profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
 ) -> EngineProcess:
     """A server with all models of a scenario that was checked; whoever asks for it ends it.
@@ -110,11 +113,14 @@ def started(
         scenario: what is served.
         configuration: of the server, as of `configuration_of`.
         home: where replicas live; None: as the environment says.
+        profiles: folder of what servers before it have measured of models; None: it measures all.
         program: arguments of Python that make the server.
 
     Raises:
         TunerError: the server does not start, or cannot load a model; then none is left.
     """
+    if profiles is not None:
+        configuration = Configuration({**configuration, PROFILES: str(profiles)})
     engine = EngineProcess.start(None, configuration, home=home, program=program)
     try:
         for group in scenario.groups:

@@ -177,6 +177,19 @@ def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     assert not bench.refusals
 
 
+def test_a_model_may_be_loaded_anew_before_the_one_of_before_is_unloaded() -> None:
+    """It came back while its last batch ran: whoever names models to workers must tell the two apart."""
+    bench = Bench("a")
+    bench.load("a")
+    bench.ask("a")
+    (infer,) = bench.taken()
+    bench.on(ModelDown(id_of("a")))
+    bench.model_up("a")
+    bench.ask("a")
+    bench.done(infer)
+    assert [action.kind for action in bench.taken()] == [Kind.LOAD, Kind.UNLOAD]
+
+
 def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:
     """Its batch was with a worker that is lost: the request is refused, though another worker is idle."""
     bench = Bench("a", workers=2)

@@ -18,31 +18,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from serving.alarm import Alarm
+from serving.dispatch.actions import infer_message, load_message, unload_message
+from serving.dispatch.connection import Connection
+from serving.dispatch.ended import NOT_STARTED, ActionEnded, BatchDone, ended
+from serving.dispatch.job import Job, Request
+from serving.dispatch.loads import Loaded, Wanted, load_times, what_was_loaded
+from serving.dispatch.numbers import Numbers
+from serving.dispatch.refusals import error_of
+from serving.dispatch.worker import Worker
 from serving.errors import (
-    CannotFinish,
-    CannotLoad,
-    DeadlineExceeded,
-    Hopeless,
     InvalidRequest,
     ModelLoadFailed,
     ModelMissing,
     NotReady,
-    Overloaded,
     PredictionFailed,
-    ReplicaFailed,
     RequestTooLarge,
     ServingError,
 )
 from serving.replica import parts as parts_of
 from serving.replica import wire
-from serving.replica.fingerprint import Identity
-from serving.replica.shelf import placed
 from serving.scheduling.seam import (
     Action,
     Cancelled,
@@ -50,7 +48,6 @@ from serving.scheduling.seam import (
     ModelDown,
     ModelUp,
     Profiled,
-    Reason,
     Refusal,
     Result,
     Scheduler,
@@ -61,314 +58,16 @@ from serving.scheduling.seam import (
     WorkerUp,
 )
 from serving.settings import ServingSettings
-from serving.values import Buffer, ModelCard, ModelId, Signature, StageTimes
-from serving.waiter import Batch, Waiter, answer, spoilt
+from serving.values import ModelId, StageTimes
+from serving.waiter import Batch, Waiter, answer, refuse, spoilt
 
 log = logging.getLogger(__name__)
-Number = TypeVar("Number", int, float)
 
 SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
 
-_MOST_DIGITS = 7
-"""Of a batch's size."""
-
 _NO_ACTION = 0
 """The number of an action that no scheduler gives."""
-_NOT_STARTED = (
-    wire.ActionStatus.TOO_LATE,
-    wire.ActionStatus.UNKNOWN_MODEL,
-    wire.ActionStatus.NO_ROOM,
-)
-"""How an action ends that a replica has not begun."""
-
-
-class Request(Protocol):
-    """What is sent: a frame of the replica wire, in pieces."""
-
-    @property
-    def frame(self) -> Sequence[Buffer]:
-        """The pieces."""
-        ...
-
-    @property
-    def frame_bytes(self) -> int:
-        """Their length."""
-        ...
-
-    @property
-    def encoding(self) -> int:
-        """How the frame is written."""
-        ...
-
-    @property
-    def items(self) -> int:
-        """Items along the batch axis."""
-        ...
-
-
-class _Nobody:
-    """Waits for a request that is finished."""
-
-    def answer(self, frame: memoryview) -> None:
-        """Is not called."""
-
-    def refuse(self, error: ServingError) -> None:
-        """Is not called."""
-
-
-_NOBODY = _Nobody()
-
-
-class Job:
-    """One request on its way, and who waits for the answer; the ticket of whoever submitted it.
-
-    A waiter mostly holds its ticket. So a finished job lets go of its waiter: a cycle for each request would
-    leave its buffers to the garbage collector, which then stops the server for milliseconds, thousands of
-    requests at a time.
-    """
-
-    __slots__ = (
-        "_dispatcher",
-        "_id",
-        "answers",
-        "arrived_s",
-        "due_s",
-        "items",
-        "model",
-        "request",
-        "waiter",
-    )
-
-    def __init__(
-        self,
-        dispatcher: Dispatcher,
-        id_: int,
-        model: ModelId,
-        request: Request,
-        waiter: Waiter,
-        arrived_s: float,
-        due_s: float,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._id = id_
-        self.model = model
-        self.request = request
-        self.items = request.items
-        self.waiter: Waiter = waiter
-        self.arrived_s = arrived_s
-        self.due_s = due_s
-        """Its deadline."""
-        self.answers: list[tuple[int, int, bytes]] | None = None
-        """Answers of the parts of a split request: items [start, stop) and the frame."""
-
-    def release(self) -> Waiter:
-        """The waiter, of which the job knows no more."""
-        waiter = self.waiter
-        self.waiter = _NOBODY
-        return waiter
-
-    def cancel(self) -> None:
-        """Nobody waits for it any more: the waiter will not be called. One that is finished stays so."""
-        self._dispatcher.cancel(self._id)
-
-    def batch(self) -> Batch | None:
-        """See `waiter.Timed`."""
-        return self._dispatcher.answering()
-
-
-class BatchDone:
-    """What is known of a batch that came back."""
-
-    __slots__ = ("items", "late", "model", "parts", "times", "waited_s", "worker")
-
-    def __init__(
-        self,
-        worker: int,
-        model: ModelId,
-        items: int,
-        times: StageTimes,
-        parts: int,
-        waited_s: float,
-        late: int,
-    ) -> None:
-        self.worker = worker
-        self.model = model
-        self.items = items
-        self.times = times
-        self.parts = parts
-        """Requests in it, whole or in part, whose clients still wait."""
-        self.waited_s = waited_s
-        """Of these together, from their arrival until the batch was sent."""
-        self.late = late
-        """Those of them whose answer left after their deadline."""
-
-
-class ActionEnded(NamedTuple):
-    """What became of something that a replica was to do."""
-
-    kind: Kind
-    outcome: str
-    """`ok`, `failed`, `lost` (with its replica), or why it was not begun: `too_late` (its window had closed),
-    `no_room`, `unknown_model`."""
-    expected_s: float
-    """As the scheduler had predicted."""
-    took_s: float | None
-    """In the replica; None: it was not begun, or nothing was to be measured."""
-
-
-class Wanted(NamedTuple):
-    """What a replica is to load, and how."""
-
-    card: ModelCard
-    """The model version."""
-    threads: int
-    """What the model may use inside one operator."""
-    max_items: int = 1
-    """Items of the largest batch that it is warmed up with."""
-    warmup_s: float = 0.0
-    """Time for that; 0: it is not warmed up."""
-    device: str = "auto"
-    """Where it shall run: `accelerator.device`."""
-    weights: pathlib.Path | None = None
-    """Of the variant that it is to load; None: the card's."""
-    root: pathlib.Path | None = None
-    """Below which the replica finds the model's files, by their paths; None: where they are."""
-    pages: int = 0
-    """Memory that is counted for it."""
-    budget: int | None = None
-    """Pages of all models in the replica together, at most; None: no limit."""
-    prepared: pathlib.Path | None = None
-    """Folder of a form of the model that is loaded instead where it is there; None: it has none."""
-    prepares: bool = False
-    """Whether the form is to be made first."""
-    identity: Identity | None = None
-    """Of the model's files, as they were when it was deployed; None: unknown."""
-
-
-class Loaded(NamedTuple):
-    """What a replica says of a model that it has loaded."""
-
-    signature: Signature
-    load_s: float | None
-    """Seconds that loading took, the warm-up included; None: it does not say."""
-    warmup: Mapping[str, Any]
-    """What was run before the first request, as docs/replica-wire.md has it; empty: it does not say."""
-    device: str | None
-    """Where it runs, `cpu` or `cuda`; None: it does not say."""
-    memory_bytes: int | None = None
-    """By how much the process has grown; None: it does not say."""
-
-    @property
-    def batch_s(self) -> dict[int, float]:
-        """Items -> seconds of a batch in the warm-up; what makes no sense is left out, as any language may tell it."""
-        return {
-            items: seconds
-            for items, seconds in self._by_size("batch_s").items()
-            if isinstance(seconds, float) and 0.0 < seconds < math.inf
-        }
-
-    @property
-    def stages_s(self) -> dict[int, tuple[float, float, float]]:
-        """Items -> seconds of the same batch's inputs, model and outputs; empty where that is not told."""
-        return {
-            items: (stages[0], stages[1], stages[2])
-            for items, stages in self._by_size("stages_s").items()
-            if isinstance(stages, list)
-            and len(stages) == 3
-            and all(isinstance(each_s, float) and 0.0 <= each_s < math.inf for each_s in stages)
-        }
-
-    def _by_size(self, name: str) -> dict[int, Any]:
-        """What the warm-up tells batch by batch, of sizes that make sense."""
-        told = self.warmup.get(name)
-        return {
-            int(items): value
-            for items, value in (told.items() if isinstance(told, dict) else ())
-            if isinstance(items, str)
-            and items.isdecimal()
-            and len(items) <= _MOST_DIGITS
-            and int(items) > 0
-        }
-
-    @property
-    def warmed_s(self) -> float:
-        """Seconds of the load that went into the warm-up."""
-        return _number(self.warmup, "warmup_s", float) or 0.0
-
-
-class Connection(asyncio.Protocol):
-    """The gateway's end of one replica's socket."""
-
-    def __init__(self, dispatcher: Dispatcher, worker: int) -> None:
-        self.worker = worker
-        self._dispatcher = dispatcher
-        self._parser = wire.Parser(max_message_bytes=wire.MAX_RESULT_BYTES)
-        self._transport: asyncio.Transport | None = None
-        self.ended = asyncio.Event()
-        """Set when everything that the replica sent has been read, and its end."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is in the loop."""
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes from the replica; garbage ends the connection, and with it the replica."""
-        try:
-            for kind, body in self._parser.feed(data):
-                self._dispatcher.received(self.worker, kind, body)
-        except wire.WireError as error:
-            log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
-            self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
-
-    def connection_lost(self, _error: Exception | None) -> None:
-        """The replica closed the socket, which it only does when it ends."""
-        self._transport = None
-        self.ended.set()
-        self._dispatcher.broken(self.worker, None)
-
-    def send(self, buffers: Sequence[Buffer]) -> None:
-        """Queue one message."""
-        if self._transport is not None:
-            self._transport.writelines(buffers)
-
-    def close(self) -> None:
-        """End the connection without waiting for what is unsent."""
-        if self._transport is not None:
-            self._transport.abort()
-
-
-class _Worker:
-    __slots__ = (
-        "connection",
-        "heard_s",
-        "holds",
-        "labels",
-        "on_broken",
-        "on_loaded",
-        "sent",
-        "wanted",
-    )
-
-    def __init__(
-        self,
-        connection: Connection,
-        wanted: Callable[[ModelId], Wanted],
-        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
-        on_broken: Callable[[str | None], None],
-    ) -> None:
-        self.connection = connection
-        self.wanted = wanted
-        self.on_loaded = on_loaded
-        self.on_broken = on_broken
-        self.holds: set[ModelId] = set()
-        """What it has in memory."""
-        self.heard_s = 0.0
-        """When its last result came."""
-        self.labels: dict[int, str] = {}
-        """What loads that it has are of, for people."""
-        self.sent: dict[int, tuple[Action, float]] = {}
-        """Unfinished actions and when they were sent."""
 
 
 class Dispatcher:
@@ -396,16 +95,15 @@ class Dispatcher:
         self._scheduler = scheduler
         self._on_batch = on_batch
         self._on_action = on_action
-        self._numbers: dict[ModelId, int] = {}
+        self.numbers = Numbers()
         """Of the models on the wire."""
-        self._last_number = 0
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._alarm = Alarm(self._loop, self._pump)
         self._jobs: dict[int, Job] = {}
         self._unfinished: dict[ModelId, int] = {}
         """Model -> its requests without an answer."""
-        self._workers: dict[int, _Worker] = {}
+        self._workers: dict[int, Worker] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
         self._retired: set[ModelId] = set()
         """Of these, models that are down, and had requests without an answer when they went."""
@@ -475,25 +173,13 @@ class Dispatcher:
             self._unfinished[job.model] -= 1
             job.release()
             self._scheduler.on(Cancelled(id_), self._clock())
+            self._pump_soon()
 
     def model_up(self, event: ModelUp) -> None:
         """A model may be asked for, and loaded by any worker."""
         self._forget_retired()
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
-
-    def reserve_number(self, number: int, model: ModelId | None = None) -> bool:
-        """A replica calls a model by this number since before this dispatcher was there, and no other may have it.
-
-        Args:
-            number: on the wire.
-            model: what it is here; None: nothing.
-
-        Returns:
-            Whether the model is called so here, too: not where it has another number already.
-        """
-        self._last_number = max(self._last_number, number)
-        return model is not None and self._numbers.setdefault(model, number) == number
 
     def profiled(self, event: Profiled) -> None:
         """A model was measured anew."""
@@ -544,7 +230,7 @@ class Dispatcher:
             loaded: models that it holds already.
             unwanted: numbers of others that it holds, too, and is to unload first.
         """
-        known = _Worker(connection, wanted, on_loaded, on_broken)
+        known = Worker(connection, wanted, on_loaded, on_broken)
         known.holds.update(loaded)
         self._workers[connection.worker] = known
         for number in unwanted:  # no scheduler has planned it, so no answer is waited for
@@ -581,16 +267,12 @@ class Dispatcher:
     def is_loading(self, worker: int) -> bool:
         """Whether what the worker is at is a load."""
         known = self._workers.get(worker)
-        if known is None or not known.sent:
-            return False
-        return next(iter(known.sent.values()))[0].kind is Kind.LOAD
+        return known is not None and known.is_loading
 
     def oldest_sent_s(self, worker: int) -> float | None:
-        """Since when the worker has been at its oldest unfinished action: a buffered one waits its turn."""
+        """See `Worker.oldest_sent_s`."""
         known = self._workers.get(worker)
-        if known is None or not known.sent:
-            return None
-        return max(known.heard_s, next(iter(known.sent.values()))[1])
+        return None if known is None else known.oldest_sent_s
 
     def broken(self, worker: int, fault: str | None) -> None:
         """A connection cannot be used any more, by the replica's fault or because it ended.
@@ -603,12 +285,22 @@ class Dispatcher:
             self.worker_draining(worker)
             known.on_broken(fault)
 
+    def _out_of_step(self, worker: int, fault: str) -> None:
+        """What a replica holds is not what the scheduler knows: it is replaced, and others run what it was given.
+
+        To try again would be answered the same way. The scheduler is not told how the action ended: that it is
+        lost with its worker ends the requests that fail so twice.
+        """
+        fault = f"its memory is out of step: {fault}"
+        log.error("a replica is replaced", extra={"worker": worker, "error": fault})
+        self.broken(worker, fault)
+
     def close(self, label: str) -> None:
         """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
         jobs, self._jobs = self._jobs, {}
         for job in jobs.values():
             self._unfinished[job.model] -= 1
-            job.release().refuse(NotReady(f"{label} is not served any more; send it again"))
+            refuse(job.release(), NotReady(f"{label} is not served any more; send it again"))
         for known in self._workers.values():
             known.connection.close()
         self._workers.clear()
@@ -637,7 +329,7 @@ class Dispatcher:
         known = self._workers[action.worker]
         if action.kind is Kind.INFER:
             try:
-                message = self._infer_message(action)
+                message = infer_message(action, self._jobs, self.numbers.of(action.model))
             except wire.WireError as error:
                 self._unsent.append((action, str(error)))
                 return
@@ -648,16 +340,9 @@ class Dispatcher:
         if action.kind is Kind.LOAD:
             wanted = known.wanted(action.model)
             known.labels[action.id] = wanted.card.label
-            known.connection.send([self._load_message(action, wanted)])
+            known.connection.send([load_message(action, wanted, self.numbers.of(action.model))])
         else:
-            earliest_ns, latest_ns = _window_ns(action)
-            unload = wire.encode_unload(
-                action.id,
-                model=self.number(action.model),
-                earliest_ns=earliest_ns,
-                latest_ns=latest_ns,
-            )
-            known.connection.send([unload])
+            known.connection.send([unload_message(action, self.numbers.of(action.model))])
 
     def _take_back(self, now_s: float) -> None:
         """Of batches that are too large the members go alone, and one that is too large alone is refused."""
@@ -669,64 +354,6 @@ class Dispatcher:
                 self._give_up(action.parts[0][0], error, now_s)
             self._scheduler.on(Result(action.id, action.worker, False, None, too_large=True), now_s)
         self._pump_soon()
-
-    def number(self, model: ModelId) -> int:
-        """What a model is called on the wire."""
-        number = self._numbers.get(model)
-        if number is None:
-            number = self._numbers[model] = self._last_number = self._last_number + 1
-        return number
-
-    def _load_message(self, action: Action, wanted: Wanted) -> bytes:
-        card = wanted.card
-        weights = _found(wanted.weights or card.path, wanted.root)
-        samples = _found(card.sample, wanted.root)
-        known = wanted.identity
-        stamps = known.stamps if known else {}
-        earliest_ns, latest_ns = _window_ns(action)
-        return wire.encode_load(
-            action.id,
-            model=self.number(action.model),
-            name=card.name,
-            version=card.version,
-            kind=card.kind,
-            path=weights,
-            threads=wanted.threads,
-            samples=samples,
-            max_items=wanted.max_items,
-            warmup_s=wanted.warmup_s,
-            device=wanted.device,
-            pages=wanted.pages,
-            budget=wanted.budget,
-            prepared=None if wanted.prepared is None else str(wanted.prepared),
-            prepares=wanted.prepares,
-            digest=known.digest if known else None,
-            stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
-            earliest_ns=earliest_ns,
-            latest_ns=latest_ns,
-        )
-
-    def _infer_message(self, action: Action) -> list[Buffer]:
-        frames: list[tuple[int, int, int, int]] = []
-        message: list[Buffer] = [b""]
-        jobs = self._jobs
-        for id_, start, stop in action.parts:
-            job = jobs[id_]
-            request = job.request
-            if stop - start != job.items:
-                buffers = parts_of.cut(request.frame, request.encoding, start, stop)
-                if buffers is not None:
-                    frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
-                    message += buffers
-                    continue
-                frames.append((request.frame_bytes, request.encoding, start, stop))
-            else:
-                frames.append((request.frame_bytes, request.encoding, 0, 0))
-            message += request.frame
-        message[0] = wire.infer_head(
-            action.id, self._numbers[action.model], *_window_ns(action), frames
-        )
-        return message
 
     # Messages of replicas
 
@@ -750,18 +377,22 @@ class Dispatcher:
         action, sent_s = sent
         model, label = action.model, known.labels.pop(action.id, "")
         known.heard_s = self._clock()
+        if message.status == wire.ActionStatus.NO_ROOM and action.latest_s < math.inf:
+            self._ended(action, message.status, None)
+            self._out_of_step(worker, "it has no room for a model within its budget")
+            return
         ok = message.status == wire.ActionStatus.OK
-        times = _load_times(message.detail, sent_s)
+        times = load_times(message.detail, sent_s)
         if times is None and message.status != wire.ActionStatus.TOO_LATE:
             times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
         self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
         if ok:
             known.holds.add(model)
         self._ended(action, message.status, times)
-        if message.status in _NOT_STARTED and action.latest_s < math.inf:
+        if message.status in NOT_STARTED and action.latest_s < math.inf:
             pass  # it is no fault of the model, and will be tried again
         elif ok:
-            known.on_loaded(model, _what_was_loaded(message.detail))
+            known.on_loaded(model, what_was_loaded(message.detail))
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
             known.on_loaded(model, kind(label, str(message.detail.get("error"))))
@@ -802,8 +433,11 @@ class Dispatcher:
         known.heard_s = now_s = clock()
         if self._on_action is not None:
             self._ended(action, message.status, times)
+        if message.status == wire.ActionStatus.UNKNOWN_MODEL:
+            self._out_of_step(worker, "it does not hold a model that it had loaded")
+            return
         too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
-        if too_large or message.status in _NOT_STARTED:  # the scheduler says what follows
+        if too_large or message.status in NOT_STARTED:  # the scheduler says what follows
             self._scheduler.on(Result(action.id, worker, False, times, too_large), now_s)
             self._pump()
             return
@@ -839,13 +473,8 @@ class Dispatcher:
 
     def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
         """Tell who asks what became of an action."""
-        if self._on_action is None:
-            return
-        outcome = "ok" if status == wire.ActionStatus.OK else "failed"
-        took_s = None if times is None else times.input_s + times.exec_s + times.output_s
-        if status in _NOT_STARTED:
-            outcome, took_s = wire.ActionStatus(status).name.lower(), None
-        self._on_action(ActionEnded(action.kind, outcome, action.expected_s, took_s))
+        if self._on_action is not None:
+            self._on_action(ended(action, status, times))
 
     def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
         """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
@@ -859,7 +488,7 @@ class Dispatcher:
         try:
             joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
         except wire.WireError as error:
-            job.release().refuse(error)
+            refuse(job.release(), error)
         else:
             answer(job.release(), joined)
         return True
@@ -876,7 +505,8 @@ class Dispatcher:
         if job is not None:
             self._unfinished[job.model] -= 1
             self._scheduler.on(Cancelled(id_), now_s)
-            job.release().refuse(error)
+            self._pump_soon()
+            refuse(job.release(), error)
 
     def _refuse(self, refusal: Refusal) -> None:
         job = self._jobs.pop(refusal.id, None)
@@ -886,67 +516,4 @@ class Dispatcher:
         counts = self._refusals.setdefault(job.model, {})
         reason = refusal.reason.value
         counts[reason] = counts.get(reason, 0) + 1
-        job.release().refuse(_error_of(refusal))
-
-
-def _window_ns(action: Action) -> tuple[int, int]:
-    """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
-    latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
-    return int(action.earliest_s * 1e9), latest_ns
-
-
-def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
-    """A path of this machine as the wire has it."""
-    return None if path is None else str(placed(path, root))
-
-
-def _what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
-    try:
-        signature = Signature.from_json(detail["signature"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
-    warmup, device = detail.get("warmup"), detail.get("device")
-    return Loaded(
-        signature,
-        _number(detail, "load_s", float),
-        warmup if isinstance(warmup, dict) else {},
-        device if isinstance(device, str) else None,
-        _number(detail, "memory_bytes", int),
-    )
-
-
-def _load_times(detail: Mapping[str, Any], sent_s: float) -> StageTimes | None:
-    """When a replica began to load, and how long it took; None where it does not say."""
-    started_ns, load_s = _number(detail, "started_ns", int), _number(detail, "load_s", float)
-    if started_ns is None or load_s is None:
-        return None
-    return StageTimes(max(0.0, started_ns * 1e-9 - sent_s), 0.0, load_s, 0.0)
-
-
-def _number(detail: Mapping[str, Any], name: str, kind: type[Number]) -> Number | None:
-    """One that a replica tells, which may be in any language; None where it is missing or makes no sense."""
-    value = detail.get(name)
-    if kind is float and type(value) is int:
-        value = float(value)
-    is_one = isinstance(value, kind) and not isinstance(value, bool) and 0 <= value < math.inf
-    return value if is_one else None
-
-
-def _error_of(refusal: Refusal) -> ServingError:
-    match refusal.reason:
-        case Reason.QUEUE_FULL:
-            return Overloaded(int(refusal.detail), retry_after_s=1.0)
-        case Reason.HOPELESS:
-            return Hopeless()
-        case Reason.DEADLINE_IN_QUEUE:
-            return DeadlineExceeded("queue")
-        case Reason.DEADLINE_IN_REPLICA:
-            return DeadlineExceeded("replica")
-        case Reason.CANNOT_FINISH:
-            return CannotFinish(retry_after_s=1.0)
-        case Reason.CANNOT_LOAD:
-            return CannotLoad(retry_after_s=1.0)
-        case Reason.WORKER_LOST:
-            return ReplicaFailed(refusal.detail)
-        case Reason.NOT_STARTED:
-            return PredictionFailed("two replicas did not start the batch that held the request")
+        refuse(job.release(), error_of(refusal))
