@@ -46,6 +46,10 @@ SEARCHES = {
     "gp": "a Gaussian process",
 }
 """What samplers are, for who does not know their names."""
+MOST_GROUPS = 5
+"""Of models that are named; more are counted."""
+ALL = 0.999
+"""Share of the requests that are answered in time from which on more cannot be seen."""
 PLAIN = (
     "answers checked",
     "the budget of",
@@ -150,6 +154,8 @@ def models(study: StudyRecord) -> str:
         return ""
     groups = study.shared.groups.values()
     listed = ", ".join(f"{copies} × {model.rpartition('/')[2]}" for model, copies in groups)
+    if len(groups) > MOST_GROUPS:
+        listed = f"{len(groups)} kinds"
     count = sum(copies for _, copies in groups)
     return f"{wording.plural(count, 'model')} on shared replicas ({listed}), "
 
@@ -374,6 +380,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *_front(study),
         *_ties(study),
         *_against_guess(study),
+        *_all_in_time(study),
         *open_loop.sentences(study),
         *_refused_tails(study),
     )
@@ -428,6 +435,19 @@ def _against_guess(study: StudyRecord) -> Iterator[str]:
         f"{wording.ratio(against.ratio, against.interval)}, {against.outcome}, "
         f"{wording.plural(against.pairs, 'pair')} of fresh launches."
     )
+
+
+def _all_in_time(study: StudyRecord) -> Iterator[str]:
+    """That a scenario asks for too little to tell configurations apart."""
+    found = launches(study, "default").measurements
+    offered = sum(one.offered_per_s for one in found)
+    if study.shared is None or study.objective != "goodput" or not offered:
+        return
+    if sum(one.goodput_per_s for one in found) >= ALL * offered:
+        yield (
+            "The default answers all that is due in time, so that nothing can be better: give the scenario the rates "
+            "that are feared, or shorter deadlines."
+        )
 
 
 def in_short(study: StudyRecord, configuration: Configuration) -> str:

@@ -119,6 +119,7 @@ def trials(study: StudyRecord) -> Markup:
         "requests",
         "errors",
         *(("refused",) if study.shared is not None else ()),
+        *(("sent late",) if study.is_open else ()),
         *(
             ("energy (J/request)", "power (W)", "GPU clock (MHz)")
             if reading.has_energy(study)
@@ -180,6 +181,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         *own,
         *_figures(measured),
         *_refused(study, measured),
+        *_sent_late(study, measured),
         *(_energy(measured) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
@@ -233,6 +235,14 @@ def _refused(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
     if study.shared is None:
         return []
     return [cell(None if measured is None else measured.refused)]
+
+
+def _sent_late(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
+    """Which share of the requests of an open loop left the client late."""
+    if not study.is_open:
+        return []
+    late = None if measured is None else measured.late_share
+    return [cell(late, text="–" if late is None else wording.percent(late))]
 
 
 def _energy(measured: Measurement | None) -> list[Markup]:
