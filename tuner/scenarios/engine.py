@@ -10,12 +10,16 @@ folder of its state does: it measures what another size of batches or other limi
 
 from __future__ import annotations
 
+import dataclasses
 import pathlib
 import tempfile
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from serving.settings import KNOBS
 from tuner.errors import LaunchFailed
+from tuner.launching import pool_metrics
 from tuner.launching.engine import Served
 from tuner.launching.engine_process import EngineProcess
 from tuner.launching.replica_facts import ReplicaFacts
@@ -26,6 +30,7 @@ from tuner.values import Configuration
 OF_PROFILES = frozenset({"batching.max_size"})
 """Live settings that a model is profiled for when it is deployed."""
 KIND = "scenario"
+ROUNDED_MB = 0.005
 
 
 class ScenarioLauncher:
@@ -116,7 +121,8 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        answer = self._running().admin.settings()
+        admin = self._running().admin
+        answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
         return Served(
             model=self._launcher.scenario.name,
@@ -125,6 +131,7 @@ class ScenarioServer:
             signature=None,
             limits=str(answer["limits"]),
             device=devices.pop() if len(devices) == 1 else None,
+            largest_mb=_largest_mb(admin.models()),
         )
 
     def replica_facts(self) -> ReplicaFacts:
@@ -133,7 +140,9 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        return self._running().replica_facts()
+        running = self._running()
+        counted = pool_metrics.parsed(running.admin.metrics())
+        return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
 
     def is_running(self) -> bool:
         """Whether the server process is alive."""
@@ -153,6 +162,13 @@ class ScenarioServer:
         if self._process is None:
             raise LaunchFailed("crash", "there is no server: the last one did not start")
         return self._process
+
+
+def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
+    """Of the models, at most: what the server tells is rounded."""
+    versions = (version for model in models for version in model["versions"].values())
+    told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
+    return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:

@@ -20,6 +20,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tuner.errors import LoadFailed, WrongUse
 from tuner.launching import pool_metrics
@@ -31,7 +32,7 @@ from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.requests import MOST_CONNECTIONS, Load
 from tuner.scenarios.values import Scenario
 from tuner.traffic.generator import Generator, LoadResult
-from tuner.values import Configuration, Value
+from tuner.values import LATE_S, Configuration, Value
 
 DEPLOY_TIMEOUT_S = 90.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -51,6 +52,8 @@ class Service(results.Result):
 
     send_lag_ms: float
     """p99 of how long after it was due a request was sent, of those that come by the clock."""
+    sent_late: float
+    """Share of these that were sent more than a millisecond late."""
     client_cores: float
     """CPU time of the load generators over the time of the run."""
     server: PoolCounts
@@ -255,16 +258,18 @@ def _service(
     server: PoolCounts,
 ) -> Service:
     ends: list[results.End] = []
-    lags_s = [np.zeros(1)]
+    lags: list[NDArray[np.float64]] = []
     begin_s = found[0].origin_s - loads[0].from_s
     for load, one in zip(loads, found, strict=True):
         ends += _ends(scenario, load, one, one.origin_s - begin_s)
         if load.plan.offsets_s:
-            lags_s.append(one.records.started_s - one.records.intended_s)
+            lags.append(one.records.started_s - one.records.intended_s)
+    lags_s = np.concatenate(lags) if any(map(len, lags)) else np.zeros(1)
     counted = results.counted(scenario, ends)
     return Service(
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
-        send_lag_ms=1e3 * float(np.quantile(np.concatenate(lags_s), 0.99, method="higher")),
+        send_lag_ms=1e3 * float(np.quantile(lags_s, 0.99, method="higher")),
+        sent_late=float(np.mean(lags_s > LATE_S)),
         client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
         server=server,
     )

@@ -82,6 +82,8 @@ def test_it_tells_of_itself(server: ScenarioServer) -> None:
     told = server.served()
     assert (told.model, told.kind, told.signature) == ("toy", "scenario", None)
     assert told.engine == "luthier"
+    assert told.largest_mb is not None
+    assert told.largest_mb <= 2.0, "they have room in two pages of 1 MiB"
     facts = server.replica_facts()
     assert facts.deaths == ()
     assert len(facts.pids) >= 1
