@@ -12,11 +12,11 @@ from serving.clipper import ClipperHub
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.clipper_containers import operate
 from serving.protocol.clipper_management import dispatch
-from serving.replica.as_process import ProcessHome
 from serving.selection.state_store import MemoryStore
 from serving.values import ModelId
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
+from tests.serving.test_shared_pool import Processes
 from tests.serving.test_versions import Asked
 
 APP = {"input_type": "bytes", "default_output": "none", "latency_slo_micros": 100_000}
@@ -297,7 +297,7 @@ def test_a_version_that_drains_holds_up_no_other_change(manage, home):
 def test_replicas_that_models_share_are_no_model_s_containers():
     """The pool's replicas have no model; those that models have for themselves are listed beside them."""
     settings = {"scheduling.policy": "clockwork", "models.m.scheduling.policy": "adaptive"}
-    with gateway(settings, ProcessHome()) as running:
+    with gateway(settings, Processes()) as running:
         manage = Management(running)
         assert manage("start_containers", **start("1", num_replicas=1))[0] == 200
         assert manage("add_model", **model("1"))[0] == 200
