@@ -54,12 +54,13 @@ class KeptProfiles:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
-        """Those of a server's folder; in memory alone where it has none, or its file cannot be opened."""
+        """Those of a folder, made where it lacks; in memory alone where there is none, or its file cannot be opened."""
         if folder is None:
             return cls()
         try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(SqliteRecords(folder / FILE))
-        except ServingError as error:
+        except (OSError, ServingError) as error:
             log.warning("profiles are not kept", extra={"error": str(error)})
             return cls()
 

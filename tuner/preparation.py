@@ -30,6 +30,7 @@ from tuner.scenarios import tuned
 from tuner.scenarios.requests import ScenarioRequests
 from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
+from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
@@ -155,9 +156,16 @@ def prepared(
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
-    text = asked_of(text)
+    text, note = asked_of(text), None
+    if isinstance(engine, ScenarioEngine) and served.largest_mb is not None and not goes_on:
+        scenario = other_engines.scenario_of(engine)
+        space = files.parse(text, file=source, vocabulary=known)
+        space, note = tuned.with_room(space, scenario, largest_mb=served.largest_mb)
+        text = files.dump(space)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
     arena = inputs.with_note_of_fixed(arena, target)
+    if note is not None:
+        arena = dataclasses.replace(arena, notes=(*arena.notes, note))
     sampler_of(settings.search, arena)
     return arena, payloads, served
 

@@ -739,6 +739,7 @@ def load_in_words(
     rate_per_s: float | None = None,
     arrivals: str | None = None,
     objective: str | None = None,
+    offered_per_s: float | None = None,
 ) -> str:
     """The load of a study, as the end of a sentence.
 
@@ -748,6 +749,7 @@ def load_in_words(
         rate_per_s: of an open loop; None: it is closed.
         arrivals: how an open loop spreads its requests, as `--arrivals` has it.
         objective: of the study: one looks for the rate itself.
+        offered_per_s: what launches of a scenario were sent; None: not known.
     """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
@@ -756,7 +758,10 @@ def load_in_words(
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
     if arrivals == SCENARIO:
-        return f"{rate_in_words(rate_per_s)} of the scenario"
+        if offered_per_s is None:
+            return f"{rate_in_words(rate_per_s)} of the scenario"
+        asked = rate_in_words(rate_per_s).partition(" ")[0]
+        return f"{rate_in_words(offered_per_s)} (the scenario's file says {asked})"
     return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
 
 

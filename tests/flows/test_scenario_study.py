@@ -63,7 +63,11 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert "deployed then by: sh runs/one/deploy.sh" in shown
     assert os.access(folder / "runs/one/deploy.sh", os.X_OK)
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
-    assert "<h1>toy at 250 requests/s of the scenario</h1>" in page
+    offered = answer["offered_per_s"]
+    assert offered == pytest.approx(250, rel=0.5)
+    head = f"<h1>toy at {offered:,.0f} requests/s (the scenario&#x27;s file says 250)</h1>"
+    assert head in page
+    assert "5 models on shared replicas (1 × echo, 4 × echo)" in page
     assert "answered, of all that were due" in page
     assert "concurrency 500" not in page
     assert (folder / "runs/one/scenario.yaml").read_text(encoding="utf-8") == SCENARIO
@@ -113,6 +117,14 @@ def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) 
         refused = tune(folder, "export", "one", "--to", target)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
         assert "export it with --to serving" in refused.err
+
+
+def test_a_study_of_the_same_name_is_begun_anew(folder: pathlib.Path) -> None:
+    """`--fresh` knows all files of a study, the copy of the scenario as well."""
+    asked = ("--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, "--trials", "1")
+    for fresh in ((), ("--fresh",)):
+        done = tune(folder, *asked, "--study", "again", *fresh)
+        assert done.code == 0, done.err
 
 
 def test_the_study_goes_by_the_scenario_that_it_was_begun_with(

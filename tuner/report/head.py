@@ -40,7 +40,10 @@ def answer(study: StudyRecord) -> Markup:
     label = objective.label
     if study.second is not None:
         label += f" and {objectives.named(study.second).label}"
-    line = f"Study {study.name}: {engine}objective {label}, sampler {study.sampler}, {tried}{took}."
+    line = (
+        f"Study {study.name}: {reading.models(study)}{engine}objective {label}, {reading.search(study)}, "
+        f"{tried}{took}."
+    )
     if (limits := reading.limits(study)) is not None:
         line += f" A solution keeps to {limits}."
     return joined(

@@ -7,11 +7,13 @@ values as its default. Pure but for the space's file.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 from tuner.errors import WrongUse
 from tuner.scenarios import served
+from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.values import Scenario, Stream
 from tuner.space import files
 from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob, NumberKnob
@@ -20,7 +22,7 @@ from tuner.values import Value
 
 SPACE = "clockwork"
 """Name of the bundled search space."""
-MEMORY = "clockwork.memory_mb"
+MEMORY, PAGE = "clockwork.memory_mb", "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
@@ -111,6 +113,49 @@ def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
         _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
     )
     return dataclasses.replace(space, knobs=knobs)
+
+
+def with_room(
+    space: SearchSpace, scenario: Scenario, *, largest_mb: float
+) -> tuple[SearchSpace, str | None]:
+    """The space without budgets of memory that do not hold the largest model, and a note where some are left out.
+
+    Args:
+        space: what is searched.
+        scenario: what is served, for the size of pages where that is no knob.
+        largest_mb: MiB that the largest model takes; it is held in whole pages.
+    """
+    memory = next((knob for knob in space.knobs if knob.name == MEMORY), None)
+    if not isinstance(memory, IntKnob):
+        return space, None
+    page = next(
+        (knob for knob in space.knobs if isinstance(knob, FloatKnob) and knob.name == PAGE), None
+    )
+    sizes = (settings_of(scenario).clockwork.page_mb,) if page is None else page.values()
+    needed = {size: size * max(1, math.ceil(largest_mb / size)) for size in sizes}
+    least = min(needed.values())
+    kept = memory.only(lambda value: value >= least)
+    if kept is None:
+        return space, None  # the server says so with the first launch
+    constraints = [
+        f"{PAGE} != {size!r} or {MEMORY} >= {need!r}"
+        for size, need in needed.items()
+        if need > kept.low
+    ]
+    if kept.values() == memory.values() and not constraints:
+        return space, None
+    found = dataclasses.replace(
+        space,
+        knobs=tuple(kept if knob is memory else knob for knob in space.knobs),
+        constraints=(*space.constraints, *constraints),
+    )
+    left_out = [f"{value}" for value in memory.values() if value not in kept.values()]
+    if not left_out:
+        return found, None
+    return found, (
+        f"{MEMORY}: {', '.join(left_out)} MiB left out: the largest model takes {largest_mb:.3g} MiB, "
+        f"{least:g} MiB in whole pages, and a smaller budget could not hold it"
+    )
 
 
 def _with_own(knob: Knob, own: Value) -> Knob:

@@ -36,6 +36,7 @@ FILES = frozenset(
         "compare.yaml",
         "deploy.sh",
         "engine.yaml",
+        "scenario.yaml",
         "prices.yaml",
         "environment.json",
         "lock",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import shutil
-from collections.abc import Iterator
+import sqlite3
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
@@ -80,6 +82,8 @@ def test_it_tells_of_itself(server: ScenarioServer) -> None:
     told = server.served()
     assert (told.model, told.kind, told.signature) == ("toy", "scenario", None)
     assert told.engine == "luthier"
+    assert told.largest_mb is not None
+    assert told.largest_mb <= 2.0, "they have room in two pages of 1 MiB"
     facts = server.replica_facts()
     assert facts.deaths == ()
     assert len(facts.pids) >= 1
@@ -148,3 +152,26 @@ def test_samples_of_a_model_of_one_s_own_are_sent(tmp_path: pathlib.Path) -> Non
         launcher.close()
     sent = {body[-given[0].nbytes :] for body in load.mixture.bodies}
     assert sent == {one.tobytes() for one in given}
+
+
+def test_what_one_launch_has_measured_the_next_one_knows(scenario: Scenario) -> None:
+    """A new server measures nothing anew where nothing changed for a profile, and all where its limits did."""
+    launcher = ScenarioLauncher(scenario)
+
+    def measured_after(changes: Mapping[str, float]) -> dict[str, str]:
+        """What is kept, by what it depends on, when a server has started and ended."""
+        launcher.start(Configuration(changes)).stop()
+        with contextlib.closing(sqlite3.connect(launcher.profiles / "profiles.db")) as disk:
+            return dict(disk.execute("SELECT name, text FROM records"))
+
+    try:
+        first = measured_after({})
+        assert len(first) == 1, "mnist; echo has no file by which it could be known"
+        assert measured_after({"clockwork.guard": 0.5, "replica.count": 2}) == first
+        slower = measured_after({"replica.cpu": 0.5})
+        assert len(slower) == 2
+        assert slower.items() > first.items()
+        folder = launcher.profiles
+    finally:
+        launcher.close()
+    assert not folder.exists()

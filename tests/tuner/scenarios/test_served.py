@@ -16,6 +16,7 @@ from tuner import cli
 from tuner.errors import WrongUse
 from tuner.scenarios import arrivals, emulated, files, served
 from tuner.scenarios.results import Counts
+from tuner.values import MOST_LATE_SHARE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TEXT = """
@@ -181,3 +182,4 @@ def test_the_command_serves_a_scenario(
     data = json.loads(capsys.readouterr().out)
     assert set(data["streams"]) == {"hot", "rare", "beside"}
     assert data["send_lag_ms"] >= 0
+    assert len(data["notes"]) == (data["sent_late"] > MOST_LATE_SHARE)
