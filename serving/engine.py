@@ -682,18 +682,25 @@ class Engine:
         return found + self._notes_of_batches()
 
     def _notes_of_batches(self) -> list[str]:
-        """A line for every largest batch that is larger than what was measured of models, with these."""
+        """A line for every largest batch that models which share replicas do not reach, with these."""
+        notes = []
+        of_pool = self.settings.batching.max_size
         names: dict[tuple[int, int], dict[str, None]] = {}
         for served in self._catalogue.all():
-            wanted = self.settings.of(served.id.name).batching.max_size
-            most = served.place.most_items
-            if most is not None and most < wanted:
-                names.setdefault((wanted, most), {})[served.id.name] = None
-        return [
-            f"batching.max_size = {wanted}: batches are no larger than {most}, the most that was measured when the "
+            name, measured = served.id.name, served.place.most_items
+            wanted = self.settings.of(name).batching.max_size
+            if measured is not None and of_pool < min(wanted, measured):
+                notes.append(
+                    f"models.{name}.batching.max_size = {wanted}: batches of models that share replicas are no larger "
+                    f"than batching.max_size of all, {of_pool}; raise that"
+                )
+            elif measured is not None and measured < wanted:
+                names.setdefault((wanted, measured), {})[name] = None
+        return list(dict.fromkeys(notes)) + [
+            f"batching.max_size = {wanted}: batches are no larger than {measured}, the most that was measured when the "
             "model was deployed; deploy it anew to have larger ones, with the time to run them (replica.warmup_s): "
             f"{', '.join(models)}"
-            for (wanted, most), models in names.items()
+            for (wanted, measured), models in names.items()
         ]
 
     def served(self) -> tuple[Served, ...]:

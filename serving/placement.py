@@ -304,6 +304,8 @@ class Tenancy:
                 "variant while it is served; deploy the other one as another version"
             )
         self._settings = settings
+        if self.signature is not None:
+            self._shared.set_most(self.model, settings.batching.max_size)
 
     async def close(self) -> None:
         """Leave; whoever still waits is refused."""

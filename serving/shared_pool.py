@@ -81,7 +81,7 @@ class _Tenant:
         self.variant = settings.model.variant
         self.weights = card.weights(self.variant)
         self.most = settings.batching.max_size
-        """Items of its largest batch, as it was deployed."""
+        """Items of its largest batch, as its settings have them."""
         self.pages = pages
         self.profile = profile
         self.measured = Measured(profile)
@@ -323,6 +323,14 @@ class SharedPool:
         """Items of the largest batch of a model that was measured; None: it takes one request at a time."""
         profile = self._tenants[model].profile
         return max(profile.batch_s) if profile.signature.is_batched else None
+
+    def set_most(self, model: ModelId, most: int) -> None:
+        """Another largest batch of a model, as far as it was measured."""
+        tenant = self._tenants[model]
+        before = tenant.batch_s
+        tenant.most = most
+        if tenant.batch_s != before:
+            self.dispatcher.profiled(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""

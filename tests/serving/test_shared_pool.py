@@ -283,6 +283,31 @@ def test_batches_that_were_not_measured_are_told(card_of):
         assert notes(8) == notes(2) == []
 
 
+def batch_sizes(running, name, items):
+    """Sizes of the batches that a request of so many items becomes."""
+    before = counted(running, "luthier_batch_items_count", model=name)
+    values = [[value] for value in range(items)]
+    body = {"inputs": [{"name": "x", "shape": [items, 1], "datatype": "INT32", "data": values}]}
+    assert running.json("POST", f"/v2/models/{name}/infer", body)[0] == 200
+    return items / (counted(running, "luthier_batch_items_count", model=name) - before)
+
+
+def test_a_largest_batch_of_one_s_own(card_of):
+    """It counts at once where it is smaller; where it is larger than that of all, it is told that it does not."""
+    with gateway(
+        {**CLOCKWORK, "models.b.batching.max_size": 16}, Processes(), card_of("a")
+    ) as running:
+        running.call(running.engine.deploy(card_of("b")))
+        assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (8, 8)
+        (note,) = running.do(running.engine.notes)
+        assert note.startswith("models.b.batching.max_size = 16: ")
+        assert note.endswith("than batching.max_size of all, 8; raise that")
+        change = {"settings": {"models.a.batching.max_size": 2, "batching.max_size": 16}}
+        answer = running.json("PATCH", "/admin/settings", change, admin=True)
+        assert answer[1]["notes"] == []
+        assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (2, 16)
+
+
 def test_a_note_at_the_start_of_what_there_was_no_time_to_measure(card_of):
     """A model that is slow beside its time for a warm-up: larger batches were not run."""
     card = card_of("slow", more="self.predict_batch = lambda given: (time.sleep(0.1), given)[1]")

@@ -11,7 +11,7 @@ from tuner import advice
 from tuner.errors import WrongUse
 from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import head, reading, terminal
-from tuner.values import Outcome, StudyRecord, Tally, VerdictOutcome
+from tuner.values import Outcome, Shared, StudyRecord, Tally, VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -178,6 +178,9 @@ def test_the_command_works_from_anywhere() -> None:
     )
     command = f"tune export '/my runs/s' --trial {BEST} --storage '{url}'"
     assert advice.export_of_best(record) == command
+    many = dataclasses.replace(record, shared=Shared(groups={"m": ("echo", 2)}, settings={}))
+    command = f"tune export '/my runs/s' --trial {BEST} --out trial-{BEST} --storage '{url}'"
+    assert advice.export_of_best(many) == command, "several files need a folder"
 
 
 def test_a_trial_can_be_had_if_it_worked() -> None:

@@ -140,14 +140,19 @@ class Admission:
         self._memory.settle(model)
 
     def unrun(self, sent: Sent, now_s: float, *, too_large: bool = False) -> None:
-        """A batch was not run: its items wait again, each request alone if together they are too large."""
+        """A batch was not run: its items wait again.
+
+        Each request goes alone where they are too large together, and where it was not run before: what is large may
+        take longer to a worker than a window is open, and would never get there in time.
+        """
         counts: dict[Entry, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)
             counts[entry] = counts.get(entry, 0) + 1
         for entry, count in counts.items():
             entry.returned.sort(reverse=True)
-            entry.alone |= too_large
+            entry.alone |= too_large or entry.was_unrun
+            entry.was_unrun = True
             self._put_back(entry, sent.holding.model, count, now_s)
 
     def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> None:

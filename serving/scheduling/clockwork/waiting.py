@@ -31,6 +31,7 @@ class Entry:
         "returned",
         "until_s",
         "waits",
+        "was_unrun",
     )
 
     def __init__(self, id_: int, items: int, deadline_s: float, due_s: float) -> None:
@@ -51,7 +52,10 @@ class Entry:
         self.losses = 0
         """Workers that were lost with it."""
         self.alone = False
-        """Too large to be in a batch with others, or with parts of its own that do not adjoin."""
+        """It is in no batch with others, or with parts of its own that do not adjoin: too large for that, or not run
+        twice."""
+        self.was_unrun = False
+        """Whether a worker was given it and did not run it."""
         self.charged: Backlog | None = None
         """In which backlog its items that wait stand."""
         self.cost_s = 0.0
