@@ -525,19 +525,16 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
 def _sent_late(study: StudyRecord) -> Iterator[str]:
     """That the clients were behind their schedule while default and best were compared."""
     shares = {
-        role: statistics.fmean(late)
+        role: statistics.fmean(one.late_share or 0.0 for one in side.measurements)
         for role in ROLES
-        if (
-            late := [one.late_share for one in launches(study, role).measurements if one.late_share]
-        )
+        if (side := launches(study, role)).is_verified
     }
-    if launches(study, "default").is_verified and max(shares.values(), default=0) > MOST_LATE_SHARE:
-        told = " and ".join(
-            f"{wording.percent(share)} of the {role}'s" for role, share in shares.items()
-        )
+    if max(shares.values(), default=0.0) > MOST_LATE_SHARE:
+        told = (f"{wording.percent(share)} of the {role}'s" for role, share in shares.items())
         yield (
-            f"Of the requests by which they are compared, {told} were sent more than {1e3 * LATE_S:g} ms after they "
-            "were due: all connections were busy, or the load generator was; the wait counts."
+            f"Of the requests by which they are compared, {' and '.join(told)} were sent more than "
+            f"{1e3 * LATE_S:g} ms after they were due: all connections were busy, or the load generator was; "
+            "the wait counts."
         )
 
 

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.errors import LoadFailed, WrongUse
+from tuner.errors import LaunchFailed, LoadFailed, WrongUse
 from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, EngineProcess
 from tuner.launching.pool_metrics import PoolCounts
@@ -35,6 +35,7 @@ from tuner.traffic.generator import Generator, LoadResult
 from tuner.values import LATE_S, Configuration, Value
 
 DEPLOY_TIMEOUT_S = 90.0
+MEMORY = "clockwork.memory_mb"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Of a group: names of models are part of URLs."""
 PROFILES = "server.profiles_dir"
@@ -126,10 +127,21 @@ def started(
         for group in scenario.groups:
             for name in group.names:
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
+    except LaunchFailed as error:
+        engine.stop()
+        raise _in_words_of(scenario, error) from error
     except BaseException:
         engine.stop()
         raise
     return engine
+
+
+def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
+    """The error, with the scenario's key for a setting that it has another word for."""
+    if scenario.pages is None or MEMORY not in error.text:
+        return error
+    text = f"{error.text}; in a scenario memory_pages is this budget, in pages of clockwork.page_mb"
+    return LaunchFailed(error.cause, text)
 
 
 def drive(scenario: Scenario, engine: EngineProcess) -> Service:
@@ -220,7 +232,7 @@ def configuration_of(
                 f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
                 f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
             )
-        found["clockwork.memory_mb"] = int(memory_mb)
+        found[MEMORY] = int(memory_mb)
     return Configuration(found)
 
 

@@ -22,7 +22,7 @@ from tuner.values import Value
 
 SPACE = "clockwork"
 """Name of the bundled search space."""
-MEMORY, PAGE = "clockwork.memory_mb", "clockwork.page_mb"
+MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
