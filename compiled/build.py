@@ -24,7 +24,15 @@ from setuptools.command.build_ext import build_ext
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 MODULES = (
-    "serving/dispatch.py",
+    "serving/dispatch/actions.py",
+    "serving/dispatch/connection.py",
+    "serving/dispatch/dispatcher.py",
+    "serving/dispatch/ended.py",
+    "serving/dispatch/job.py",
+    "serving/dispatch/loads.py",
+    "serving/dispatch/numbers.py",
+    "serving/dispatch/refusals.py",
+    "serving/dispatch/worker.py",
     "serving/metrics/counters.py",
     "serving/metrics/statistics.py",
     "serving/profiles.py",

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 def form() -> str:
     """Which form of the request path runs: `python`, or `compiled` (docs/decisions/0007-compiled-form.md)."""
-    found = importlib.util.find_spec("serving.dispatch")
+    found = importlib.util.find_spec("serving.profiles")
     loader = None if found is None else found.loader
     is_compiled = isinstance(loader, importlib.machinery.ExtensionFileLoader)
     return "compiled" if is_compiled else "python"

@@ -104,7 +104,8 @@ def assembled(
         past = Past({} if records is None else records.load(), cards, settings)
         states = _states(settings.server.state_store, folder, store_password)
         opened.pop_all()
-    profiles = KeptProfiles.of_folder(folder)
+    of_profiles = settings.server.profiles_dir
+    profiles = KeptProfiles.of_folder(folder if of_profiles is None else pathlib.Path(of_profiles))
     engine = Engine(past.cards, past.settings, homes, profiles=profiles, forms=Forms.of_user())
     repository = None
     if root is not None:

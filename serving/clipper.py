@@ -171,6 +171,8 @@ class ClipperHub:
         found: list[Container] = []
         seen: dict[ModelId, int] = {}
         for replica in self._engine.replicas()["replicas"]:
+            if "model" not in replica:  # many models share it
+                continue
             id_ = ModelId(replica["model"], replica["version"])
             model = self._models.get(id_)
             if model is not None and replica["state"] == "ready":

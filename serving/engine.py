@@ -661,7 +661,7 @@ class Engine:
         return self._homes.limits_text
 
     def notes(self) -> list[str]:
-        """A line for every setting in force that changes nothing."""
+        """A line for every setting in force that changes nothing, or less than it says."""
         names = {served.id.name for served in self._catalogue.all()}
         shared = [
             name for name in sorted(names) if self.settings.of(name).scheduling.policy in SHARED
@@ -679,7 +679,29 @@ class Engine:
                 for name in OF_QUEUES
                 if flat[name] != KNOBS[name].default
             ]
-        return found
+        return found + self._notes_of_batches()
+
+    def _notes_of_batches(self) -> list[str]:
+        """A line for every largest batch that models which share replicas do not reach, with these."""
+        notes = []
+        of_pool = self.settings.batching.max_size
+        names: dict[tuple[int, int], dict[str, None]] = {}
+        for served in self._catalogue.all():
+            name, measured = served.id.name, served.place.most_items
+            wanted = self.settings.of(name).batching.max_size
+            if measured is not None and of_pool < min(wanted, measured):
+                notes.append(
+                    f"models.{name}.batching.max_size = {wanted}: batches of models that share replicas are no larger "
+                    f"than batching.max_size of all, {of_pool}; raise that"
+                )
+            elif measured is not None and measured < wanted:
+                names.setdefault((wanted, measured), {})[name] = None
+        return list(dict.fromkeys(notes)) + [
+            f"batching.max_size = {wanted}: batches are no larger than {measured}, the most that was measured when the "
+            "model was deployed; deploy it anew to have larger ones, with the time to run them (replica.warmup_s): "
+            f"{', '.join(models)}"
+            for (wanted, measured), models in names.items()
+        ]
 
     def served(self) -> tuple[Served, ...]:
         """Every version that is served."""
@@ -694,9 +716,8 @@ class Engine:
             replicas += [{**of_model, **member} for member in served.place.members()]
             deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.place.deaths()]
         for kind, shared in self._shared.items():
-            of_pool = {"model": f"pool of {kind}", "version": ""}
-            replicas += [{**of_pool, **member} for member in shared.pool.members()]
-            deaths += [{**of_pool, **dataclasses.asdict(d)} for d in shared.pool.deaths]
+            replicas += [{"pool": kind, **member} for member in shared.members()]
+            deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
 
     def metrics(self, connections: int, *, fresh_states: Mapping[str, int]) -> Snapshot:
@@ -709,14 +730,6 @@ class Engine:
             models=tuple(
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
                 for served in self._catalogue.all()
-            )
-            + tuple(
-                ModelMetrics(
-                    id=ModelId(f"pool of {kind}", ""),
-                    counters=shared.counters,
-                    gauges=_of_pool(shared),
-                )
-                for kind, shared in self._shared.items()
             ),
             pools=tuple(shared.metrics() for shared in self._shared.values()),
         )
@@ -731,19 +744,6 @@ def _warn_of_long_deadlines(settings: ServingSettings) -> None:
             "scheduling.default_deadline_s to the time in which an answer is of use",
             extra={"default_deadline_s": deadline_s},
         )
-
-
-def _of_pool(shared: SharedPool) -> Gauges:
-    """Of replicas that models share: what waits and is unfinished is told model by model."""
-    return Gauges(
-        queue_items=0,
-        unfinished_requests=0,
-        replicas=shared.pool.states(),
-        cache_hits=0,
-        cache_misses=0,
-        cache_shared=0,
-        cache_bytes=0,
-    )
 
 
 def _gauges(served: Served) -> Gauges:

@@ -2,7 +2,8 @@
 
     ServingError (500)
     ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
-    │   └── BodyTooLarge (413)
+    │   ├── BodyTooLarge (413)
+    │   └── RequestTooLarge (413)     no replica takes a message of its size
     ├── UnknownModel (404)            no such model or version; lists the known ones
     │   └── UnknownLabel (404)        no such label to take away
     ├── Overloaded (429)              the queue is full; `retry_after_s`
@@ -64,6 +65,22 @@ class BodyTooLarge(InvalidRequest):
     def __str__(self) -> str:
         return (
             f"the body is larger than the limit of {self.limit_bytes} bytes (server.max_body_bytes)"
+        )
+
+
+class RequestTooLarge(InvalidRequest):
+    """Even alone the request exceeds a message to a replica."""
+
+    status = 413
+
+    def __init__(self, limit_bytes: int) -> None:
+        ServingError.__init__(self, limit_bytes)
+        self.limit_bytes = limit_bytes
+
+    def __str__(self) -> str:
+        return (
+            f"the request is larger than a message to a replica can be, {self.limit_bytes} bytes; "
+            "send fewer items at a time"
         )
 
 

@@ -21,7 +21,7 @@ import pathlib
 from serving import __version__, machine, models
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
-from serving.replica.fingerprint import Identity, stamp
+from serving.replica.fingerprint import Identity, digest_of
 from serving.settings import ServingSettings
 from serving.state import forms
 from serving.state.records import Key, Records, SqliteRecords
@@ -54,12 +54,13 @@ class KeptProfiles:
 
     @classmethod
     def of_folder(cls, folder: pathlib.Path | None) -> KeptProfiles:
-        """Those of a server's folder; in memory alone where it has none, or its file cannot be opened."""
+        """Those of a folder, made where it lacks; in memory alone where there is none, or its file cannot be opened."""
         if folder is None:
             return cls()
         try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return cls(SqliteRecords(folder / FILE))
-        except ServingError as error:
+        except (OSError, ServingError) as error:
             log.warning("profiles are not kept", extra={"error": str(error)})
             return cls()
 
@@ -124,7 +125,7 @@ class KeptProfiles:
 def key_of(
     card: ModelCard, settings: ServingSettings, identity: Identity | None, software: str = ""
 ) -> str | None:
-    """What the profile of a model under these settings depends on; None: files cannot tell, measure each time.
+    """What the profile of a model under these settings depends on; None: files cannot tell, measure anew. Blocking.
 
     Args:
         card: the model.
@@ -136,7 +137,7 @@ def key_of(
     if identity is None or str(weights) not in identity.stamps:  # code may use what lies beside it
         return None
     try:
-        samples = [] if card.sample is None else [stamp(card.sample)]
+        samples = None if card.sample is None else digest_of(card.sample)
     except OSError:
         return None
     replica, accelerator = settings.replica, settings.accelerator

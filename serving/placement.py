@@ -86,6 +86,11 @@ class Placement(Protocol):
         """Its items in the queue."""
         ...
 
+    @property
+    def most_items(self) -> int | None:
+        """Items that its batches cannot exceed, whatever the settings say; None: what they say counts."""
+        ...
+
     def states(self) -> dict[str, int]:
         """Its replicas by state."""
         ...
@@ -153,6 +158,11 @@ class OwnPool:
     def facts(self) -> dict[str, Any]:
         """Its replicas have told all."""
         return {}
+
+    @property
+    def most_items(self) -> int | None:
+        """Any."""
+        return None
 
     @property
     def ready_count(self) -> int:
@@ -236,10 +246,13 @@ class Tenancy:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Its profile."""
-        if self.signature is None:
-            return {}
-        return {"profile": self._shared.profile_of(self.model).facts()}
+        """Its profile, and what there is of it in memory."""
+        return {} if self.signature is None else self._shared.facts_of(self.model)
+
+    @property
+    def most_items(self) -> int | None:
+        """Items of the largest batch that was measured; see `SharedPool.most_items`."""
+        return None if self.signature is None else self._shared.most_items(self.model)
 
     @property
     def ready_count(self) -> int:
@@ -291,6 +304,8 @@ class Tenancy:
                 "variant while it is served; deploy the other one as another version"
             )
         self._settings = settings
+        if self.signature is not None:
+            self._shared.set_most(self.model, settings.batching.max_size)
 
     async def close(self) -> None:
         """Leave; whoever still waits is refused."""

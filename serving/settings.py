@@ -345,6 +345,11 @@ class ServerSettings:
     whoever may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and
     without that the memory of the server.
     """
+    profiles_dir: str | None = _knob(None, live=False)
+    """Folder in which profiles of models that share replicas outlive the server (docs/schedulers.md).
+
+    One server at a time. Default none: `state_dir`, and without that all models are measured at each start.
+    """
     repository_poll_s: float = _knob(1.0, "s", 0.05, 3600, live=False)
     """Time between two looks into the model repository.
 

@@ -16,7 +16,7 @@ import logging
 import math
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from serving import kept_profiles, profiling
@@ -81,7 +81,7 @@ class _Tenant:
         self.variant = settings.model.variant
         self.weights = card.weights(self.variant)
         self.most = settings.batching.max_size
-        """Items of its largest batch, as it was deployed."""
+        """Items of its largest batch, as its settings have them."""
         self.pages = pages
         self.profile = profile
         self.measured = Measured(profile)
@@ -99,6 +99,11 @@ class _Tenant:
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
         return pool.changed({"model.variant": self.variant, "batching.max_size": self.most})
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it takes in a replica's memory."""
+        return _memory_bytes(self.profile, self.identity)
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -172,7 +177,7 @@ class SharedPool:
         for worker, models in taken.items():
             self._held[worker] = {held.model: held for held in models}
             for held in models:
-                self.dispatcher.reserve_number(held.model)
+                self.dispatcher.numbers.reserve(held.model)
 
     async def begin(self) -> None:
         """All models of the start have joined: replicas that were taken over keep these and unload the others.
@@ -189,7 +194,7 @@ class SharedPool:
         stale = []
         for worker, models in held.items():
             loaded = [model for model, one in self._tenants.items() if worker in one.holders]
-            wanted = {self.dispatcher.number(model) for model in loaded}
+            wanted = {self.dispatcher.numbers.of(model) for model in loaded}
             unwanted = [one for one in models if one not in wanted]
             if unwanted and self._kind == "python":
                 stale.append(worker)
@@ -235,7 +240,7 @@ class SharedPool:
         changed: dict[ModelId, tuple[str | None, ModelProfile]] = {}
         for model, tenant in list(self._tenants.items()):
             wanted = tenant.settings(settings)
-            key = kept_profiles.key_of(tenant.card, wanted, tenant.identity, self._home.software)
+            key = await self._key_of(tenant.card, wanted, tenant.identity)
             if self._profiles.of(key) is None and time.monotonic() > until_s:
                 log.warning(
                     "not measured under the new limits, for others took too long",
@@ -276,33 +281,56 @@ class SharedPool:
         settings = self._settings.changed(own)  # the rest is the pool's
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
-        key = kept_profiles.key_of(card, settings, identity, self._home.software)
+        key = await self._key_of(card, settings, identity)
         form = await self._form_of(card, identity)
         found = await self._profile(card, settings, key, identity, form)
         holders = self._holders_of(card, settings, identity)
         if holders:  # counted as before: a measurement of memory is never the same twice
             pages = next(iter(holders.values())).pages
         else:
-            most = max(found.memory_bytes, 0 if identity is None else identity.size)
-            pages = max(1, math.ceil(most / page_bytes(settings)))
+            pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
         root = await self._home.lend(card)
         model = card.id
-        if model in self._tenants:  # from files that have changed, and the old one still answers
+        if model in self._tenants or model in self.dispatcher.numbers:
+            # The old one still answers, or is still to be unloaded: what it is called is its own.
             model = ModelId(card.name, f"{card.version} again {next(self._again)}")
         tenant = _Tenant(card, settings, root, pages, found, on_batch, identity)
         self._tenants[model] = tenant
         tenant.key = key
         tenant.form = form if found.is_prepared else None
         for worker, held in holders.items():
-            if held.pages == pages and self.dispatcher.reserve_number(held.model, model):
+            if held.pages == pages and self.dispatcher.numbers.reserve(held.model, model):
                 tenant.holders.add(worker)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
-    def profile_of(self, model: ModelId) -> ModelProfile:
-        """What was measured of a model, under the limits in force."""
-        return self._tenants[model].profile
+    def facts_of(self, model: ModelId) -> dict[str, Any]:
+        """What is known of a model, for people: its profile, its memory, and the replicas that have it in memory."""
+        tenant = self._tenants[model]
+        held = self.dispatcher.held()
+        replicas = sorted(worker for worker, models in held.items() if model in models)
+        return {
+            "load_s": round(tenant.measured.taught().load_s, 6),
+            "memory_mb": round(tenant.memory_bytes / 2**20, 2),
+            "pages": tenant.pages,
+            "in_memory": bool(replicas),
+            "replicas": replicas,
+            "profile": tenant.profile.facts(),
+        }
+
+    def most_items(self, model: ModelId) -> int | None:
+        """Items of the largest batch of a model that was measured; None: it takes one request at a time."""
+        profile = self._tenants[model].profile
+        return max(profile.batch_s) if profile.signature.is_batched else None
+
+    def set_most(self, model: ModelId, most: int) -> None:
+        """Another largest batch of a model, as far as it was measured."""
+        tenant = self._tenants[model]
+        before = tenant.batch_s
+        tenant.most = most
+        if tenant.batch_s != before:
+            self.dispatcher.profiled(Profiled(model, tenant.profile.load_s, tenant.batch_s))
 
     async def leave(self, model: ModelId) -> None:
         """A model may not be asked for any more; who waits for it is refused."""
@@ -361,6 +389,13 @@ class SharedPool:
         if self._forms is not None and found.is_prepared:
             await asyncio.to_thread(self._forms.trim)
         return found
+
+    async def _key_of(
+        self, card: ModelCard, settings: ServingSettings, identity: Identity | None
+    ) -> str | None:
+        """Under which its profile is kept."""
+        software = self._home.software
+        return await asyncio.to_thread(kept_profiles.key_of, card, settings, identity, software)
 
     async def _form_of(self, card: ModelCard, identity: Identity | None) -> pathlib.Path | None:
         """Where a form of the model is, or may be made, that is loaded quicker than its file."""
@@ -422,6 +457,19 @@ class SharedPool:
         """All of them."""
         return settings
 
+    def members(self) -> list[dict[str, Any]]:
+        """Every replica as plain data, with the models that it has in memory."""
+        held = self.dispatcher.held()
+        return [
+            {**member, "models": self._named(held.get(member["worker"], ()))}
+            for member in self.pool.members()
+        ]
+
+    def _named(self, models: Iterable[ModelId]) -> list[dict[str, str]]:
+        """Models as they are served, and not as the dispatcher calls them."""
+        ids = [self._tenants[model].card.id for model in models if model in self._tenants]
+        return [{"model": name, "version": version} for name, version in sorted(ids)]
+
     def metrics(self) -> PoolMetrics:
         """What the metrics show of this moment."""
         pages = {model: tenant.pages for model, tenant in self._tenants.items()}
@@ -429,6 +477,7 @@ class SharedPool:
             kind=self._kind,
             counters=self.counters,
             models=len(pages),
+            replicas=self.pool.states(),
             held={
                 worker: (len(models), sum(pages.get(model, 0) for model in models))
                 for worker, models in self.dispatcher.held().items()
@@ -458,6 +507,11 @@ def budget_of(settings: ServingSettings) -> int | None:
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:
+    """What a model takes: as measured, and its files at least."""
+    return max(profile.memory_bytes, 0 if identity is None else identity.size)
 
 
 def _check_fits(card: ModelCard, pages: int, settings: ServingSettings) -> None:

@@ -66,8 +66,15 @@ def answer(waiter: Waiter, frame: memoryview) -> None:
 
 def spoilt(waiter: Waiter, error: Exception) -> None:
     """Refuse, for this was raised when it was answered."""
-    if isinstance(error, ServingError):
+    if not isinstance(error, ServingError):
+        log.error("an answer met a fault of the server", exc_info=error)
+        error = PredictionFailed("internal error; the server's log has the reason")
+    refuse(waiter, error)
+
+
+def refuse(waiter: Waiter, error: ServingError) -> None:
+    """Refuse; what goes wrong with one must not touch the others that are refused with it."""
+    try:
         waiter.refuse(error)
-        return
-    log.error("an answer met a fault of the server", exc_info=error)
-    waiter.refuse(PredictionFailed("internal error; the server's log has the reason"))
+    except Exception:
+        log.exception("a refusal met a fault of the server")

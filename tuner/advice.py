@@ -151,6 +151,8 @@ def export_of_best(record: StudyRecord) -> str | None:
         return None
     storage = storage_option(record.settings.get("store", {}).get("storage"))
     to = " --to engine" if record.is_of_other_engine else ""
+    if record.shared is not None:  # several files
+        to = f" --out trial-{number}"
     return f"tune export {shlex.quote(record.folder)} --trial {number}{to}{storage}"
 
 

@@ -11,6 +11,7 @@ manager, from one thread.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -558,6 +559,7 @@ class Bench:
             rate_per_s=plan.rate_per_s,
             fell_behind=0.0 if self._requests is not None else load.fell_behind,
             refusals=REFUSALS if self._requests is not None else frozenset(),
+            why_refused=_why_refused(before.replicas, after.replicas),
         )
 
     def _without_load(self, engine: Engine, error: LoadFailed) -> Outcome:
@@ -603,6 +605,13 @@ class _Readings:
         replicas = engine.replica_facts()
         pids = (*engine.pids, *replicas.pids)
         return cls(replicas=replicas, host=host.read(pids))
+
+
+def _why_refused(before: ReplicaFacts, after: ReplicaFacts) -> str:
+    """The server's reasons between two readings, the most frequent first."""
+    counts = collections.Counter(after.refusals)
+    counts.subtract(before.refusals)
+    return "; ".join(reason for reason, count in counts.most_common() if count > 0)
 
 
 def _difference(after: float | None, before: float | None) -> float | None:

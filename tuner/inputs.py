@@ -26,7 +26,7 @@ from tuner.open_load import open_load_of
 from tuner.sampling.candidates import Candidates
 from tuner.sampling.knowledge import Earlier
 from tuner.settings import TargetSettings
-from tuner.space import distributions, files, footprint, physics, vocabulary
+from tuner.space import distributions, files, fixing, footprint, physics, vocabulary
 from tuner.space.environment import ACCURACY, VARIANT, Environment, Machine
 from tuner.space.knobs import ChoiceKnob, FloatKnob, IntKnob, Knob
 from tuner.space.narrowing import CLOCK, SHARE
@@ -148,6 +148,42 @@ def with_variants(text: str, target: TargetSettings, card: ModelCard, *, source:
         return text
     constraints = (*space.constraints, constraint)
     return files.dump(dataclasses.replace(space, knobs=knobs, constraints=constraints))
+
+
+def with_fixed(
+    text: str,
+    target: TargetSettings,
+    *,
+    source: str,
+    known: Vocabulary = vocabulary.SERVING,
+) -> str:
+    """The space's file with the knobs that are fixed at one value each; as it is where none is.
+
+    Raises:
+        WrongUse: there is no such knob, or the value is out of its range.
+        InvalidSpace: nothing is feasible with these values.
+    """
+    if not target.fixed:
+        return text
+    space = files.parse(text, file=source, vocabulary=known)
+    return files.dump(fixing.fixed(space, target.fixed))
+
+
+def with_note_of_fixed(arena: Arena, target: TargetSettings) -> Arena:
+    """The arena with a note of the knobs that are fixed.
+
+    Raises:
+        WrongUse: one of them is none on this machine.
+    """
+    if not target.fixed:
+        return arena
+    for one in target.fixed:
+        name = one.partition("=")[0]
+        if name not in arena.space.names:
+            why = next((note for note in arena.notes if note.startswith(name)), "left out here")
+            raise WrongUse(f"--fix {one}: {why}")
+    note = f"fixed, and not searched: {', '.join(target.fixed)}"
+    return dataclasses.replace(arena, notes=(*arena.notes, note))
 
 
 def _check_variants(target: TargetSettings, card: ModelCard) -> None:

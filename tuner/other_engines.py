@@ -90,7 +90,7 @@ def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
 
 
 def scenario_of(engine: ScenarioEngine) -> Scenario:
-    """What its text says.
+    """What its text says; parsed once.
 
     Raises:
         InvalidScenario: something in it is wrong.
@@ -122,9 +122,15 @@ def vocabulary_of(engine: OtherEngine | None) -> Vocabulary:
 
 
 def space_text_of(
-    engine: OtherEngine | None, target: TargetSettings, card: ModelCard
+    engine: OtherEngine | None,
+    target: TargetSettings,
+    card: ModelCard,
+    *,
+    goes_on: bool = False,
 ) -> str | None:
     """The search space that was given, else that of the engine file; None: it has to be derived.
+
+    Of a scenario it lies around the scenario's own values, unless a study goes on (`goes_on`) that has searched it.
 
     Raises:
         InvalidSpace: it is wrong.
@@ -133,7 +139,9 @@ def space_text_of(
     if engine is None:
         return inputs.space_text_of(target, card)
     if target.space is not None:
-        files.load(target.space, vocabulary_of(engine))
+        found = files.load(target.space, vocabulary_of(engine))
+        if isinstance(engine, ScenarioEngine) and not goes_on:
+            return files.dump(tuned.with_baseline(found, scenario_of(engine)))
         return pathlib.Path(target.space).read_text(encoding="utf-8")
     if isinstance(engine, UrlEngine):
         raise WrongUse(

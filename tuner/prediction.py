@@ -45,7 +45,7 @@ OBJECTIVES = COSTS | {
 PREDICTED, UNPREDICTED = "structured", "gp"
 """The sampler that a prediction is made for, and what it is without one."""
 _WITHOUT = {
-    PREDICTED: "the search relies on what it measures alone (sampler gp)",
+    PREDICTED: "the search relies on what it measures alone, as with --sampler gp",
     "guess": "the sampler guess has nothing to go by, and tries configurations at random",
 }
 """What a sampler does without a prediction."""

@@ -30,6 +30,7 @@ from tuner.scenarios import tuned
 from tuner.scenarios.requests import ScenarioRequests
 from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
+from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
@@ -102,6 +103,8 @@ def prepared(
     card: ModelCard,
     engine: OtherEngine | None,
     terminal: Terminal,
+    *,
+    goes_on: bool = False,
 ) -> tuple[Arena, Payloads | ScenarioRequests, Served]:
     """Check the inputs, start the engine, and bind the space to this machine.
 
@@ -111,6 +114,7 @@ def prepared(
         card: of the model.
         engine: another engine than the serving core, or None.
         terminal: where to speak.
+        goes_on: whether the space that is given is the one that the study has searched so far.
 
     Raises:
         WrongUse: an input is wrong.
@@ -128,13 +132,19 @@ def prepared(
         lines.say(terminal.console, f"restored the {what}")
     environment = inputs.environment_of(target, machine.read(), card)
     known = other_engines.vocabulary_of(engine)
-    text = other_engines.space_text_of(engine, target, card)
+    text = other_engines.space_text_of(engine, target, card, goes_on=goes_on)
     source = target.space or f"{card.name}.yaml"
+
+    def asked_of(text: str) -> str:
+        text = inputs.with_variants(text, target, card, source=source)
+        return text if goes_on else inputs.with_fixed(text, target, source=source, known=known)
+
     first: Configuration | None = None
     if text is not None:  # what is wrong is said before anything starts
-        wanted = inputs.with_variants(text, target, card, source=source)
+        wanted = asked_of(text)
         offered = inputs.with_gpu(environment, text, is_tried=False)
         expected = inputs.arena_of(wanted, offered, source=source, limits="enforced", known=known)
+        inputs.with_note_of_fixed(expected, target)
         sampler_of(settings.search, expected)
         first = None if engine is None else expected.default
     seed = settings.search.seed
@@ -146,8 +156,16 @@ def prepared(
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
         text = _derived(bench, environment, served, terminal)
-    text = inputs.with_variants(text, target, card, source=source)
+    text, note = asked_of(text), None
+    if isinstance(engine, ScenarioEngine) and served.largest_mb is not None and not goes_on:
+        scenario = other_engines.scenario_of(engine)
+        space = files.parse(text, file=source, vocabulary=known)
+        space, note = tuned.with_room(space, scenario, largest_mb=served.largest_mb)
+        text = files.dump(space)
     arena = inputs.arena_of(text, environment, source=source, limits=served.limits, known=known)
+    arena = inputs.with_note_of_fixed(arena, target)
+    if note is not None:
+        arena = dataclasses.replace(arena, notes=(*arena.notes, note))
     sampler_of(settings.search, arena)
     return arena, payloads, served
 

@@ -13,7 +13,7 @@ import pathlib
 import re
 import shlex
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from serving.errors import nearest
@@ -188,6 +188,14 @@ class TargetSettings:
         "search space; default: the model's bundled one, or one derived by a short probe "
         "(see `tune space`)",
     )
+    fixed: tuple[str, ...] = _option(
+        (),
+        "--fix",
+        "KNOB=VALUE",
+        "a knob of the search space that is not searched: every launch has it at this value; may be given more "
+        "than once; default: none",
+        is_repeated=True,
+    )
     payload: str | None = _option(
         None,
         "--payload",
@@ -280,6 +288,7 @@ class TargetSettings:
         )
         check_arrivals(self.rate, self.arrivals)
         self._check_scenario()
+        _check_fixed(self.fixed)
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(
@@ -730,6 +739,7 @@ def load_in_words(
     rate_per_s: float | None = None,
     arrivals: str | None = None,
     objective: str | None = None,
+    offered_per_s: float | None = None,
 ) -> str:
     """The load of a study, as the end of a sentence.
 
@@ -739,6 +749,7 @@ def load_in_words(
         rate_per_s: of an open loop; None: it is closed.
         arrivals: how an open loop spreads its requests, as `--arrivals` has it.
         objective: of the study: one looks for the rate itself.
+        offered_per_s: what launches of a scenario were sent; None: not known.
     """
     batched = f", {client_batch} items in each request" if client_batch > 1 else ""
     kind = (arrivals or SPREADS[0]).partition(":")[0]
@@ -747,7 +758,10 @@ def load_in_words(
     if rate_per_s is None:
         return f"concurrency {concurrency}{batched}"
     if arrivals == SCENARIO:
-        return f"{rate_in_words(rate_per_s)} of the scenario"
+        if offered_per_s is None:
+            return f"{rate_in_words(rate_per_s)} of the scenario"
+        asked = rate_in_words(rate_per_s).partition(" ")[0]
+        return f"{rate_in_words(offered_per_s)} (the scenario's file says {asked})"
     return f"{rate_in_words(rate_per_s)} ({kind} arrivals){batched}"
 
 
@@ -846,6 +860,17 @@ def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
         if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
             raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
+
+
+def _check_fixed(fixed: Sequence[str]) -> None:
+    """Refuse what is no value for a knob; whether the search space has such a knob is not known here."""
+    names = [one.partition("=")[0] for one in fixed]
+    for one, name in zip(fixed, names, strict=True):
+        _require(
+            bool(name) and len(name) + 1 < len(one), "--fix", one, "KNOB=VALUE, as replica.count=2"
+        )
+        if names.count(name) > 1:
+            raise WrongUse(f"--fix {one}: {name} is fixed {names.count(name)} times")
 
 
 def _require(is_met: bool, flag: str, given: object, expected: str) -> None:

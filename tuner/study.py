@@ -34,6 +34,7 @@ from tuner.bench import Bench, Launch
 from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, OPEN_LOADS
 from tuner.creation import created, folder_of, name_taken, named
 from tuner.errors import Interrupted, StorageFailed, TunerError
+from tuner.export import deployment
 from tuner.export import serving as serving_export
 from tuner.inputs import Arena
 from tuner.interruption import resumable
@@ -68,6 +69,10 @@ from tuner.values import (
 
 OPEN_SHARE = 0.8
 """Of the best's rate: at which default and best are launched in an open loop at the end."""
+
+
+WRITTEN = {serving_export.FILE_NAME: "settings", deployment.SCRIPT: "models"}
+"""File of an export -> what it is called where a study says what it has written."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +176,9 @@ def resume(folder: RunFolder, *, storage: str | None, terminal: Terminal) -> Fin
         target = dataclasses.replace(settings.target, space=space)
         with bench_of(settings, card, engine, terminal) as bench:
             searched = dataclasses.replace(settings, target=target)
-            arena, payloads, served = prepared(bench, searched, card, engine, terminal)
+            arena, payloads, served = prepared(
+                bench, searched, card, engine, terminal, goes_on=True
+            )
             study_files.check_same_space(store, arena)
             arena, _ = _taught(settings, arena, served, study_files.profile_of(store))
             return _conducted(_setup(settings, folder, store, arena, bench, payloads, terminal))
@@ -551,8 +558,10 @@ def _finished(folder: RunFolder, store: StudyStore, settings: StudySettings) -> 
     written: dict[str, pathlib.Path] = {}
     advice = advised(record)
     if advice is not None:
-        text = export.best_text(record, advice)
-        written["settings"] = folder.write_text(serving_export.FILE_NAME, text)
+        for name, text in export.best_files(record, advice).items():
+            path = written[WRITTEN[name]] = folder.write_text(name, str(text))
+            if path.suffix == ".sh":
+                path.chmod(0o755)
     written["report"] = report_files.write_study(record, folder.path / "report.html")
     written["study"] = folder.path
     if advice is None:

@@ -176,6 +176,8 @@ MOST_LITTLE_ERROR = 0.05
 """Above it, throughput x mean does not give the concurrency: the load was not what was asked."""
 LATE_S = 1e-3
 """A request that is sent later than this after it was due waited for a free connection, or for the client."""
+MOST_LATE_SHARE = 0.01
+"""Of the requests of an open loop: where more are late, the clients may be what was measured."""
 LEAST_FOR_P99 = 459
 """Fewest independent requests whose maximum lies above the true p99 in 99 of 100 cases (0.99^459 = 0.01)."""
 
@@ -266,6 +268,11 @@ class Measurement:
     def answered_share(self) -> float:
         """Of the requests that were due."""
         return self.requests / (self.requests + self.refused + self.errors)
+
+    @property
+    def offered_per_s(self) -> float:
+        """Requests of an open loop that were due in the measured part, per second."""
+        return (self.requests + self.refused + self.errors) / self.seconds
 
     @property
     def cpu_s(self) -> float:
@@ -764,6 +771,19 @@ class StudyRecord:
     def is_open(self) -> bool:
         """Whether requests were due by a schedule (open loop)."""
         return self.rate_per_s is not None or self.objective == "rate"
+
+    @property
+    def offered_per_s(self) -> float | None:
+        """What the launches of a scenario were sent each second, in the mean; None of anything else.
+
+        Those of the verdict, else those of the search.
+        """
+        if self.shared is None:
+            return None
+        told = () if self.verdict is None else (*self.verdict.default, *self.verdict.best)
+        told = told or tuple(trial.measurement for trial in self.trials if trial.measurement)
+        seconds = sum(one.seconds for one in told)
+        return sum(one.offered_per_s * one.seconds for one in told) / seconds if seconds else None
 
     @property
     def arrivals(self) -> str | None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 
 from serving.cache.prediction_cache import Key, PredictionCache
 from serving.errors import DeadlineExceeded, ServingError
-from serving.waiter import Batch, Ticket, Timed, Waiter, answer
+from serving.waiter import Batch, Ticket, Timed, Waiter, answer, refuse
 
 Lane = tuple[str, int]
 """Application and priority: what decides, beside the deadline, when a request has its turn."""
@@ -116,7 +116,7 @@ class _Flight:
             if is_late and place.deadline_s > self.deadline_s:
                 self._owner.board(self._key, place, self._send)
             else:
-                place.released().refuse(error)
+                refuse(place.released(), error)
 
     def _land(self) -> Iterator[_Place]:
         """Whoever still waits, one after the other: what one does with its answer may send others away."""

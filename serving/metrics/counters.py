@@ -90,11 +90,12 @@ class Counters:
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
 
-class PoolCounters(Counters):
-    """What is counted about replicas that models share, beside their ends."""
+class PoolCounters:
+    """What is counted about replicas that models share."""
 
     def __init__(self) -> None:
-        super().__init__()
+        self.replica_deaths: dict[str, int] = {}
+        """Replica ends that nobody asked for, by reason."""
         self.actions: dict[str, dict[str, int]] = {}
         """By what they did (`load`, `infer`, `unload`), then by how they ended."""
         self.load_s = Histogram(LATENCY_BOUNDS_S)
@@ -102,6 +103,10 @@ class PoolCounters(Counters):
         """Seconds by which actions took less than was predicted."""
         self.under_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds by which they took more."""
+
+    def died(self, reason: str) -> None:
+        """One replica ended unasked."""
+        self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
     def ended(self, kind: str, outcome: str, expected_s: float, took_s: float | None) -> None:
         """One action ended; what has failed tells nothing about predictions."""

@@ -57,6 +57,8 @@ class PoolMetrics:
     counters: PoolCounters
     models: int
     """That may be asked for."""
+    replicas: Mapping[str, int]
+    """Replicas by state."""
     held: Mapping[int, tuple[int, int]]
     """Models and pages in the memory of each replica, by its number."""
     budget: int | None
@@ -178,6 +180,14 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         "What shared replicas were given to do, by how it ended (too_late: not begun in its window).",
         labels=("pool", "action", "outcome"),
     )
+    replicas = GaugeMetricFamily(
+        "luthier_pool_replicas", "Shared replicas by state.", labels=("pool", "state")
+    )
+    deaths = CounterMetricFamily(
+        "luthier_pool_replica_deaths",
+        "Shared replicas that ended unasked, by reason.",
+        labels=("pool", "reason"),
+    )
     load_s = HistogramMetricFamily(
         "luthier_pool_load_seconds", "Seconds of loads.", labels=("pool",)
     )
@@ -208,6 +218,10 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         for action, by_outcome in counters.actions.items():
             for outcome, count in by_outcome.items():
                 actions.add_metric((pool.kind, action, outcome), count)
+        for state, count in pool.replicas.items():
+            replicas.add_metric((pool.kind, state), count)
+        for reason, count in counters.replica_deaths.items():
+            deaths.add_metric((pool.kind, reason), count)
         _add(load_s, (pool.kind,), counters.load_s)
         for family, by_action in ((over_s, counters.over_s), (under_s, counters.under_s)):
             for action, histogram in by_action.items():
@@ -218,7 +232,7 @@ def _of_pools(pools: Sequence[PoolMetrics]) -> Iterator[Metric]:
         for replica, (count, taken) in pool.held.items():
             held.add_metric((pool.kind, str(replica)), count)
             pages.add_metric((pool.kind, str(replica)), taken)
-    yield from (actions, load_s, over_s, under_s, models, budget, held, pages)
+    yield from (actions, replicas, deaths, load_s, over_s, under_s, models, budget, held, pages)
 
 
 def _of_server(now: Snapshot) -> Iterator[Metric]:

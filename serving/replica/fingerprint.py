@@ -63,6 +63,16 @@ def stamp_or_none(file: pathlib.Path) -> Stamp | None:
         return None
 
 
+def digest_of(file: pathlib.Path) -> str:
+    """SHA-256 of a file's content. Blocking.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
 def identity_of(kind: str, path: pathlib.Path | None) -> Identity | None:
     """Of a model's file, or of the file in `FILE:NAME`; None for a folder, a module, and what is not there. Blocking.
 

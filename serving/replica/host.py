@@ -30,7 +30,7 @@ import numpy as np
 
 from serving import models
 from serving.errors import ModelLoadFailed, ModelMissing
-from serving.replica import warmup, wire
+from serving.replica import memory, warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
 from serving.replica.fingerprint import stamp_or_none
@@ -55,8 +55,6 @@ _ACTIONS_PER_LOOK = 16
 _ACTIONS_WITHOUT_COLLECTION = 16_384
 """Under a load that leaves no pause garbage is collected all the same: cycles must not pile up."""
 _PAUSE_MS = 2
-_STATM = pathlib.Path("/proc/self/statm")
-_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 _NO_TIMES = wire.ReplicaTimes(0, 0, 0, 0)
 
 
@@ -220,10 +218,15 @@ class Host:
             return self._refused(message, ActionStatus.TOO_LATE, _TOO_LATE)
         outcomes, times = known[0].run(message, started_ns)
         block = outcomes.block
-        if block is None:
-            return _result(message.action_id, times, outcomes.each)
-        sizes = [(block.frame_bytes, 0)] * len(block.rows)
-        return [wire.result_head(message.action_id, 0, times, sizes), block.rows.reshape(-1).data]
+        try:
+            if block is None:
+                return _result(message.action_id, times, outcomes.each)
+            sizes = [(block.frame_bytes, 0)] * len(block.rows)
+            head = wire.result_head(message.action_id, 0, times, sizes)
+        except wire.WireError as error:  # the answers are too large together, or one alone
+            text = f"too large for one message: {error}"
+            return self._refused(message, ActionStatus.TOO_LARGE, text, times)
+        return [head, block.rows.reshape(-1).data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
         """Where a file of the gateway is for this process; a module's name is no path and stays."""
@@ -231,11 +234,19 @@ class Host:
             return None
         return placed(path, self._root)
 
-    def _refused(self, message: wire.InferMessage, status: ActionStatus, text: str) -> list[Buffer]:
+    def _refused(
+        self,
+        message: wire.InferMessage,
+        status: ActionStatus,
+        text: str,
+        times: wire.ReplicaTimes = _NO_TIMES,
+    ) -> list[Buffer]:
         outcomes = [failed(Failure(status, text))] * len(message.entries)
-        return _result(message.action_id, _NO_TIMES, outcomes, status)
+        return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> bytes:
+        settled = message.budget is None  # in the midst of serving it would cost time
+        before_bytes = memory.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
         if began_ns is None:
             refused = {"error": _TOO_LATE}
@@ -243,7 +254,6 @@ class Host:
         lacking = self._room_lacking(message)
         if lacking:
             return wire.encode_loaded(message.action_id, ActionStatus.NO_ROOM, {"error": lacking})
-        resident_bytes = _resident_bytes()
         detail: dict[str, object]
         try:
             path = self._place(message.path)
@@ -299,7 +309,7 @@ class Host:
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
             "started_ns": began_ns,
-            "memory_bytes": max(0, _resident_bytes() - resident_bytes),
+            "memory_bytes": max(0, memory.resident_bytes(settled=settled) - before_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
 
@@ -353,11 +363,6 @@ def _joined(buffers: Sequence[Buffer]) -> list[Buffer]:
     if small:
         pieces.append(b"".join(small))
     return pieces
-
-
-def _resident_bytes() -> int:
-    """Memory that this process has in use."""
-    return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES
 
 
 _TOO_LATE = "the action's window had closed before it could start"

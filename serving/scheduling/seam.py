@@ -132,13 +132,23 @@ class Result:
     had closed before it could start. The parts of such an INFER were not executed.
     """
 
-    __slots__ = ("action", "ok", "times", "worker")
+    __slots__ = ("action", "ok", "times", "too_large", "worker")
 
-    def __init__(self, action: int, worker: int, ok: bool, times: StageTimes | None) -> None:
+    def __init__(
+        self,
+        action: int,
+        worker: int,
+        ok: bool,
+        times: StageTimes | None,
+        too_large: bool = False,
+    ) -> None:
         self.action = action
         self.worker = worker
         self.ok = ok
         self.times = times
+        self.too_large = too_large
+        """An INFER that is not ok, since its parts, or their answers, are too large for one message. That is nobody's
+        fault: each of its requests waits again, and from then on goes alone, in actions of one part."""
 
 
 class Warmed(NamedTuple):

@@ -179,7 +179,7 @@ def test_a_container_that_is_killed_is_replaced(client, server):
     assert set(statuses) <= {200, 503, 504}
     assert statuses.count(200) > 40
     (death,) = server.admin("GET", "replicas")["deaths"]
-    assert (death["model"], death["reason"]) == ("pool of onnx", "killed")
+    assert (death["pool"], death["reason"]) == ("onnx", "killed")
     assert server.links()[0] == 2
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -56,9 +60,14 @@ def test_a_study_of_a_scenario_is_a_whole_study(folder: pathlib.Path, finished: 
     assert answer["default"] == {"clockwork.buffer": 0.05, "clockwork.guard": 0.1}
     assert "toy at 250 requests/s of the scenario" in finished.err
     shown = tune(folder, "resume", "one").out
-    assert "deployed then by the commands at the head of" in shown
+    assert "deployed then by: sh runs/one/deploy.sh" in shown
+    assert os.access(folder / "runs/one/deploy.sh", os.X_OK)
     page = (folder / "runs/one/report.html").read_text(encoding="utf-8")
-    assert "<h1>toy at 250 requests/s of the scenario</h1>" in page
+    offered = answer["offered_per_s"]
+    assert offered == pytest.approx(250, rel=0.5)
+    head = f"<h1>toy at {offered:,.0f} requests/s (the scenario&#x27;s file says 250)</h1>"
+    assert head in page
+    assert "5 models on shared replicas (1 × echo, 4 × echo)" in page
     assert "answered, of all that were due" in page
     assert "concurrency 500" not in page
     assert (folder / "runs/one/scenario.yaml").read_text(encoding="utf-8") == SCENARIO
@@ -80,24 +89,42 @@ def test_launches_of_the_search_are_sent_the_same_requests(
 
 
 def test_what_is_exported_can_be_deployed(folder: pathlib.Path, finished: Done) -> None:
-    """Policy, knobs, the scenario's settings and its deadline; and a command for the models of each group."""
+    """Policy, knobs, the scenario's settings and its deadline; and a script for the models."""
     assert finished.code == 0, finished.err
-    exported = tune(folder, "export", "one", "--trial", "1")
-    file = folder / "exported.yaml"
-    file.write_text(exported.out, encoding="utf-8")
+    exported = tune(folder, "export", "one", "--trial", "1", "--out", "exported")
+    assert exported.code == 0, exported.err
+    file, script = folder / "exported/trial-1.yaml", folder / "exported/deploy.sh"
+    assert exported.out.split() == ["exported/trial-1.yaml", "exported/deploy.sh"]
     settings = resolve(file=file)
     assert settings.scheduling.policy == "clockwork"
     assert settings.scheduling.default_deadline_s == 0.1
     assert settings.clockwork.memory_mb == 3
     buffer, guard = settings.clockwork.buffer, settings.clockwork.guard
     assert (buffer, guard) != (0.05, 0.1)
-    assert yaml.safe_load(exported.out)["clockwork"]["buffer"] == buffer
-    assert "python -m serving --allow-empty --settings" in exported.out
-    assert '# for i in $(seq 0 3); do curl -s -d \'{"model": "echo"' in exported.out
+    text = file.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)["clockwork"]["buffer"] == buffer
+    assert f"python -m serving --allow-empty --settings {file}" in text
+    assert f"# Its models, once it runs: sh {script}" in " ".join(text.split("\n"))
+    refused = tune(folder, "export", "one", "--trial", "1")
+    assert (
+        refused.code,
+        "--to serving makes 2 files (trial-1.yaml, deploy.sh)" in refused.err,
+    ) == (
+        2,
+        True,
+    )
     for target in ("triton", "kubernetes", "engine"):
         refused = tune(folder, "export", "one", "--to", target)
         assert (refused.code, refused.err.count("\n")) == (2, 1)
         assert "export it with --to serving" in refused.err
+
+
+def test_a_study_of_the_same_name_is_begun_anew(folder: pathlib.Path) -> None:
+    """`--fresh` knows all files of a study, the copy of the scenario as well."""
+    asked = ("--scenario", "toy.yaml", "--space", "two.yaml", *SHORT, "--trials", "1")
+    for fresh in ((), ("--fresh",)):
+        done = tune(folder, *asked, "--study", "again", *fresh)
+        assert done.code == 0, done.err
 
 
 def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
@@ -119,15 +146,74 @@ def test_the_study_goes_by_the_scenario_that_it_was_begun_with(
     assert "--learn-from one: it is no finished study of toy" in refused.err
 
 
+def test_an_interrupted_study_keeps_what_is_fixed_and_its_baseline(folder: pathlib.Path) -> None:
+    """The scenario's own value counts, though the space has another default; a knob that is fixed is in each launch."""
+    own = SCENARIO + "settings: {clockwork.guard: 5.0}\n"
+    (folder / "own.yaml").write_text(own, encoding="utf-8")
+    space = SPACE + "  clockwork.window_ms: {type: float, choices: [50.0, 200.0], default: 50.0}\n"
+    (folder / "three.yaml").write_text(space, encoding="utf-8")
+    fixed = ("--fix", "clockwork.buffer=0.2")
+    asked = ("--scenario", "own.yaml", "--space", "three.yaml", *SHORT, *fixed)
+    budget = ("--trials", "3", "--pairs", "2", "--stop-ei", "0", "--study", "three")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tuner.cli", *asked, *budget],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        cwd=folder,
+        text=True,
+    )
+    assert process.stderr is not None
+    with process:
+        for line in process.stderr:
+            if line.startswith("  0 default"):
+                process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    done = tune(folder, "resume", "three", "--json")
+    assert done.code == 0, done.err
+    answer = json.loads(done.out)
+    assert answer["default"] == {
+        "clockwork.buffer": 0.2,
+        "clockwork.guard": 5.0,
+        "clockwork.window_ms": 50.0,
+    }
+    assert "fixed, and not searched: clockwork.buffer=0.2" in answer["notes"]
+    assert answer["trials"] == 3
+    for which, name in (((), "best.yaml"), (("--trial", "0"), "trial-0.yaml")):
+        exported = tune(folder, "export", "three", *which, "--out", f"of-{name}")
+        assert exported.code == 0, exported.err
+        text = (folder / f"of-{name}" / name).read_text(encoding="utf-8")
+        assert yaml.safe_load(text)["clockwork"]["buffer"] == 0.2
+
+
+@pytest.mark.parametrize(
+    ("fixed", "said"),
+    [
+        (("clockwork.bufer=0.2",), "has no knob 'clockwork.bufer', did you mean"),
+        (("clockwork.buffer=2",), "expected a number from 0.05 to 0.5"),
+        (("clockwork.buffer",), "--fix clockwork.buffer: expected KNOB=VALUE"),
+        (("clockwork.buffer=0.1", "clockwork.buffer=0.2"), "clockwork.buffer is fixed 2 times"),
+        (("clockwork.buffer=0.1", "clockwork.guard=1"), "no knob is left to be searched"),
+    ],
+)
+def test_what_cannot_be_fixed_is_one_line(
+    folder: pathlib.Path, fixed: tuple[str, ...], said: str
+) -> None:
+    asked = [word for one in fixed for word in ("--fix", one)]
+    done = tune(folder, "--scenario", "toy.yaml", "--space", "two.yaml", *asked)
+    assert (done.code, done.err.count("\n")) == (2, 1), done.err
+    assert said in done.err
+
+
 def test_a_surface_of_a_scenario_is_recorded_and_searched(folder: pathlib.Path) -> None:
     """Its launches count answers within the deadline, and a replay does the same."""
-    buffer = "\n".join(SPACE.splitlines()[:4])
-    (folder / "grid.yaml").write_text(buffer, encoding="utf-8")
-    asked = ("--scenario", "toy.yaml", "--grid", "grid.yaml", "--out", "surface")
+    fixed = ("--fix", "clockwork.guard=0.3")
+    asked = ("--scenario", "toy.yaml", "--grid", "two.yaml", *fixed, "--out", "surface")
     quick = ("--seconds", "0.4", "--warmup", "0.1", "--most", "3")
     done = tune(folder, "record", *asked, *quick, "--json")
     assert done.code == 0, done.err
-    assert json.loads(done.out)["cells"] == 2
+    answer = json.loads(done.out)
+    assert answer["cells"] == 2
+    assert "fixed, and not searched: clockwork.guard=0.3" in answer["notes"]
     replayed = tune(folder, "replay", "surface", "--trials", "3", "--seeds", "2", "--json")
     assert replayed.code == 0, replayed.err
     answer = json.loads(replayed.out)

@@ -87,7 +87,9 @@ class Server:
         """Those of the replicas that are ready, of all models or of one that has its own."""
         rows = json.loads(self.request("GET", "/admin/replicas", admin=True)[1])["replicas"]
         return {
-            one["pid"] for one in rows if one["state"] == "ready" and model in {None, one["model"]}
+            one["pid"]
+            for one in rows
+            if one["state"] == "ready" and model in {None, one.get("model")}
         }
 
     def loads(self):

@@ -1,14 +1,16 @@
 """The dispatcher alone: messages of a replica are given to it as bytes, and its clock is a variable."""
 
+import asyncio
 import math
 
 import pytest
 
 from serving.dispatch import Connection, Dispatcher, Wanted
+from serving.errors import PredictionFailed, RequestTooLarge
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
-from serving.scheduling.seam import Action, Kind, ModelUp, Plan, Reason, Result
+from serving.scheduling.seam import Action, Kind, ModelUp, Plan, Reason, Result, WorkerDraining
 from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId, Tensor
 from tests.fakes.replicas import SIGNATURE
@@ -75,12 +77,12 @@ class Bench:
         self.dispatcher._pump()
         return waiter
 
-    def result(self, action, worker=1, value=b"\7", status=0):
+    def result(self, action, worker=1, value=b"\7", status=0, count=1):
         tensor = Tensor("data", "UINT8", (1, 1), value)
         frame = wire.encode_descriptor([tensor]) + value
         times = wire.ReplicaTimes(0, 0, 0, 0)
-        head = wire.result_head(action, status, times, [(len(frame), status)])
-        self.hear(wire.MessageType.RESULT, head + frame, worker)
+        head = wire.result_head(action, status, times, [(len(frame), status)] * count)
+        self.hear(wire.MessageType.RESULT, head + count * frame, worker)
 
 
 @pytest.fixture(name="bench")
@@ -224,7 +226,7 @@ async def test_a_batch_that_was_not_started_waits_again_once(bench):
     bench.result(3)
     assert len(waiter.answers) == 1
     waiter = bench.submit()
-    bench.result(4, status=wire.ActionStatus.UNKNOWN_MODEL)
+    bench.result(4, status=wire.ActionStatus.TOO_LATE)
     bench.result(5, status=wire.ActionStatus.TOO_LATE)
     assert [str(error) for error in waiter.errors] == [
         "two replicas did not start the batch that held the request"
@@ -235,27 +237,148 @@ class Large:
     """A request that says it is large."""
 
     frame = (b"",)
-    frame_bytes = 600 * 2**20
     encoding = 0
     items = 1
 
+    def __init__(self, mebibytes):
+        self.frame_bytes = mebibytes * 2**20
 
-async def test_requests_too_large_for_one_message_are_sent_one_by_one():
-    """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+
+@pytest.fixture(name="pair")
+async def _pair():
     pair = Bench(batching__max_size=2)
-    try:
-        dispatcher, waiters = pair.dispatcher, [Waiting(), Waiting(), Waiting()]
-        for waiter, limit_s in zip(waiters, (30.0, 30.0, 0.0), strict=True):
-            dispatcher.submit(Large(), waiter, CARD.id, pair.now_s + limit_s, pair.now_s)
+    yield pair
+    pair.dispatcher.close(CARD.label)
+
+
+def submitted(bench, request, limit_s=30.0):
+    waiter = Waiting()
+    bench.dispatcher.submit(request, waiter, CARD.id, bench.now_s + limit_s, bench.now_s)
+    return waiter
+
+
+async def test_requests_too_large_for_one_message_are_sent_one_by_one(pair):
+    """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+    dispatcher = pair.dispatcher
+    waiters = [submitted(pair, Large(600), limit_s) for limit_s in (30.0, 30.0, 0.0)]
+    dispatcher._pump()
+    assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
+    dispatcher._pump()
+    assert dispatcher.holds(1) == 2
+    pair.result(3)
+    pair.result(4)
+    assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("mebibytes", [1025, 5 * 1024])
+async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebibytes):
+    """No replica would take it; it is the client's to make it smaller, and others are not touched."""
+    large, small = submitted(pair, Large(mebibytes)), submitted(pair, Large(1))
+    pair.dispatcher._pump()
+    pair.dispatcher._pump()
+    assert [type(error) for error in large.errors] == [RequestTooLarge]
+    assert (pair.dispatcher.holds(1), pair.dispatcher.unfinished) == (1, 1)
+    pair.result(4)
+    assert (len(small.answers), len(large.answers)) == (1, 0)
+
+
+async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
+    """The replica says so; one whose answer is too large alone is told, and the other one is answered."""
+    waiters = [submitted(pair, pair.query) for _ in range(2)]
+    pair.dispatcher._pump()
+    text = b"too large"
+    head = wire.result_head(
+        2, wire.ActionStatus.TOO_LARGE, wire.ReplicaTimes(0, 0, 0, 0), [(len(text), 5)] * 2
+    )
+    pair.hear(wire.MessageType.RESULT, head + text + text)
+    assert [(waiter.answers, waiter.errors) for waiter in waiters] == [([], [])] * 2
+    pair.result(3, status=wire.ActionStatus.TOO_LARGE)
+    assert [type(error) for error in waiters[0].errors] == [PredictionFailed]
+    pair.result(4)
+    assert len(waiters[1].answers) == 1
+
+
+class Broken(Waiting):
+    """A waiter that fails whatever it is told."""
+
+    def answer(self, frame):
+        raise RuntimeError("no connection")
+
+    def refuse(self, error):
+        super().refuse(error)
+        raise RuntimeError("no connection")
+
+
+@pytest.mark.parametrize("how", ["answered", "failed", "expired", "too large", "closed"])
+async def test_a_waiter_that_fails_keeps_nobody_else_waiting(how):
+    """However requests end, each of the others ends as well, and the next one is answered."""
+    bench = Bench(batching__max_size=4)
+    dispatcher = bench.dispatcher
+    request = Large(1025) if how == "too large" else bench.query
+    waiters = [Broken() if number % 2 else Waiting() for number in range(4)]
+    for waiter in waiters:
+        dispatcher.submit(request, waiter, CARD.id, bench.now_s + 30, bench.now_s)
+    dispatcher._pump()
+    if how in {"answered", "failed"}:
+        bench.result(2, status=int(how == "failed"), count=4)
+    elif how == "expired":
+        bench.now_s += 31
         dispatcher._pump()
-        assert [len(waiter.errors) for waiter in waiters] == [0, 0, 1]
-        dispatcher._pump()
-        assert dispatcher.holds(1) == 2
-        pair.result(3)
-        pair.result(4)
-        assert [len(waiter.answers) for waiter in waiters] == [1, 1, 0]
-    finally:
-        pair.dispatcher.close(CARD.label)
+    elif how == "too large":
+        for _ in range(8):
+            dispatcher._pump()
+    else:
+        dispatcher.close(CARD.label)
+    assert [len(one.answers) + len(one.errors) for one in waiters] == [1] * 4
+    assert dispatcher.unfinished == 0
+    dispatcher.close(CARD.label)
+
+
+async def test_a_plan_follows_a_cancellation():
+    """What has become free by it is given to others at once, not when something else happens."""
+    scheduler = Planned()
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
+    query = Requests("echo", SIGNATURE).query(BODY, None)
+    jobs = [dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert scheduler.plans == 1
+    for job in jobs:
+        job.cancel()
+        job.cancel()
+    await asyncio.sleep(0)
+    assert scheduler.plans == 2, "one for all of a turn"
+    dispatcher.close(CARD.label)
+
+
+@pytest.mark.parametrize("kind", [Kind.LOAD, Kind.INFER])
+async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
+    """It gets nothing new, and what it was given is lost with it: asking again would be answered as before."""
+    scheduler, broken = Planned(), []
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
+    connection = Connection(dispatcher, 1)
+    connection.connection_made(Line([]))
+    dispatcher.worker_up(
+        connection,
+        wanted=lambda _: Wanted(CARD, 1),
+        on_loaded=lambda *_: None,
+        on_broken=broken.append,
+    )
+    dispatcher.numbers.of(CARD.id)
+    query = Requests("echo", SIGNATURE).query(BODY, None)
+    dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
+    parts = [(1, 0, 1)] if kind is Kind.INFER else []
+    scheduler.actions = [Action(1, kind, 1, CARD.id, parts, 0.0, 9.5, 0.5)]
+    dispatcher._pump()
+    if kind is Kind.LOAD:
+        told = wire.MessageType.LOADED
+        message = wire.encode_loaded(1, wire.ActionStatus.NO_ROOM, {"error": "full"})
+    else:
+        told, status = wire.MessageType.RESULT, wire.ActionStatus.UNKNOWN_MODEL
+        message = wire.result_head(1, status, wire.ReplicaTimes(0, 0, 0, 0), [(0, status)])
+    dispatcher.received(1, told, memoryview(message)[wire.HEAD.size :])
+    assert [type(event) for event in scheduler.events[-1:]] == [WorkerDraining]
+    assert [text.split(":")[0] for text in broken] == ["its memory is out of step"]
+    dispatcher.close(CARD.label)
 
 
 class Planned:
@@ -266,11 +389,13 @@ class Planned:
     def __init__(self):
         self.actions = []
         self.events = []
+        self.plans = 0
 
     def on(self, event, now_s):
         self.events.append(event)
 
     def plan(self, now_s):
+        self.plans += 1
         actions, self.actions = self.actions, []
         return Plan(actions, [], None)
 

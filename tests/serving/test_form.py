@@ -7,14 +7,14 @@ import subprocess
 import sys
 
 import serving
-from serving import dispatch
+from serving.dispatch import dispatcher
 
 
 def test_the_form_that_runs_is_the_one_that_was_asked_for():
     """`make test-compiled` sets LUTHIER_FORM; everything else runs pure Python."""
     wanted = os.environ.get("LUTHIER_FORM", "python")
     assert serving.form() == wanted
-    assert dispatch.__file__.endswith(".py") == (wanted == "python")
+    assert dispatcher.__file__.endswith(".py") == (wanted == "python")
 
 
 def test_the_command_tells_its_form():

@@ -18,6 +18,7 @@ from serving import shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.prepared import Forms
+from serving.replica import wire
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.scheduling.seam import Reason
@@ -26,6 +27,7 @@ from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway
 
+ZOO = pathlib.Path(__file__).parents[2] / "serving" / "zoo"
 CLOCKWORK = {"scheduling.policy": "clockwork"}
 MODEL = """
 import time
@@ -119,7 +121,7 @@ def test_more_models_than_there_is_memory_for(card_of, home):
         for turn in range(3):
             for number in range(7):
                 assert ask(running, f"m{number}", 10 * turn) == (200, 10 * turn + number)
-        assert [one["model"] for one in replicas(running)] == ["pool of python"] * 2
+        assert [one["pool"] for one in replicas(running)] == ["python"] * 2
         metrics = running.request("GET", "/metrics", admin=True)[2].decode()
         for number in range(7):
             assert f'luthier_batch_items_count{{model="m{number}",version="1"}} 3' in metrics
@@ -188,7 +190,7 @@ def test_a_replica_that_is_killed_is_replaced(card_of, home):
         assert ask(running, "m1", timeout_us=5_000_000) == (200, 2)
         assert ask(running, "m0", timeout_us=5_000_000) == (200, 1)
         deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
-        assert [death["model"] for death in deaths] == ["pool of python"]
+        assert [death["pool"] for death in deaths] == ["python"]
 
 
 def test_a_model_that_cannot_be_loaded_joins_nothing(card_of, home):
@@ -260,6 +262,147 @@ def test_settings_that_change_nothing_are_told(card_of):
     assert third.endswith("(a)")
 
 
+def test_batches_that_were_not_measured_are_told(card_of):
+    """A largest batch beyond what was measured at the deploy changes nothing until the next one."""
+    settings = {**CLOCKWORK, "models.c.scheduling.policy": "adaptive"}
+    with gateway(settings, Processes(), card_of("a")) as running:
+        for name in "bc":
+            running.call(running.engine.deploy(card_of(name)))
+        assert running.do(running.engine.notes) == []
+
+        def notes(most):
+            change = {"settings": {"batching.max_size": most}}
+            return running.json("PATCH", "/admin/settings", change, admin=True)[1]["notes"]
+
+        (note,) = notes(32)
+        assert note.startswith("batching.max_size = 32: batches are no larger than 8")
+        assert note.endswith(": a, b")
+        running.call(running.engine.redeploy(card_of("a")))
+        (note,) = notes(32)
+        assert note.endswith(": b")
+        assert notes(8) == notes(2) == []
+
+
+def batch_sizes(running, name, items):
+    """Sizes of the batches that a request of so many items becomes."""
+    before = counted(running, "luthier_batch_items_count", model=name)
+    values = [[value] for value in range(items)]
+    body = {"inputs": [{"name": "x", "shape": [items, 1], "datatype": "INT32", "data": values}]}
+    assert running.json("POST", f"/v2/models/{name}/infer", body)[0] == 200
+    return items / (counted(running, "luthier_batch_items_count", model=name) - before)
+
+
+def test_a_largest_batch_of_one_s_own(card_of):
+    """It counts at once where it is smaller; where it is larger than that of all, it is told that it does not."""
+    with gateway(
+        {**CLOCKWORK, "models.b.batching.max_size": 16}, Processes(), card_of("a")
+    ) as running:
+        running.call(running.engine.deploy(card_of("b")))
+        assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (8, 8)
+        (note,) = running.do(running.engine.notes)
+        assert note.startswith("models.b.batching.max_size = 16: ")
+        assert note.endswith("than batching.max_size of all, 8; raise that")
+        change = {"settings": {"models.a.batching.max_size": 2, "batching.max_size": 16}}
+        answer = running.json("PATCH", "/admin/settings", change, admin=True)
+        assert answer[1]["notes"] == []
+        assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (2, 16)
+
+
+def test_a_note_at_the_start_of_what_there_was_no_time_to_measure(card_of):
+    """A model that is slow beside its time for a warm-up: larger batches were not run."""
+    card = card_of("slow", more="self.predict_batch = lambda given: (time.sleep(0.1), given)[1]")
+    with gateway({**CLOCKWORK, "replica.warmup_s": 0.01}, Processes(), card) as running:
+        (note,) = running.do(running.engine.notes)
+        assert note.startswith("batching.max_size = 8: batches are no larger than 1,")
+
+
+def shown(running, name, version="1"):
+    return running.json("GET", f"/admin/models/{name}", admin=True)[1]["versions"][version]
+
+
+def test_what_a_model_takes_and_where_it_is(card_of, home):
+    """Memory, pages, time of a load, and the replicas that have it in memory now, as they list it, too."""
+    with gateway({**CLOCKWORK, "clockwork.memory_mb": 8}, home, card_of("m0")) as running:
+        large = card_of("large", more="self.weights = b'x' * (6 << 20)", load_s=0.05)
+        running.call(running.engine.deploy(large))
+        one = shown(running, "large")
+        assert 6 <= one["memory_mb"] <= one["pages"] <= 8
+        assert one["load_s"] == one["profile"]["load_s"] > 0.05
+        assert (one["in_memory"], one["replicas"]) == (False, [])
+        assert ask(running, "large", timeout_us=5_000_000)[0] == 200
+        (replica,) = replicas(running)
+        assert replica["models"] == [{"model": "large", "version": "1"}]
+        one = shown(running, "large")
+        assert (one["in_memory"], one["replicas"]) == (True, [replica["worker"]])
+        page = running.json("GET", "/admin/models", admin=True)[1]["models"]
+        assert [entry["name"] for entry in page] == ["m0", "large"]
+        assert page[1]["versions"]["1"] == one
+
+
+def test_a_model_with_replicas_of_its_own_tells_of_no_pages(card_of):
+    """They are in memory all the time, under the model's name."""
+    with gateway({}, Processes(), card_of("m0")) as running:
+        assert {"pages", "replicas", "in_memory"}.isdisjoint(shown(running, "m0"))
+        (replica,) = replicas(running)
+        assert (replica["model"], "pool" in replica) == ("m0", False)
+
+
+def resident_mb(pid):
+    pages = int(pathlib.Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGESIZE") / 2**20
+
+
+def test_equal_content_takes_equal_memory(tmp_path, onnx_card):
+    """Whether its form was made just now or is there, and no less than a replica of many copies has grown by for each.
+
+    The first measurement follows the making of the form in one process, which leaves a heap that a load can hide in.
+    """
+    forms = Forms(tmp_path / "forms")
+    found = []
+    for number in range(3):
+        with gateway(CLOCKWORK, Processes(), onnx_card, forms=forms) as running:
+            found.append(shown(running, "a")["memory_mb"])
+            if number:
+                continue
+            for name in "bcdefghij":
+                twin = dataclasses.replace(onnx_card, name=name)
+                running.call(running.engine.deploy(twin))
+            (replica,) = replicas(running)
+            sizes_mb = []
+            images = {"name": "image", "datatype": "UINT8", "shape": [8, 3, 32, 32]}
+            body = {"inputs": [{**images, "data": [7] * math.prod(images["shape"])}]}
+            for name in "abcdefghij":
+                assert running.json("POST", f"/v2/models/{name}/infer", body)[0] == 200
+                sizes_mb.append(resident_mb(replica["pid"]))
+            assert (sizes_mb[-1] - sizes_mb[1]) / 8 <= found[0]
+    assert max(found) <= 1.1 * min(found)
+
+
+def test_copies_with_samples_of_their_own_are_measured_once(tmp_path, onnx_card):
+    """What counts is what the files hold, and not which files they are."""
+    home = Processes()
+    cards = []
+    for name in "ab":
+        folder = tmp_path / name
+        folder.mkdir()
+        shutil.copy(onnx_card.path, folder / "model.onnx")
+        shutil.copy(ZOO / "gan" / "samples.npz", folder / "samples.npz")
+        cards.append(
+            ModelCard(
+                name=name,
+                version="1",
+                kind="onnx",
+                path=folder / "model.onnx",
+                sample=folder / "samples.npz",
+            )
+        )
+    with gateway(CLOCKWORK, home, cards[0]) as running:
+        before = len(home.started)
+        running.call(running.engine.deploy(cards[1]))
+        assert len(home.started) == before
+        assert shown(running, "a")["pages"] == shown(running, "b")["pages"]
+
+
 def test_settings_change_while_it_serves(card_of, home):
     """Replicas come, limits of a batch change, another budget starts new replicas; answers go on."""
     with gateway({**CLOCKWORK, "clockwork.memory_mb": 2}, home, card_of("m0")) as running:
@@ -283,9 +426,8 @@ def test_settings_change_while_it_serves(card_of, home):
 @pytest.fixture(name="onnx_card")
 def _onnx_card(tmp_path):
     open_up(tmp_path)
-    onnx = pathlib.Path(__file__).parents[2] / "serving" / "zoo" / "gan" / "model.onnx"
     file = tmp_path / "model.onnx"
-    file.write_bytes(onnx.read_bytes())
+    file.write_bytes((ZOO / "gan" / "model.onnx").read_bytes())
     return ModelCard(name="a", version="1", kind="onnx", path=file)
 
 
@@ -558,7 +700,7 @@ def test_one_model_may_share_where_others_do_not(card_of, home):
     settings = {"models.m1.scheduling.policy": "clockwork"}
     with gateway(settings, home, card_of("m0")) as running:
         running.call(running.engine.deploy(card_of("m1", 1)))
-        assert [one["model"] for one in replicas(running)] == ["m0", "pool of python"]
+        assert [one.get("model") or one["pool"] for one in replicas(running)] == ["m0", "python"]
         assert (ask(running, "m0"), ask(running, "m1")) == ((200, 1), (200, 2))
         change = {"settings": {"models.m1.scheduling.policy": "adaptive"}}
         status, answer = running.json("PATCH", "/admin/settings", change, admin=True)
@@ -608,18 +750,20 @@ def test_a_server_that_ends_answers_who_still_waits(card_of, home):
 
 
 def test_deaths_of_shared_replicas_are_counted(card_of, home):
-    """The pool has rows of its own in the metrics; models have none of its replicas."""
+    """Under the pool, which is no model: per model there is nothing but models."""
     with gateway(CLOCKWORK, home, card_of("m0")) as running:
         (victim,) = replicas(running)
         os.kill(victim["pid"], signal.SIGKILL)
         end_s = time.monotonic() + 10
         while True:
             text = running.request("GET", "/metrics", admin=True)[2].decode()
-            if 'luthier_replica_deaths_total{model="pool of python"' in text:
+            if 'luthier_pool_replica_deaths_total{pool="python"' in text:
                 break
             assert time.monotonic() < end_s
             time.sleep(0.02)
+        assert 'luthier_pool_replicas{pool="python",state="ready"}' in text
         assert 'luthier_replicas{model="m0"' not in text
+        assert set(re.findall(r'model="([^"]*)"', text)) == {"m0"}
 
 
 def counted(running, family, **labels):
@@ -669,3 +813,67 @@ def test_a_deadline_that_was_not_chosen_is_told_once(card_of, caplog, deadline_s
         running.call(running.engine.deploy(card_of("m1", 1)))
     said = [line for line in caplog.messages if "set scheduling.default_deadline_s" in line]
     assert len(said) == lines
+
+
+def test_a_version_that_comes_back_is_another_one(card_of):
+    """The one of before may still be unloaded after this one was loaded: replicas must not confuse them."""
+    with gateway(CLOCKWORK, Processes(), card_of("other")) as running:
+        numbers = []
+        for number in range(3):
+            running.call(running.engine.deploy(card_of("m", number)))
+            assert ask(running, "m") == (200, 1 + number)
+            place = running.engine.resolve("m", None).place
+            numbers.append(place.dispatcher.numbers.of(place.model))
+            running.call(running.engine.retire_model("m", within_s=0))
+        assert len(set(numbers)) == 3
+
+
+def behind_its_back(running, worker, *messages):
+    """Tell a replica what the controller does not know of."""
+    dispatcher = running.engine.resolve("m", None).dispatcher
+    running.do(dispatcher._workers[worker].connection.send, messages)
+
+
+def foreign_load(card, pages):
+    """A LOAD of a model that nobody planned."""
+    return wire.encode_load(
+        0,
+        model=77,
+        name="foreign",
+        version="1",
+        kind=card.kind,
+        path=str(card.path),
+        threads=1,
+        samples=None,
+        max_items=1,
+        warmup_s=0.0,
+        device="auto",
+        pages=pages,
+        budget=pages,
+    )
+
+
+@pytest.mark.parametrize("what", ["less", "more"])
+def test_a_replica_whose_memory_is_out_of_step_is_replaced(card_of, what):
+    """It lacks a model that was loaded, or has no room that is free: who waits is answered by the next one."""
+    settings = {**CLOCKWORK, "clockwork.memory_mb": 2, "scheduling.default_deadline_s": 8}
+    card = card_of("m", 1)
+    with gateway(settings, Processes(), card) as running:
+        if what == "less":
+            assert ask(running, "m") == (200, 2)
+            place = running.engine.resolve("m", None).place
+            number = place.dispatcher.numbers.of(place.model)
+            behind_its_back(running, worker_of(running), wire.encode_unload(0, model=number))
+        else:
+            budget = shared_pool.budget_of(running.engine.settings)
+            behind_its_back(running, worker_of(running), foreign_load(card, budget))
+        for _ in range(3):
+            assert ask(running, "m") == (200, 2)
+        assert len(running.home.started) <= 3  # one profiles
+        deaths = running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]
+        assert ["memory" in death["text"] for death in deaths] == [True]
+
+
+def worker_of(running):
+    (one,) = replicas(running)
+    return one["worker"]

@@ -9,9 +9,9 @@ import pytest
 from tests.fakes import studies
 from tuner import advice
 from tuner.errors import WrongUse
-from tuner.export.serving import settings_text
+from tuner.export.serving import FILE_NAME, of_study
 from tuner.report import head, reading, terminal
-from tuner.values import Outcome, StudyRecord, Tally, VerdictOutcome
+from tuner.values import Outcome, Shared, StudyRecord, Tally, VerdictOutcome
 
 STUDY = studies.study(trials=20)
 BEST = next(t.number for t in STUDY.trials if t.configuration == STUDY.best and t.measurement)
@@ -109,7 +109,7 @@ def test_fresh_starts_that_fail_are_evidence(
     assert headline in reading.headline(record)
     texts = [
         "\n".join(terminal.lines(record, {}, width=300)),
-        settings_text(record, found),
+        of_study(record, found)[FILE_NAME],
         str(head.answer(record)),
     ]
     for text in texts:
@@ -162,7 +162,7 @@ def test_terminal_file_and_page_say_the_same(outcome: VerdictOutcome) -> None:
     )
     texts = [
         "\n".join(terminal.lines(record, {}, width=200)),
-        settings_text(record, found),
+        of_study(record, found)[FILE_NAME],
         str(head.answer(record)),
     ]
     for text in texts:
@@ -178,6 +178,9 @@ def test_the_command_works_from_anywhere() -> None:
     )
     command = f"tune export '/my runs/s' --trial {BEST} --storage '{url}'"
     assert advice.export_of_best(record) == command
+    many = dataclasses.replace(record, shared=Shared(groups={"m": ("echo", 2)}, settings={}))
+    command = f"tune export '/my runs/s' --trial {BEST} --out trial-{BEST} --storage '{url}'"
+    assert advice.export_of_best(many) == command, "several files need a folder"
 
 
 def test_a_trial_can_be_had_if_it_worked() -> None:

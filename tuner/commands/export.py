@@ -107,6 +107,8 @@ def _written(files: Files, out: pathlib.Path, *, is_forced: bool) -> list[pathli
                 partial = path.with_name(path.name + ".partial")
                 if isinstance(content, str):
                     partial.write_text(content, encoding="utf-8")
+                    if path.suffix == ".sh":
+                        partial.chmod(0o755)
                 else:
                     shutil.copyfile(content, partial)
                 partials[path] = partial

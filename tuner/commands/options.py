@@ -154,7 +154,7 @@ def take_scenario(arguments: argparse.Namespace) -> None:
             raise WrongUse(
                 f"--{name} {given[name]}: not with --scenario, which says what is served, and what is asked of it"
             )
-    scenario = scenario_files.read(pathlib.Path(file))
+    scenario = scenario_files.read(pathlib.Path(file).absolute())  # as a study parses it
     given.setdefault("objective", "goodput")
     given.setdefault("seconds", SCENARIO_S)
     warmup_s = given.get("warmup_s", MeasurementSettings().warmup_s)

@@ -22,6 +22,7 @@ from tuner.scenarios.emulated import Emulation
 from tuner.scenarios.results import Counts, Result
 from tuner.scenarios.served import Service
 from tuner.scenarios.values import Scenario
+from tuner.values import LATE_S, MOST_LATE_SHARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +44,23 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     if arguments.serve:
         with resumable(None):
             served_ = served.run(scenario, say=lambda text: lines.say(terminal.console, text))
-        return _said(scenario, served_, "", _of_service(served_), _plain_service(served_))
+        more, data = _of_service(served_), _plain_service(served_)
+        return _said(scenario, served_, "", more, data, note=_doubt(served_))
     found, _ = emulated.run(scenario, check=terminal.check)
-    return _said(scenario, found, " of virtual time", _of_emulation(found), _plain_emulation(found))
+    more, data = _of_emulation(found), _plain_emulation(found)
+    return _said(scenario, found, " of virtual time", more, data, note=_caution(scenario))
 
 
 def _said(
-    scenario: Scenario, found: Result, time: str, more: Sequence[str], data: dict[str, Any]
+    scenario: Scenario,
+    found: Result,
+    time: str,
+    more: Sequence[str],
+    data: dict[str, Any],
+    *,
+    note: str | None,
 ) -> Said:
+    notes = [] if note is None else [note]
     head = (
         f"{scenario.name}: {wording.plural(found.requests, 'request')} in {scenario.seconds:g} s{time}; "
         f"goodput {wording.number(found.goodput_per_s)} requests/s"
@@ -58,7 +68,8 @@ def _said(
     parts: list[rich.console.RenderableType] = [rich.text.Text(head), _table(found)]
     parts += [_by_deadline(name, found) for name in found.by_deadline]
     parts += [rich.text.Text(line) for line in (*_reasons(found), *more)]
-    return Said(text=rich.console.Group(*parts), data={**_data(found), **data})
+    parts += [rich.text.Text(f"note: {note}", style="yellow") for note in notes]
+    return Said(text=rich.console.Group(*parts), data={**_data(found), **data, "notes": notes})
 
 
 def _of_emulation(found: Emulation) -> tuple[str, ...]:
@@ -70,6 +81,27 @@ def _of_emulation(found: Emulation) -> tuple[str, ...]:
     )
     planned = f"the scheduler can plan {found.planned_per_s:,.0f} requests/s on one core here"
     return workers, planned
+
+
+def _caution(scenario: Scenario) -> str | None:
+    """What to know before believing an emulation; None for nothing."""
+    jitter = scenario.emulated.jitter
+    if min(jitter) < max(jitter):
+        return None
+    return (
+        "durations vary by nothing (emulated.jitter is 0), so that the shares in time are an upper bound: real "
+        "replicas are less steady; give it a jitter (docs/scenarios.md)"
+    )
+
+
+def _doubt(found: Service) -> str | None:
+    """What to know before believing a run in real time; None for nothing."""
+    if found.sent_late <= MOST_LATE_SHARE:
+        return None
+    return (
+        f"{wording.percent(found.sent_late)} of the requests were sent more than {1e3 * LATE_S:g} ms after they "
+        "were due: all connections were busy, or the load generator was; the wait counts"
+    )
 
 
 def _plain_emulation(found: Emulation) -> dict[str, Any]:
@@ -92,6 +124,7 @@ def _of_service(found: Service) -> tuple[str, ...]:
 def _plain_service(found: Service) -> dict[str, Any]:
     return {
         "send_lag_ms": found.send_lag_ms,
+        "sent_late": found.sent_late,
         "client_cores": found.client_cores,
         "server": dataclasses.asdict(found.server),
     }

@@ -32,6 +32,7 @@ TARGET = [
     "concurrency",
     "client_batch",
     "payload",
+    "fixed",
     "engine",
     "hook",
     "home",

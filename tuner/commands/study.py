@@ -145,6 +145,7 @@ def as_json(
         "engine": record.engine,
         "concurrency": record.concurrency,
         "rate_per_s": record.rate_per_s,
+        "offered_per_s": record.offered_per_s,
         "arrivals": record.arrivals,
         "client_batch": record.client_batch,
         "sampler": record.sampler,

@@ -88,11 +88,13 @@ def check_engine(record: StudyRecord, target: str) -> None:
         )
 
 
-def best_text(record: StudyRecord, found: Advice) -> str:
-    """Text of `best.yaml` in the study's folder: settings of a server, or what another engine needs."""
+def best_files(record: StudyRecord, found: Advice) -> Files:
+    """What the study's folder gets: `best.yaml`, settings of a server or what another engine needs; and the script
+    that deploys many models.
+    """
     if record.is_of_other_engine:
-        return other_engine.text(record, found)
-    return serving.settings_text(record, found)
+        return {serving.FILE_NAME: other_engine.text(record, found)}
+    return serving.of_study(record, found)
 
 
 def export(

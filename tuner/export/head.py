@@ -67,6 +67,7 @@ def lines(
         rate_per_s=record.rate_per_s,
         arrivals=record.arrivals,
         objective=record.objective,
+        offered_per_s=record.offered_per_s,
     )
     yield f"{what} for {record.model} at {load}, by `tune`."
     yield f"Study {record.name}: {len(record.trials)} trials, sampler {record.sampler}."

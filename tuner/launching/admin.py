@@ -49,6 +49,15 @@ class AdminClient:
         """
         return self._read("/admin/replicas")
 
+    def models(self) -> list[dict[str, Any]]:
+        """What it serves, as `GET /admin/models` tells it.
+
+        Raises:
+            LaunchFailed: as for `settings`.
+        """
+        found: list[dict[str, Any]] = self._read("/admin/models")["models"]
+        return found
+
     def deploy(self, model: str, name: str, *, timeout_s: float) -> None:
         """Load a model under a name; returns when it takes requests.
 

@@ -31,6 +31,8 @@ class Served:
     """Whether it runs on this machine, so that this machine's energy is its."""
     engine: str = OUR_ENGINE
     """What reports call the engine."""
+    largest_mb: float | None = None
+    """MiB of the largest of the models that share its replicas; None of one model."""
 
     def told_signature(self) -> Signature:
         """The signature, for what cannot do without.

@@ -40,6 +40,8 @@ class ReplicaFacts:
 
     replicas: tuple[ReplicaFact, ...]
     deaths: tuple[Death, ...]
+    refusals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Reason -> requests that the server has refused so far, where models share replicas."""
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -5,12 +5,11 @@ In: a `Measurement`. Out: none, one or several sentences; a measurement with dou
 
 from __future__ import annotations
 
-from tuner.values import LATE_S, MOST_LITTLE_ERROR, HostNoise, Measurement
+from tuner.values import LATE_S, MOST_LATE_SHARE, MOST_LITTLE_ERROR, HostNoise, Measurement
 
 MOST_CLIENT_SHARE = 0.8
 """Of one core: above it the client may be what was measured (Model Analyzer draws the same line)."""
 MOST_STEAL_SHARE = 0.02
-MOST_LATE_SHARE = 0.01
 MOST_STOLEN = 0.05
 """Share of the machine's time from which on a launch tells of the host and not of its configuration."""
 

@@ -47,11 +47,13 @@ def measure_outcome(
     rate_per_s: float | None = None,
     fell_behind: float = 0.0,
     refusals: Collection[int] = (),
+    why_refused: str = "",
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
     the share of requests that may fail (`most_error_share`), what is known of the cause of
     failed ones, on one line (`why_failed`), by which share of the requests that were due the server
-    fell behind (`LoadResult.fell_behind`), and which statuses are no failures but refusals (`refusals`).
+    fell behind (`LoadResult.fell_behind`), which statuses are no failures but refusals (`refusals`), and why the server
+    refused (`why_refused`).
 
     A server that falls behind has no latency of its own: the longer one measures, the longer it is. So in an
     open loop that is no value, but a configuration that cannot serve the rate.
@@ -76,7 +78,8 @@ def measure_outcome(
         why = f"{failed} of {finished} failed: {summary.statuses(records, measured)}{because}"
         return overloaded(rate_per_s, why), None
     if not finished or failed == finished:
-        reason = summary.nothing_measured(records, measured, seconds) + because
+        reason = summary.nothing_measured(records, measured, seconds, is_open=concurrency is None)
+        reason += because
         return Outcome(
             status="failed", cause="errors" if finished else "timeout", reason=reason
         ), None
@@ -87,8 +90,13 @@ def measure_outcome(
         )
         return Outcome(status="failed", cause="errors", reason=reason), None
     if turned_down and turned_down + failed == finished:
-        why = f"it answered none of {finished} requests: {summary.statuses(records, measured)}"
-        return Outcome(status="infeasible", cause="constraint", reason=why), None
+        why = why_refused or summary.statuses(records, measured)
+        within = "in time" if deadline_ms is None else f"within {deadline_ms:g} ms"
+        reason = (
+            f"all {finished} requests were refused, as none could be answered {within} ({why}): give them more "
+            "time (deadline_ms), or ask less often, or for fewer items"
+        )
+        return Outcome(status="infeasible", cause="constraint", reason=reason), None
     measurement = summary.summarise(
         records,
         concurrency=concurrency,
@@ -168,7 +176,10 @@ class Needs:
         if self.needs_p99 and not measurement.has_p99:
             return Outcome(status="failed", cause="short", reason=tails.too_few(measurement))
         if "goodput" in self.names and not measurement.goodput:
-            reason = "no answer came within the deadline (--slo-ms)"
+            reason = (
+                f"none of {measurement.requests} answers came within the deadline (--slo-ms; half of them took "
+                f"more than {measurement.p50_ms:.3g} ms): give a longer one, or less load"
+            )
             return Outcome(status="infeasible", cause="constraint", reason=reason)
         wanted = {name: named(name).value(measurement) for name in self.names}
         wanted |= {limit.metric: limit.of.value(measurement) for limit in self.limits}

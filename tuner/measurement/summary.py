@@ -176,13 +176,20 @@ def nothing_measured(
     records: RequestRecords,
     measured: np.ndarray[tuple[int], np.dtype[np.bool_]],
     seconds: float,
+    *,
+    is_open: bool = False,
 ) -> str:
-    """Why there is no figure: no request finished in time, or none of them well."""
+    """Why there is no figure: none was due or finished in the measured part, or none of them well."""
     finished = int(np.count_nonzero(measured))
     if finished:
         return f"all {finished} requests in {seconds:g} s failed: {statuses(records, measured)}"
     if not len(records):
         return "no request was sent"
+    if is_open:
+        return (
+            f"no request was due in the measured {seconds:g} s ({len(records)} before them, in the warm-up): measure "
+            "for longer (--seconds), or ask more often"
+        )
     longest_s = float((records.finished_s - records.intended_s).max())
     return (
         f"no request finished in the measured {seconds:g} s (the longest round trip took "

@@ -145,7 +145,7 @@ def _searches(record: ComparisonRecord) -> Markup:
     caption = (
         f"Thin lines are single runs, thick ones their median, the band {band}. A median begins "
         "where every run has a figure. Values are what the searches saw: the luckiest of many "
-        "launches, lower than a new launch would give."
+        "launches, better than a new launch would give."
     )
     drawn = comparison_figures.best_so_far(record)
     best = document.figure(drawn, name="best-so-far", title="Best so far", caption=caption)

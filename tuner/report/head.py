@@ -8,6 +8,7 @@ configurations side by side.
 from __future__ import annotations
 
 import pathlib
+import shlex
 from collections.abc import Mapping
 
 from tuner import objective as objectives
@@ -39,7 +40,10 @@ def answer(study: StudyRecord) -> Markup:
     label = objective.label
     if study.second is not None:
         label += f" and {objectives.named(study.second).label}"
-    line = f"Study {study.name}: {engine}objective {label}, sampler {study.sampler}, {tried}{took}."
+    line = (
+        f"Study {study.name}: {reading.models(study)}{engine}objective {label}, {reading.search(study)}, "
+        f"{tried}{took}."
+    )
     if (limits := reading.limits(study)) is not None:
         line += f" A solution keeps to {limits}."
     return joined(
@@ -176,8 +180,9 @@ def _use(study: StudyRecord) -> Markup | None:
     else:
         parts.append(element("pre", element("code", serve_command(study.served, file))))
         if study.shared is not None:
-            text = "Its models are deployed then, by the commands at the head of that file."
-            parts.append(element("p", text))
+            command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
+            parts.append(element("p", "Its models are deployed then:"))
+            parts.append(element("pre", element("code", command)))
     if (other := reading.to_try(study)) is not None:
         parts += [element("p", reading.TO_TRY), element("pre", element("code", other))]
     return joined((element("h3", "Use it"), *parts))

@@ -25,6 +25,10 @@ JITTER = 0.012
 """Sideways shift of equal values, as a share of the axis: points must not hide one another."""
 
 
+SLICE_LETTERS, UPRIGHT_LETTERS = 26, 16
+"""What of a title has room in a line, beside a small figure and above an upright axis."""
+
+
 def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     """Objective against one knob over all searched trials; the other knobs vary freely."""
     objective = objectives.named(study.objective)
@@ -33,12 +37,13 @@ def slice_of(study: StudyRecord, knob: KnobInfo) -> go.Figure:
     at = Placing(x=lambda trial: _place(places, knob, trial), knob=knob.name)
     good = reading.succeeded(trials)
     values = [value for trial in good if (value := objective.of(trial)) is not None]
+    title = _in_lines(objective.axis, SLICE_LETTERS)
     drawn = theme.figure(
         height=300,
         has_legend=False,
-        margin={"l": 56, "r": 8, "t": 8, "b": 44},
+        margin={"l": 56 + 18 * title.count("<br>"), "r": 8, "t": 8, "b": 44},
         xaxis=places.axis(escaped(wording.knob_label(knob.name, knob.unit))),
-        yaxis=log_axis(values, objective.axis, pad=0.1),
+        yaxis=log_axis(values, title, pad=0.1),
     )
     for origin in dict.fromkeys(trial.origin for trial in good):
         chosen = [trial for trial in good if trial.origin == origin]
@@ -205,10 +210,15 @@ def _upright(index: int) -> dict[str, Any]:
     return {"type": "line", "line": line, "layer": "below", **ends}
 
 
+def _in_lines(title: str, letters: int) -> str:
+    """A title in lines of so many letters, for where there is no room for it in one."""
+    return "<br>".join(map(escaped, wording.wrapped(title, letters)))
+
+
 def _texts(index: int, title: str, marks: dict[str, float]) -> list[dict[str, Any]]:
     """Annotations of the axis at x = index: its name above, its labels left of it."""
     first, dot, rest = title.partition(".")
-    name = f"{escaped(first)}.<br>{escaped(rest)}" if dot else escaped(title)
+    name = f"{escaped(first)}.<br>{escaped(rest)}" if dot else _in_lines(title, UPRIGHT_LETTERS)
     common = {"x": index, "showarrow": False}
     head = {**common, "y": 1.03, "yanchor": "bottom", "text": name.replace(" (", "<br>(")}
     beside = {"xanchor": "right", "xshift": -4, "font": {"size": 11}}

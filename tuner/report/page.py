@@ -63,7 +63,8 @@ def _front(study: StudyRecord) -> tuple[tuple[str, str, Markup], ...]:
             "them was lucky. The star is the one that was verified and is exported (--point)."
         ),
     )
-    any_other = "Any other is exported by its trial: tune export STUDY --trial N."
+    out = " --out DIR" if study.shared is not None else ""
+    any_other = f"Any other is exported by its trial: tune export STUDY --trial N{out}."
     return (
         (
             "front",

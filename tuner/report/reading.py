@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import statistics
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -21,6 +22,8 @@ from tuner.report import open_loop, wording
 from tuner.settings import MeasurementSettings, load_in_words
 from tuner.tails import Tail
 from tuner.values import (
+    LATE_S,
+    MOST_LATE_SHARE,
     MOST_LITTLE_ERROR,
     UNKNOWN,
     Configuration,
@@ -38,6 +41,15 @@ SHOWN = frozenset({"better", "worse", "no difference shown"})
 """How a best can stand that was compared with the default."""
 P99 = objectives.named("p99").field
 ROLES: tuple[Role, Role] = ("default", "best")
+SEARCHES = {
+    "structured": "a prediction from the model's profile and a Gaussian process",
+    "gp": "a Gaussian process",
+}
+"""What samplers are, for who does not know their names."""
+MOST_GROUPS = 5
+"""Of models that are named; more are counted."""
+ALL = 0.999
+"""Share of the requests that are answered in time from which on more cannot be seen."""
 PLAIN = (
     "answers checked",
     "the budget of",
@@ -50,6 +62,7 @@ PLAIN = (
     "accuracy of the model's variants",
     "not shown in an open loop",
     "starts from what earlier studies",
+    "fixed, and not searched:",
     "no prediction:",
 )
 """How notes begin that are for information."""
@@ -122,7 +135,29 @@ def load(study: StudyRecord) -> str:
         rate_per_s=study.rate_per_s,
         arrivals=study.arrivals,
         objective=study.objective,
+        offered_per_s=study.offered_per_s,
     )
+
+
+def search(study: StudyRecord) -> str:
+    """What proposed the configurations, in words where there are some."""
+    name = study.sampler
+    if any(note.startswith("no prediction:") for note in study.notes):
+        name = "gp"
+    known = SEARCHES.get(name)
+    return f"sampler {study.sampler}" + (f" ({known})" if known else "")
+
+
+def models(study: StudyRecord) -> str:
+    """The models of a scenario, in words; empty of one model."""
+    if study.shared is None:
+        return ""
+    groups = study.shared.groups.values()
+    listed = ", ".join(f"{copies} × {model.rpartition('/')[2]}" for model, copies in groups)
+    if len(groups) > MOST_GROUPS:
+        listed = f"{len(groups)} kinds"
+    count = sum(copies for _, copies in groups)
+    return f"{wording.plural(count, 'model')} on shared replicas ({listed}), "
 
 
 def succeeded(trials: Iterable[Trial]) -> tuple[Trial, ...]:
@@ -208,7 +243,7 @@ def headline(study: StudyRecord) -> str:
             return "Nothing was measured: the study has no trial."
         causes = {trial.outcome.cause for trial in study.trials}
         way = ""
-        if causes == {"constraint"}:
+        if causes == {"constraint"} and study.shared is None:
             way = f" Give a limit that can be kept.{_nearest(study)}"
         elif causes == {"overload"}:
             way = " Give a rate that can be served; --find-rate finds it."
@@ -345,6 +380,7 @@ def remarks(study: StudyRecord) -> tuple[str, ...]:
         *_front(study),
         *_ties(study),
         *_against_guess(study),
+        *_all_in_time(study),
         *open_loop.sentences(study),
         *_refused_tails(study),
     )
@@ -401,6 +437,19 @@ def _against_guess(study: StudyRecord) -> Iterator[str]:
     )
 
 
+def _all_in_time(study: StudyRecord) -> Iterator[str]:
+    """That a scenario asks for too little to tell configurations apart."""
+    found = launches(study, "default").measurements
+    offered = sum(one.offered_per_s for one in found)
+    if study.shared is None or study.objective != "goodput" or not offered:
+        return
+    if sum(one.goodput_per_s for one in found) >= ALL * offered:
+        yield (
+            "The default answers all that is due in time, so that nothing can be better: give the scenario the rates "
+            "that are feared, or shorter deadlines."
+        )
+
+
 def in_short(study: StudyRecord, configuration: Configuration) -> str:
     """Knobs in which a configuration differs from the default, by their last words."""
     changed = [
@@ -412,13 +461,17 @@ def in_short(study: StudyRecord, configuration: Configuration) -> str:
 
 
 def meaning_of_default(study: StudyRecord) -> str | None:
-    """Limits of the space's default that the untuned server does not have; None where there are none."""
+    """What the default is, where it is not what the untuned server does; None where it is."""
+    if study.shared is not None:
+        return (
+            "Default means what the scenario's file says (workers, memory, settings), and the search space's "
+            "default where it says nothing."
+        )
     limits = [
         f"{knob.name} = {wording.knob_value(value)}"
         for knob in study.knobs
         if knob.name in KNOBS
         and not study.is_of_other_engine
-        and study.shared is None  # the default is that of the scenario
         and KNOBS[knob.name].default is None
         and str not in KNOBS[knob.name].kinds  # the default variant is what it serves untuned
         and (value := study.default.get(knob.name)) is not None
@@ -462,10 +515,27 @@ def cautions(study: StudyRecord) -> tuple[str, ...]:
             f"({numbers}): throughput x mean is more than {wording.percent(MOST_LITTLE_ERROR)} off the "
             "concurrency."
         )
+    found += _sent_late(study)
     errors = sum(trial.measurement.errors for trial in study.trials if trial.measurement)
     if errors:
         found.append(f"{wording.plural(errors, 'request')} failed in trials that count as ok.")
     return tuple(found)
+
+
+def _sent_late(study: StudyRecord) -> Iterator[str]:
+    """That the clients were behind their schedule while default and best were compared."""
+    shares = {
+        role: statistics.fmean(one.late_share or 0.0 for one in side.measurements)
+        for role in ROLES
+        if (side := launches(study, role)).is_verified
+    }
+    if max(shares.values(), default=0.0) > MOST_LATE_SHARE:
+        told = (f"{wording.percent(share)} of the {role}'s" for role, share in shares.items())
+        yield (
+            f"Of the requests by which they are compared, {' and '.join(told)} were sent more than "
+            f"{1e3 * LATE_S:g} ms after they were due: all connections were busy, or the load generator was; "
+            "the wait counts."
+        )
 
 
 def _refused_tails(study: StudyRecord) -> Iterator[str]:

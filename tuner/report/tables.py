@@ -17,7 +17,7 @@ from tuner import tails
 from tuner.objective import Objective
 from tuner.report import reading, wording
 from tuner.report.markup import Child, Markup, element, table
-from tuner.values import Measurement, StudyRecord, Trial
+from tuner.values import KnobInfo, Measurement, StudyRecord, Trial
 
 IN_EVERY_TABLE = ("mean_ms", "p50_ms", "p95_ms", reading.P99, "throughput_per_s", "energy_j")
 """Figures of every trial, energy where it was counted; a study's objective that is none of them has a column."""
@@ -29,7 +29,7 @@ def configurations(study: StudyRecord) -> Markup:
     rows = []
     for knob in study.knobs:
         cells = [
-            element("td", wording.knob_label(knob.name, knob.unit)),
+            element("td", wording.knob_label(knob.name, knob.unit), *_not_searched(knob)),
             element("td", _value(study.default, knob.name)),
         ]
         if study.best is not None:
@@ -39,6 +39,11 @@ def configurations(study: StudyRecord) -> Markup:
     if study.best is not None:
         heads.append(element("span", "best", class_="is-best"))
     return table(heads, rows)
+
+
+def _not_searched(knob: KnobInfo) -> tuple[Child, ...]:
+    """A word where a knob has one value alone."""
+    return (element("span", " fixed", class_="soft"),) if len(knob.values) == 1 else ()
 
 
 def side_by_side(study: StudyRecord) -> Markup | None:
@@ -52,11 +57,12 @@ def side_by_side(study: StudyRecord) -> Markup | None:
         ("p50 (ms)", "p50_ms"),
         ("p95 (ms)", "p95_ms"),
         ("p95 - p5 (ms)", "spread_ms"),
-        ("requests/s", "throughput_per_s"),
+        ("requests/s" if study.shared is None else "answered/s", "throughput_per_s"),
     ]
     if study.shared is not None:
         shown += [
             ("in time/s", "goodput_per_s"),
+            ("due/s", "offered_per_s"),
             ("answered, of all that were due", "answered_share"),
         ]
     if reading.has_energy(study):
@@ -113,6 +119,7 @@ def trials(study: StudyRecord) -> Markup:
         "requests",
         "errors",
         *(("refused",) if study.shared is not None else ()),
+        *(("sent late",) if study.is_open else ()),
         *(
             ("energy (J/request)", "power (W)", "GPU clock (MHz)")
             if reading.has_energy(study)
@@ -174,6 +181,7 @@ def _trial_row(study: StudyRecord, trial: Trial, names: Sequence[str]) -> Markup
         *own,
         *_figures(measured),
         *_refused(study, measured),
+        *_sent_late(study, measured),
         *(_energy(measured) if reading.has_energy(study) else ()),
         *(
             element("td", _value(trial.configuration, name), data_value=_key(trial, name))
@@ -227,6 +235,14 @@ def _refused(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
     if study.shared is None:
         return []
     return [cell(None if measured is None else measured.refused)]
+
+
+def _sent_late(study: StudyRecord, measured: Measurement | None) -> list[Markup]:
+    """Which share of the requests of an open loop left the client late."""
+    if not study.is_open:
+        return []
+    late = None if measured is None else measured.late_share
+    return [cell(late, text="–" if late is None else wording.percent(late))]
 
 
 def _energy(measured: Measurement | None) -> list[Markup]:

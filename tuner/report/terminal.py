@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import pathlib
+import shlex
 from collections.abc import Mapping
 
 import rich.console
@@ -49,8 +50,8 @@ def summary(study: StudyRecord, files: Mapping[str, pathlib.Path]) -> rich.conso
     told = {name: str(path) for name, path in files.items()}
     if "settings" in files and not study.is_of_other_engine:
         told["use"] = serve_command(study.served, files["settings"])
-        if study.shared is not None:
-            told["models"] = f"deployed then by the commands at the head of {files['settings']}"
+    if "models" in files:
+        told["models"] = f"deployed then by: sh {shlex.quote(str(files['models']))}"
     width = max(map(len, told), default=0)
     parts += [Copied(f"{name:{width}} ", text) for name, text in told.items()]
     return rich.console.Group(*parts)

@@ -75,12 +75,16 @@ def traffic(scenario: Scenario, draw: int = 0) -> Traffic:
     Args:
         scenario: who is asked for how often.
         draw: which of its many courses: the same models are asked for as often, at other times; 0 is the first.
+            A trace has no other times: each draw but the first begins at another place of it.
     """
     parts = []
     for place, stream in enumerate(scenario.streams):
         rng = np.random.default_rng([scenario.seed, place])
         times = rng if draw == 0 else np.random.default_rng([scenario.seed, place, draw])
         copies = scenario.group(stream.group).copies
+        if draw and stream.trace:
+            trace = rotated(stream.trace, scenario.seconds - stream.from_s, times)
+            stream = dataclasses.replace(stream, trace=trace)  # noqa: PLW2901 - the same, later
         at_s, models = due(stream, copies, scenario.seconds, rng, times)
         first = scenario.first_of(stream.group)
         parts.append((at_s, models + first, np.full(len(at_s), place, dtype=np.intp)))
@@ -123,6 +127,29 @@ def due(
         return at_s + stream.from_s, models
     at_s = _times(stream, span_s, times)
     return at_s + stream.from_s, _drawn(stream, at_s, copies, times)
+
+
+def rotated(
+    trace: tuple[tuple[float, int], ...], span_s: float, rng: np.random.Generator
+) -> tuple[tuple[float, int], ...]:
+    """A trace from another place on, any of them as likely, with what came before it behind its end.
+
+    Where nothing would come in the time that it is asked for, it begins with the next request.
+
+    Args:
+        trace: seconds, ascending, and models.
+        span_s: for how long it is asked for.
+        rng: of the draw.
+    """
+    at_s = np.array([one[0] for one in trace])
+    last_s = float(at_s[-1])
+    # After the last request it is as long until the first one again as it is between two.
+    period_s = last_s + last_s / max(1, len(trace) - 1) or span_s
+    begin_s = rng.random() * period_s
+    if not ((at_s - begin_s) % period_s < span_s).any():
+        begin_s = float(at_s[np.searchsorted(at_s, begin_s) % len(trace)])
+    later_s = (at_s - begin_s) % period_s
+    return tuple((float(later_s[place]), trace[place][1]) for place in np.argsort(later_s))
 
 
 def _times(stream: Stream, span_s: float, rng: np.random.Generator) -> Array:

@@ -4,15 +4,22 @@
     anything else: the running one, on new replicas with nothing in memory, by what its profiles tell
 
 In: a scenario, configurations. Out: an `Engine`. What a configuration leaves out is as the scenario has it.
-Each server measures the models itself, as one that is deployed does: nothing is carried over. Blocking.
+What one server has measured of a model, the next one of the same launcher takes over, as one that is deployed with a
+folder of its state does: it measures what another size of batches or other limits ask for. Blocking.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import pathlib
+import tempfile
 import time
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from serving.settings import KNOBS
 from tuner.errors import LaunchFailed
+from tuner.launching import pool_metrics
 from tuner.launching.engine import Served
 from tuner.launching.engine_process import EngineProcess
 from tuner.launching.replica_facts import ReplicaFacts
@@ -23,6 +30,7 @@ from tuner.values import Configuration
 OF_PROFILES = frozenset({"batching.max_size"})
 """Live settings that a model is profiled for when it is deployed."""
 KIND = "scenario"
+ROUNDED_MB = 0.005
 
 
 class ScenarioLauncher:
@@ -38,6 +46,14 @@ class ScenarioLauncher:
         self.scenario = scenario
         self.home = home
         self.defaults = served.configuration_of(scenario)
+        self._profiles: tempfile.TemporaryDirectory[str] | None = None
+
+    @property
+    def profiles(self) -> pathlib.Path:
+        """Folder of what its servers have measured of the models."""
+        if self._profiles is None:
+            self._profiles = tempfile.TemporaryDirectory(prefix="luthier-profiles-")
+        return pathlib.Path(self._profiles.name)
 
     def start(self, configuration: Configuration | None) -> ScenarioServer:
         """Start a server.
@@ -50,7 +66,10 @@ class ScenarioLauncher:
         return server
 
     def close(self) -> None:
-        """Nothing is left of servers that were stopped."""
+        """Remove what its servers have measured: nothing else is left of those that were stopped."""
+        if self._profiles is not None:
+            self._profiles.cleanup()
+            self._profiles = None
 
 
 class ScenarioServer:
@@ -90,7 +109,9 @@ class ScenarioServer:
             self._process.apply(wanted)
         else:
             self.stop()
-            self._process = served.started(launcher.scenario, wanted, home=launcher.home)
+            self._process = served.started(
+                launcher.scenario, wanted, home=launcher.home, profiles=launcher.profiles
+            )
         self._now = wanted
         return time.monotonic() - before_s
 
@@ -100,7 +121,8 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        answer = self._running().admin.settings()
+        admin = self._running().admin
+        answer = admin.settings()
         devices = {model.get("device") for model in answer["models"]}
         return Served(
             model=self._launcher.scenario.name,
@@ -109,6 +131,7 @@ class ScenarioServer:
             signature=None,
             limits=str(answer["limits"]),
             device=devices.pop() if len(devices) == 1 else None,
+            largest_mb=_largest_mb(admin.models()),
         )
 
     def replica_facts(self) -> ReplicaFacts:
@@ -117,7 +140,9 @@ class ScenarioServer:
         Raises:
             LaunchFailed: the engine is gone (cause `crash`).
         """
-        return self._running().replica_facts()
+        running = self._running()
+        counted = pool_metrics.parsed(running.admin.metrics())
+        return dataclasses.replace(running.replica_facts(), refusals=counted.refusals)
 
     def is_running(self) -> bool:
         """Whether the server process is alive."""
@@ -137,6 +162,13 @@ class ScenarioServer:
         if self._process is None:
             raise LaunchFailed("crash", "there is no server: the last one did not start")
         return self._process
+
+
+def _largest_mb(models: Iterable[Mapping[str, Any]]) -> float | None:
+    """Of the models, at most: what the server tells is rounded."""
+    versions = (version for model in models for version in model["versions"].values())
+    told = (version["memory_mb"] + ROUNDED_MB for version in versions if "memory_mb" in version)
+    return max(told, default=None)
 
 
 def is_live(now: Configuration, wanted: Configuration) -> bool:

@@ -6,6 +6,7 @@ In: a path. Out: a `Scenario`. What is wrong is one error with file, key and lin
 from __future__ import annotations
 
 import csv
+import functools
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
@@ -99,8 +100,11 @@ def read_text(path: pathlib.Path) -> str:
         raise InvalidScenario(str(path), "", f"cannot be read: {reason}") from error
 
 
+@functools.lru_cache(maxsize=4)
 def parse(text: str, path: pathlib.Path) -> Scenario:
     """The scenario of a text.
+
+    It is parsed once in a command, with the files that it names: a trace may have millions of rows.
 
     Args:
         text: what the file holds, or held when a study began.

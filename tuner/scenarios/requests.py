@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from serving import zoo
+from serving.errors import ServingError
 from serving.values import Signature
 from tuner.errors import WrongUse
 from tuner.launching import readiness
@@ -245,8 +246,15 @@ def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
 
 
 def _sample_of(model: str) -> pathlib.Path | None:
-    """Inputs that come with a bundled model."""
-    return zoo.find(model).sample if model in zoo.names() else None
+    """Inputs that come with a model: `model.samples.npz` beside its file, or what its folder has.
+
+    Raises:
+        WrongUse: the model cannot be found.
+    """
+    try:
+        return zoo.find(model).sample
+    except ServingError as error:
+        raise WrongUse(f"model {model}: {error}") from error
 
 
 def _with_timeout(sent: Payloads, deadline_s: float) -> Payloads:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import dataclasses
+import pathlib
 import re
 import threading
 import time
@@ -19,8 +20,9 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tuner.errors import LoadFailed, WrongUse
+from tuner.errors import LaunchFailed, LoadFailed, WrongUse
 from tuner.launching import pool_metrics
 from tuner.launching.engine_process import SERVER, EngineProcess
 from tuner.launching.pool_metrics import PoolCounts
@@ -30,11 +32,13 @@ from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.requests import MOST_CONNECTIONS, Load
 from tuner.scenarios.values import Scenario
 from tuner.traffic.generator import Generator, LoadResult
-from tuner.values import Configuration, Value
+from tuner.values import LATE_S, Configuration, Value
 
 DEPLOY_TIMEOUT_S = 90.0
+MEMORY = "clockwork.memory_mb"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 """Of a group: names of models are part of URLs."""
+PROFILES = "server.profiles_dir"
 MOST_MODELS = 1000
 MOST_SECONDS = 3600.0
 TOO_MANY, UNAVAILABLE, TOO_LATE = 429, 503, 504
@@ -49,6 +53,8 @@ class Service(results.Result):
 
     send_lag_ms: float
     """p99 of how long after it was due a request was sent, of those that come by the clock."""
+    sent_late: float
+    """Share of these that were sent more than a millisecond late."""
     client_cores: float
     """CPU time of the load generators over the time of the run."""
     server: PoolCounts
@@ -99,6 +105,7 @@ def started(
     configuration: Configuration,
     *,
     home: str | None = None,
+    profiles: pathlib.Path | None = None,
     program: Sequence[str] = SERVER,
 ) -> EngineProcess:
     """A server with all models of a scenario that was checked; whoever asks for it ends it.
@@ -107,20 +114,34 @@ def started(
         scenario: what is served.
         configuration: of the server, as of `configuration_of`.
         home: where replicas live; None: as the environment says.
+        profiles: folder of what servers before it have measured of models; None: it measures all.
         program: arguments of Python that make the server.
 
     Raises:
         TunerError: the server does not start, or cannot load a model; then none is left.
     """
+    if profiles is not None:
+        configuration = Configuration({**configuration, PROFILES: str(profiles)})
     engine = EngineProcess.start(None, configuration, home=home, program=program)
     try:
         for group in scenario.groups:
             for name in group.names:
                 engine.admin.deploy(requests.model_of(group), name, timeout_s=DEPLOY_TIMEOUT_S)
+    except LaunchFailed as error:
+        engine.stop()
+        raise _in_words_of(scenario, error) from error
     except BaseException:
         engine.stop()
         raise
     return engine
+
+
+def _in_words_of(scenario: Scenario, error: LaunchFailed) -> LaunchFailed:
+    """The error, with the scenario's key for a setting that it has another word for."""
+    if scenario.pages is None or MEMORY not in error.text:
+        return error
+    text = f"{error.text}; in a scenario memory_pages is this budget, in pages of clockwork.page_mb"
+    return LaunchFailed(error.cause, text)
 
 
 def drive(scenario: Scenario, engine: EngineProcess) -> Service:
@@ -211,7 +232,7 @@ def configuration_of(
                 f"scenario {scenario.name}: {scenario.pages} pages of {wanted.clockwork.page_mb:g} MiB are "
                 f"{memory_mb:g} MiB, expected whole ones to be served; take other memory_pages"
             )
-        found["clockwork.memory_mb"] = int(memory_mb)
+        found[MEMORY] = int(memory_mb)
     return Configuration(found)
 
 
@@ -249,16 +270,18 @@ def _service(
     server: PoolCounts,
 ) -> Service:
     ends: list[results.End] = []
-    lags_s = [np.zeros(1)]
+    lags: list[NDArray[np.float64]] = []
     begin_s = found[0].origin_s - loads[0].from_s
     for load, one in zip(loads, found, strict=True):
         ends += _ends(scenario, load, one, one.origin_s - begin_s)
         if load.plan.offsets_s:
-            lags_s.append(one.records.started_s - one.records.intended_s)
+            lags.append(one.records.started_s - one.records.intended_s)
+    lags_s = np.concatenate(lags) if any(map(len, lags)) else np.zeros(1)
     counted = results.counted(scenario, ends)
     return Service(
         **{field.name: getattr(counted, field.name) for field in dataclasses.fields(counted)},
-        send_lag_ms=1e3 * float(np.quantile(np.concatenate(lags_s), 0.99, method="higher")),
+        send_lag_ms=1e3 * float(np.quantile(lags_s, 0.99, method="higher")),
+        sent_late=float(np.mean(lags_s > LATE_S)),
         client_cores=sum(one.client_cpu_s for one in found) / counted.seconds,
         server=server,
     )

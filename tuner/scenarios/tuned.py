@@ -7,19 +7,22 @@ values as its default. Pure but for the space's file.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from typing import Any
 
 from tuner.errors import WrongUse
 from tuner.scenarios import served
+from tuner.scenarios.emulated import settings_of
 from tuner.scenarios.values import Scenario, Stream
 from tuner.space import files
-from tuner.space.knobs import FloatKnob, IntKnob, Knob, NumberKnob
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, FloatKnob, IntKnob, Knob, NumberKnob
 from tuner.space.space import SearchSpace
 from tuner.values import Value
 
 SPACE = "clockwork"
 """Name of the bundled search space."""
-MEMORY = "clockwork.memory_mb"
+MEMORY, PAGE = served.MEMORY, "clockwork.page_mb"
 
 
 def check(scenario: Scenario, *, seconds: float) -> None:
@@ -100,6 +103,73 @@ def space_text(scenario: Scenario) -> str:
     )
 
 
+def with_baseline(space: SearchSpace, scenario: Scenario) -> SearchSpace:
+    """A space that was given, with what the scenario says as the default of its knobs.
+
+    A value that the space does not have is added to it: what the scenario says is the baseline, and is launched.
+    """
+    own = served.configuration_of(scenario)
+    knobs = tuple(
+        _with_own(knob, own[knob.name]) if knob.name in own else knob for knob in space.knobs
+    )
+    return dataclasses.replace(space, knobs=knobs)
+
+
+def with_room(
+    space: SearchSpace, scenario: Scenario, *, largest_mb: float
+) -> tuple[SearchSpace, str | None]:
+    """The space without budgets of memory that do not hold the largest model, and a note where some are left out.
+
+    Args:
+        space: what is searched.
+        scenario: what is served, for the size of pages where that is no knob.
+        largest_mb: MiB that the largest model takes; it is held in whole pages.
+    """
+    memory = next((knob for knob in space.knobs if knob.name == MEMORY), None)
+    if not isinstance(memory, IntKnob):
+        return space, None
+    page = next(
+        (knob for knob in space.knobs if isinstance(knob, FloatKnob) and knob.name == PAGE), None
+    )
+    sizes = (settings_of(scenario).clockwork.page_mb,) if page is None else page.values()
+    needed = {size: size * max(1, math.ceil(largest_mb / size)) for size in sizes}
+    least = min(needed.values())
+    kept = memory.only(lambda value: value >= least)
+    if kept is None:
+        return space, None  # the server says so with the first launch
+    constraints = [
+        f"{PAGE} != {size!r} or {MEMORY} >= {need!r}"
+        for size, need in needed.items()
+        if need > kept.low
+    ]
+    if kept.values() == memory.values() and not constraints:
+        return space, None
+    found = dataclasses.replace(
+        space,
+        knobs=tuple(kept if knob is memory else knob for knob in space.knobs),
+        constraints=(*space.constraints, *constraints),
+    )
+    left_out = [f"{value}" for value in memory.values() if value not in kept.values()]
+    if not left_out:
+        return found, None
+    return found, (
+        f"{MEMORY}: {', '.join(left_out)} MiB left out: the largest model takes {largest_mb:.3g} MiB, "
+        f"{least:g} MiB in whole pages, and a smaller budget could not hold it"
+    )
+
+
+def _with_own(knob: Knob, own: Value) -> Knob:
+    """The knob with a value as its default, beside all that it has."""
+    if isinstance(knob, DeviceKnob) or own == knob.default:
+        return knob
+    if isinstance(knob, ChoiceKnob):
+        assert isinstance(own, str | bool), "settings have been checked"
+        choices = knob.choices if own in knob.choices else (*knob.choices, own)
+        return dataclasses.replace(knob, choices=choices, default=own)
+    assert isinstance(own, int | float), "settings have been checked"
+    return _with(knob, sorted({*knob.values(), own}), own)
+
+
 def _around(knob: Knob, own: Value | None) -> Knob:
     """The knob with a value of the scenario's as its default, and as many values as before.
 
@@ -120,13 +190,19 @@ def _around(knob: Knob, own: Value | None) -> Knob:
 def _with(knob: NumberKnob, values: Sequence[float], default: float) -> Knob:
     """The knob with other values."""
     if isinstance(knob, IntKnob):
-        whole = sorted({max(1, round(value)) for value in values} | {round(default)})
-        return dataclasses.replace(
-            knob, low=whole[0], high=whole[-1], grid=tuple(whole), default=round(default)
-        )
-    found = sorted(float(value) for value in values)
-    zero = knob.zero and found[0] == 0
+        least = 0 if knob.low == 0 or knob.zero else 1
+        found: list[Any] = sorted({max(least, round(v)) for v in values} | {round(default)})
+    else:
+        found = sorted(float(value) for value in values)
+    zero = knob.scale == "log" and found[0] == 0
     grid = tuple(found[1:] if zero else found)
     return dataclasses.replace(
-        knob, low=grid[0], high=grid[-1], grid=grid, zero=zero, default=float(default)
+        knob,
+        low=grid[0],
+        high=grid[-1],
+        grid=grid,
+        step=None,
+        points=None,
+        zero=zero,
+        default=type(grid[0])(default),
     )

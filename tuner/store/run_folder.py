@@ -2,7 +2,7 @@
 
     runs/<study>/settings.yaml  environment.json  space.yaml  study.db  trials/<number>/requests.npz
                  verification/launches.json  verification/<role>.npz
-                 verdict.json  best.yaml  report.html  log.jsonl  lock
+                 verdict.json  best.yaml  deploy.sh  report.html  log.jsonl  lock
 
 A file is written under another name beside its place and then renamed, so that a full disk or a
 `kill -9` leaves the old file or none. Knows names, paths and text; not what the text means. A study
@@ -34,7 +34,9 @@ FILES = frozenset(
         "compare.html",
         "compare.json",
         "compare.yaml",
+        "deploy.sh",
         "engine.yaml",
+        "scenario.yaml",
         "prices.yaml",
         "environment.json",
         "lock",

@@ -22,6 +22,7 @@ from serving.replica.wire.stream import (
     DEFAULT_MAX_MESSAGE_BYTES,
     HEAD,
     MAGIC,
+    MAX_RESULT_BYTES,
     VERSION,
     MessageType,
     WireError,
@@ -32,7 +33,6 @@ _INFER = struct.Struct("<QIqqI")
 _INFER_ENTRY = struct.Struct("<IHHII")
 _RESULT = struct.Struct("<QHHqQQQI")
 _RESULT_ENTRY = struct.Struct("<IHH")
-_MAX_BODY_BYTES = 2**32 - 1
 
 
 @functools.lru_cache(maxsize=256)
@@ -58,6 +58,7 @@ class ActionStatus(enum.IntEnum):
     INVALID_INPUT = 2
     BROKEN_CONTRACT = 3
     OUT_OF_MEMORY = 4
+    TOO_LARGE = 5
     UNKNOWN_MODEL = 10
     TOO_LATE = 11
     INVALID_ACTION = 12
@@ -149,23 +150,22 @@ def infer_head(
         frames: (bytes of the frame, encoding, start, stop) per request.
 
     Raises:
-        WireError: the frames together do not fit one message, or are several and more than a replica takes.
+        WireError: they are more than a replica takes in one message.
     """
     count = len(frames)
     total = _INFER.size + _INFER_ENTRY.size * count
     if count and frames.count(frames[0]) == count:  # as most batches are
         frame_bytes, encoding, start, stop = frames[0]
-        total += frame_bytes * count
+        head = _head(MessageType.INFER, total + frame_bytes * count, DEFAULT_MAX_MESSAGE_BYTES)
         table = _INFER_ENTRY.pack(frame_bytes, encoding, 0, start, stop) * count
     else:
         fields: list[int] = []
         for frame_bytes, encoding, start, stop in frames:
             total += frame_bytes
             fields += (frame_bytes, encoding, 0, start, stop)
+        head = _head(MessageType.INFER, total, DEFAULT_MAX_MESSAGE_BYTES)
         table = _entries("IHHII", count).pack(*fields)
-    fixed = _INFER.pack(action_id, model, earliest_ns, latest_ns, count)
-    most = DEFAULT_MAX_MESSAGE_BYTES if count > 1 else _MAX_BODY_BYTES
-    return _head(MessageType.INFER, total, most) + fixed + table
+    return head + _INFER.pack(action_id, model, earliest_ns, latest_ns, count) + table
 
 
 def parse_infer(body: memoryview) -> InferMessage:
@@ -203,22 +203,22 @@ def result_head(
     """RESULT up to its frames; `frames` are (bytes of the frame, status) in the INFER's order.
 
     Raises:
-        WireError: the frames together do not fit one message.
+        WireError: they are more than the gateway takes in one message.
     """
     count = len(frames)
     total = _RESULT.size + _RESULT_ENTRY.size * count
     if count and frames.count(frames[0]) == count:  # as most batches are
         frame_bytes, entry_status = frames[0]
-        total += frame_bytes * count
+        head = _head(MessageType.RESULT, total + frame_bytes * count, MAX_RESULT_BYTES)
         table = _RESULT_ENTRY.pack(frame_bytes, entry_status, 0) * count
     else:
         fields: list[int] = []
         for frame_bytes, entry_status in frames:
             total += frame_bytes
             fields += (frame_bytes, entry_status, 0)
+        head = _head(MessageType.RESULT, total, MAX_RESULT_BYTES)
         table = _entries("IHH", count).pack(*fields)
-    fixed = _RESULT.pack(action_id, status, 0, *times, count)
-    return _head(MessageType.RESULT, total, _MAX_BODY_BYTES) + fixed + table
+    return head + _RESULT.pack(action_id, status, 0, *times, count) + table
 
 
 def parse_result(body: memoryview) -> ResultMessage:

@@ -15,7 +15,9 @@ from serving.values import Buffer
 MAGIC = b"LW"
 VERSION = 1
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 30
-"""1 GiB: sixteen of the largest bodies that the gateway takes by default (64 MiB)."""
+"""1 GiB, what a replica takes: sixteen of the largest bodies that the gateway takes by default (64 MiB)."""
+MAX_RESULT_BYTES = 2**31 - 1
+"""What the gateway takes."""
 
 HEAD = struct.Struct("<2sBBI")
 """Magic, version, type, bytes of the body."""

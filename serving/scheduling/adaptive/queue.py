@@ -64,7 +64,7 @@ class Entry:
         self.attempts = 0
         """Times that a worker was lost while it ran a part of it."""
         self.alone = False
-        """Suspected of having ended a worker: shares no batch any more."""
+        """Suspected of having ended a worker, or too large to be with others: shares no batch any more."""
         self.left = False
         """Refused or cancelled: its late results mean nothing."""
 

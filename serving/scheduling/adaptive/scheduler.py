@@ -233,7 +233,11 @@ class AdaptiveScheduler:
             return
         batch.worker.finish(batch.expected_s, now_s)
         if not event.ok:
-            self._suspect(batch, Reason.NOT_STARTED, "")
+            if event.too_large:
+                for entry, _ in batch.entries:
+                    entry.alone = True
+            else:
+                self._suspect(batch, Reason.NOT_STARTED, "")
             self._give_back(batch.entries)
             return
         if event.times is not None:

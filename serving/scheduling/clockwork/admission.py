@@ -137,13 +137,20 @@ class Admission:
             self._put_back(entry, model, count, now_s)
         self._memory.settle(model)
 
-    def unrun(self, sent: Sent, now_s: float) -> None:
-        """A batch was not run: its items wait again."""
+    def unrun(self, sent: Sent, now_s: float, *, too_large: bool = False) -> None:
+        """A batch was not run: its items wait again.
+
+        Each request goes alone where they are too large together, and where it was not run before: what is large may
+        take longer to a worker than a window is open, and would never get there in time.
+        """
         counts: dict[Entry, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)
             counts[entry] = counts.get(entry, 0) + 1
         for entry, count in counts.items():
+            entry.returned.sort(reverse=True)
+            entry.alone |= too_large or entry.was_unrun
+            entry.was_unrun = True
             self._put_back(entry, sent.holding.model, count, now_s)
 
     def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> None:
@@ -156,6 +163,8 @@ class Admission:
             queue.items -= before
             model.waiting.remove(entry)
             queue.uncharge(entry, model)
+        if entry.alone:
+            model.waiting.alone.append(entry)
         if model.is_gone and not model.holdings:
             queue.refuse(entry, model, Reason.CANNOT_LOAD)
         elif self._place(model, entry, before + count, now_s) is not None:

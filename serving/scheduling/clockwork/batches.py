@@ -111,7 +111,9 @@ class Batches:
                 queue.uncharge(entry, model)
         due_s = min(entry.due_s for entry in entries)
         took_s = durations.worth_s[chosen.place]
-        latest_s = min(start_s + self._pool.parameters.window_s, deadline_s - took_s)
+        latest_s = deadline_s - took_s
+        if not entries[0].alone:  # else its way there may take longer than any window
+            latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
         action = self._orders.send(
             Kind.INFER, holding, latest_s=latest_s, expected_s=took_s, items=items, parts=parts
         )

@@ -164,7 +164,7 @@ class ClockworkScheduler:
             if event.ok:
                 self._batches.ran(sent, took_s or 0.0)
             else:
-                self._admission.unrun(sent, now_s)
+                self._admission.unrun(sent, now_s, too_large=event.too_large)
             self._memory.settle(model)
         elif sent.kind is Kind.LOAD:
             worker.load.ended(event.action, end_s)

@@ -18,6 +18,7 @@ class Entry:
     """One request; each of its items waits, is with a worker, or has its result."""
 
     __slots__ = (
+        "alone",
         "cost_s",
         "deadline_s",
         "due_s",
@@ -33,6 +34,7 @@ class Entry:
         "returned",
         "until_s",
         "waits",
+        "was_unrun",
     )
 
     def __init__(self, id_: int, items: int, deadline_s: float, due_s: float) -> None:
@@ -47,11 +49,16 @@ class Entry:
         self.next_item = 0
         """The first item that no worker was given yet."""
         self.returned: list[int] = []
-        """Items that a worker was given and did not run."""
+        """Items that a worker was given and did not run, the next one last."""
         self.open_items = items
         """Items without a result."""
         self.losses = 0
         """Workers that were lost with it."""
+        self.alone = False
+        """It is in no batch with others, or with parts of its own that do not adjoin: too large for that, or not run
+        twice."""
+        self.was_unrun = False
+        """Whether a worker was given it and did not run it."""
         self.promised: Holding | None = None
         """Where its items that wait are promised: their work stands in this worker's backlog."""
         self.cost_s = 0.0
@@ -73,6 +80,16 @@ class Entry:
         self.next_item += 1
         return self.next_item - 1
 
+    def adjoining(self) -> int:
+        """How many of its items that wait are one part, were they given next."""
+        count = 1
+        while count < len(self.returned) and self.returned[-count - 1] == self.returned[-1] + count:
+            count += 1
+        if count < len(self.returned):
+            return count
+        is_one = not self.returned or self.returned[0] + 1 == self.next_item
+        return self.waits if is_one else count
+
 
 class Chosen(NamedTuple):
     """A batch that could be made."""
@@ -88,11 +105,13 @@ class Chosen(NamedTuple):
 class Waiting:
     """Items of one model, the earliest deadline first."""
 
-    __slots__ = ("deadlines_s", "entries")
+    __slots__ = ("alone", "deadlines_s", "entries")
 
     def __init__(self) -> None:
         self.deadlines_s: list[float] = []
         self.entries: list[Entry] = []
+        self.alone: list[Entry] = []
+        """Those that share no batch, and some that wait no more."""
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -141,6 +160,10 @@ class Waiting:
         is more to do than can be done, and a small batch for the first would lose more behind it. Not where
         all that waits would be done in time without that.
         """
+        if self.alone:
+            self.alone = [entry for entry in self.alone if entry.waits]
+            if self.alone:
+                return self._choose_apart(start_s, sizes, worth_s)
         deadlines_s = self.deadlines_s
         count = len(deadlines_s)
         best: Chosen | None = None
@@ -159,6 +182,29 @@ class Waiting:
             if best is None:
                 best = Chosen(deadlines_s[first] - took_s, place, first)
         return best
+
+    def _choose_apart(
+        self, start_s: float, sizes: Sequence[int], worth_s: Sequence[float]
+    ) -> Chosen | None:
+        """The same where some share no batch: the first that is in time goes with as many as may be with it."""
+        deadlines_s, entries = self.deadlines_s, self.entries
+        first = bisect.bisect_left(deadlines_s, start_s + worth_s[0])
+        if first == len(entries):
+            return None
+        if entries[first].alone:
+            count = entries[first].adjoining()
+        else:
+            count = 1
+            while (
+                count < sizes[-1]
+                and first + count < len(entries)
+                and not entries[first + count].alone
+            ):
+                count += 1
+        place = bisect.bisect_right(sizes, count) - 1
+        while deadlines_s[first] < start_s + worth_s[place]:
+            place -= 1
+        return Chosen(deadlines_s[first] - worth_s[place], place, first)
 
     def _all_in_time(
         self, start_s: float, gone: int, sizes: Sequence[int], worth_s: Sequence[float]

@@ -30,7 +30,16 @@ def text_of(counters, pool):
         connections=0,
         unresolved={404: 1},
         models=(ModelMetrics(id=ModelId("m", "1"), counters=counters, gauges=GAUGES),),
-        pools=(PoolMetrics(kind="onnx", counters=pool, models=5, held={7: (2, 3)}, budget=4),),
+        pools=(
+            PoolMetrics(
+                kind="onnx",
+                counters=pool,
+                models=5,
+                replicas={"ready": 1},
+                held={7: (2, 3)},
+                budget=4,
+            ),
+        ),
         fresh_states={"app": 1},
     )
     return Exposition(lambda: snapshot).text().decode()
@@ -49,8 +58,12 @@ def test_what_a_pool_holds_is_shown():
     """By replica, beside the budget; refusals and late answers by model."""
     counters = Counters()
     counters.late = 9
-    lines = text_of(counters, PoolCounters()).splitlines()
+    pool = PoolCounters()
+    pool.died("oom")
+    lines = text_of(counters, pool).splitlines()
     for line in (
+        'luthier_pool_replicas{pool="onnx",state="ready"} 1.0',
+        'luthier_pool_replica_deaths_total{pool="onnx",reason="oom"} 1.0',
         'luthier_pool_models{pool="onnx"} 5.0',
         'luthier_pool_budget_pages{pool="onnx"} 4.0',
         'luthier_pool_loaded_models{pool="onnx",replica="7"} 2.0',

@@ -172,12 +172,15 @@ def test_unknown_json_keys_are_ignored():
     assert wire.parse_hello(memoryview(body)).features == ("x",)
 
 
-def test_a_batch_above_a_message_is_refused():
-    """Frames that do not fit the head's length field are refused where they are written."""
+@pytest.mark.parametrize("others", [[], [2], [2**31]])
+@pytest.mark.parametrize("size", [2**31, 2**40])
+def test_a_batch_above_a_message_is_refused(size, others):
+    """Frames that the other side does not take, or have no place in a head, are refused where they are written."""
+    sizes = [size, *others]
     with pytest.raises(wire.WireError, match="INFER would have"):
-        wire.infer_head(1, 1, 0, 0, [(2**31, 0, 0, 0)] * 2)
+        wire.infer_head(1, 1, 0, 0, [(one, 0, 0, 0) for one in sizes])
     with pytest.raises(wire.WireError, match="RESULT would have"):
-        wire.result_head(1, 0, wire.ReplicaTimes(0, 0, 0, 0), [(2**32 - 1, 0)])
+        wire.result_head(1, 0, wire.ReplicaTimes(0, 0, 0, 0), [(one, 0) for one in sizes])
 
 
 def test_errors_pickle():

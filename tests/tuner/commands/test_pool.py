@@ -57,6 +57,16 @@ def test_a_person_reads_why_requests_were_refused(
     assert "of their time in batches" in text
 
 
+def test_an_emulation_without_jitter_says_what_that_means(
+    file: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["pool", str(file)]) == 0
+    assert "note: durations vary by nothing (emulated.jitter is 0)" in capsys.readouterr().out
+    file.write_text(TEXT + "emulated: {jitter: 0.01}\n", encoding="utf-8")
+    assert cli.main(["pool", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == []
+
+
 def test_a_wrong_file_is_one_line(file: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     file.write_text(TEXT.replace("rate: 100", "rates: 100"), encoding="utf-8")
     assert cli.main(["pool", str(file)]) == 2

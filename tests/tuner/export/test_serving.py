@@ -12,7 +12,7 @@ from serving.settings import KNOBS, ServingSettings
 from tests.fakes import studies
 from tuner import advice, export
 from tuner.errors import WrongUse
-from tuner.export.serving import settings_text
+from tuner.export.serving import FILE_NAME, of_study
 from tuner.values import Configuration
 
 STUDY = studies.study(trials=12)
@@ -20,7 +20,7 @@ STUDY = studies.study(trials=12)
 
 def text_of(study):
     """The file with what the study advises."""
-    return settings_text(study, advice.advised(study))
+    return of_study(study, advice.advised(study))[FILE_NAME]
 
 
 def settings_values():

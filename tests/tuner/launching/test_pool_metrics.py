@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from serving.metrics.counters import Counters, PoolCounters
+from serving.metrics.exposition import Exposition, Gauges, ModelMetrics, PoolMetrics, Snapshot
+from serving.values import ModelId
 from tuner.launching import pool_metrics
 from tuner.launching.pool_metrics import PoolCounts
 
@@ -29,3 +32,35 @@ def test_what_came_between_two_readings() -> None:
     found = pool_metrics.parsed(TEXT)
     before = PoolCounts(refusals={"queue full": 5}, loads=3, too_late=9)
     assert found.since(before) == PoolCounts(refusals={"too late": 1}, loads=4, too_late=0)
+
+
+def test_what_the_server_writes_is_read() -> None:
+    """The names and labels are those of the serving core's own page."""
+    pool = PoolCounters()
+    for outcome, count in (("ok", 3), ("too_late", 2), ("failed", 1)):
+        for _ in range(count):
+            pool.ended("load", outcome, 0.1, 0.2 if outcome == "ok" else None)
+    gauges = Gauges(
+        queue_items=0,
+        unfinished_requests=0,
+        replicas={},
+        cache_hits=0,
+        cache_misses=0,
+        cache_shared=0,
+        cache_bytes=0,
+        refusals={"queue full": 4},
+    )
+    page = Snapshot(
+        generation=1,
+        connections=0,
+        unresolved={},
+        fresh_states={},
+        models=(ModelMetrics(id=ModelId("m", "1"), counters=Counters(), gauges=gauges),),
+        pools=(
+            PoolMetrics(
+                kind="onnx", counters=pool, models=1, replicas={"ready": 1}, held={}, budget=None
+            ),
+        ),
+    )
+    found = pool_metrics.parsed(Exposition(lambda: page).text().decode())
+    assert found == PoolCounts(refusals={"queue full": 4}, loads=3, too_late=2)

@@ -81,6 +81,33 @@ def test_a_server_that_fell_behind_has_no_latency_of_its_own(
     assert Measurement.from_json(measurement.as_json()) == measurement
 
 
+def test_each_reason_for_no_figure_of_an_open_loop_has_a_line_of_its_own(
+    simulate: Callable[..., RequestRecords], measured: Callable[..., Measurement]
+) -> None:
+    """All refused, with the server's reasons; nothing due in time; and answers that all came late."""
+    records = simulate(lambda: 0.01, concurrency=1, until_s=2.0)
+    load = {"concurrency": None, "seconds": 2.0, "noise": HostNoise(), "refusals": (503,)}
+    refused = dataclasses.replace(records, status=np.full(len(records.status), 503, np.int16))
+    outcome, measurement = measure_outcome(
+        refused, **load, warmup_s=0.0, deadline_ms=50.0, why_refused="no replica is free"
+    )
+    assert measurement is None
+    assert (outcome.status, outcome.cause) == ("infeasible", "constraint")
+    assert outcome.reason.startswith(
+        "all 199 requests were refused, as none could be answered within 50 ms (no replica is free): give"
+    )
+    outcome, _ = measure_outcome(refused, **load, warmup_s=0.0)
+    assert "(199 x status 503)" in outcome.reason
+    outcome, measurement = measure_outcome(records, **load, warmup_s=60.0)
+    assert measurement is None
+    assert outcome.reason.startswith(
+        "no request was due in the measured 2 s (200 before them, in the warm-up): measure for longer"
+    )
+    late = Needs(objective="goodput").outcome(measured(10.0, goodput=0.0))
+    assert late.status == "infeasible"
+    assert "answers came within the deadline (--slo-ms; half of them took more than" in late.reason
+
+
 def test_the_limit_is_on_p99(measured: Callable[..., Measurement]) -> None:
     """At the limit is within it; above it the configuration is infeasible, not failed."""
     assert Needs(objective="mean").outcome(measured(10.0)) == OK

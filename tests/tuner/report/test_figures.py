@@ -30,6 +30,18 @@ def points(figure):
     ]
 
 
+def test_a_long_name_of_an_objective_has_room():
+    """In lines, beside a small figure and above an upright axis; a short one stays in one."""
+    study = dataclasses.replace(studies.study(objective="goodput"), verdict=None)
+    knob = study.knobs[0]
+    _, y = titles(knob_figures.slice_of(study, knob))
+    assert y == "answers within the<br>deadline (requests/s)"
+    assert "<br>" not in titles(knob_figures.slice_of(STUDY, knob))[1]
+    told = studies.study(objective="throughput")
+    heads = [note.text for note in knob_figures.parallel(told).layout.annotations]
+    assert "throughput<br>(requests/s)" in heads
+
+
 def test_convergence_shows_every_trial_once():
     """Each trial is a point at its number: ok ones with their value, others on the axis with reason."""
     drawn = search_figures.convergence(STUDY)

@@ -5,7 +5,7 @@ import pytest
 from tests.fakes import studies
 from tuner.budget import Budget
 from tuner.report import reading
-from tuner.values import Outcome
+from tuner.values import Outcome, Shared
 
 
 def test_the_best_so_far_never_worsens():
@@ -49,6 +49,43 @@ def test_cautions_name_what_went_wrong():
     assert "No p99" not in text, "where it is not the objective, that speaks against nothing"
     said = " ".join(reading.remarks(doubtful))
     assert "No p99 of the default: p99 rests on 100 effective requests" in said
+
+
+def shared_study(**figures):
+    """A study of a scenario, all of whose launches have these figures."""
+    study = studies.study(has_records=False)
+    default, best = (
+        tuple(dataclasses.replace(one, **figures) for one in side)
+        for side in (study.verdict.default, study.verdict.best)
+    )
+    return dataclasses.replace(
+        study,
+        objective="goodput",
+        rate_per_s=100.0,
+        shared=Shared(groups={"a": ("/models/net.onnx", 3), "b": ("mnist", 2)}, settings={}),
+        verdict=dataclasses.replace(study.verdict, default=default, best=best),
+    )
+
+
+def test_clients_that_were_behind_their_schedule_are_said():
+    """Of the launches that decide, for each side; a hundredth is nothing."""
+    late = "were sent more than 1 ms after they were due"
+    assert not any(late in text for text in reading.warnings(shared_study(late_share=0.009)))
+    (said,) = [text for text in reading.warnings(shared_study(late_share=0.04)) if late in text]
+    assert "4.0 % of the default's and 4.0 % of the best's" in said
+
+
+def test_a_scenario_is_told_by_what_was_due_and_answered():
+    """Offered is all that was due; where all of it is in time already, that is said."""
+    figures = {"requests": 90, "refused": 6, "errors": 4, "seconds": 2.0}
+    study = shared_study(**figures, goodput=45.0)
+    assert study.offered_per_s == pytest.approx(50.0)
+    assert "5 models on shared replicas (3 × net.onnx, 2 × mnist)" in reading.models(study)
+    full = "The default answers all that is due in time"
+    assert not any(full in text for text in reading.remarks(study))
+    most = shared_study(**{**figures, "goodput": 50.0})
+    assert any(full in text for text in reading.remarks(most))
+    assert studies.study().offered_per_s is None
 
 
 def test_every_awkward_study_has_a_headline(edge_study):

@@ -6,6 +6,8 @@ import dataclasses
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tuner.scenarios import arrivals
 from tuner.scenarios.values import (
@@ -145,3 +147,37 @@ def test_another_draw_is_of_the_same_scenario(kind: Arrivals) -> None:
         # Of a thousand in clusters of up to 4 squared the standard deviation is an eighth.
         assert one[busy] == pytest.approx(counts[0][busy], rel=0.75)
         assert busy.any() == (kind == "serverless") or counts[0].max() <= 1000
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    at_s=st.lists(st.floats(0, 50), min_size=1, max_size=20).map(sorted),
+    seconds=st.floats(0.5, 80),
+    draw=st.integers(1, 2**31),
+)
+def test_each_draw_of_a_trace_begins_elsewhere_in_it(
+    at_s: list[float], seconds: float, draw: int
+) -> None:
+    """The first is the recording; every other one has the same requests in a circle, and one at least."""
+    trace = tuple((one, place % 3) for place, one in enumerate(at_s))
+    stream = dataclasses.replace(STREAM, rate_per_s=0.0, arrivals="trace", trace=trace)
+    asked = scenario(stream, copies=3, seconds=seconds)
+    first = arrivals.traffic(asked)
+    assert first.at_s.tolist() == [one for one in at_s if one < seconds]
+    found, again = arrivals.traffic(asked, draw), arrivals.traffic(asked, draw)
+    assert found.at_s.tolist() == again.at_s.tolist(), "both sides of a pair have the same"
+    assert len(found.at_s) > 0
+    assert np.all(np.diff(found.at_s) >= 0)
+    assert found.at_s[-1] < seconds
+    whole = arrivals.traffic(dataclasses.replace(asked, seconds=1000.0), draw)
+    assert sorted(whole.models) == sorted(2 + model for _, model in trace)
+
+
+def test_draws_of_a_trace_differ() -> None:
+    """Of an hour each draw has its own seconds."""
+    trace = tuple((float(second), 0) for second in range(3600))
+    stream = dataclasses.replace(STREAM, rate_per_s=0.0, arrivals="trace", trace=trace)
+    asked = scenario(stream, seconds=5.0)
+    begins = {float(arrivals.traffic(asked, draw).at_s[0]) for draw in range(6)}
+    assert len(begins) == 6
+    assert {len(arrivals.traffic(asked, draw).at_s) for draw in range(6)} == {5}

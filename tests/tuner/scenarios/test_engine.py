@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import pathlib
+import shutil
+import sqlite3
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pytest
 
+from serving import zoo
 from tuner.errors import LaunchFailed
 from tuner.scenarios import files
 from tuner.scenarios.engine import ScenarioLauncher, ScenarioServer, is_live
@@ -25,6 +30,13 @@ traffic:
   one: {rate: 40, deadline_ms: 100}
   two: {rate: 40, deadline_ms: 100}
 settings: {batching.max_size: 4}
+"""
+
+
+OWN = """
+seconds: 60
+models: {m: {model: net.onnx}}
+traffic: {m: {rate: 40, deadline_ms: 100}}
 """
 
 
@@ -70,6 +82,8 @@ def test_it_tells_of_itself(server: ScenarioServer) -> None:
     told = server.served()
     assert (told.model, told.kind, told.signature) == ("toy", "scenario", None)
     assert told.engine == "luthier"
+    assert told.largest_mb is not None
+    assert told.largest_mb <= 2.0, "they have room in two pages of 1 MiB"
     facts = server.replica_facts()
     assert facts.deaths == ()
     assert len(facts.pids) >= 1
@@ -115,3 +129,49 @@ def test_requests_are_drawn_for_each_seed(server: ScenarioServer, scenario: Scen
         assert np.all(np.diff(load.plan.offsets_s) > 0)
         assert load.plan.offsets_s[-1] < 2.0
     assert requests.description == "random inputs for two", "mnist has samples"
+
+
+def test_samples_of_a_model_of_one_s_own_are_sent(tmp_path: pathlib.Path) -> None:
+    """`net.samples.npz` beside `net.onnx`, as where it is tuned alone; without it inputs are random."""
+    model = zoo.find("mnist").path
+    assert model is not None
+    shutil.copy(model, tmp_path / "net.onnx")
+    (tmp_path / "own.yaml").write_text(OWN, encoding="utf-8")
+    scenario = files.read(tmp_path / "own.yaml")
+    assert ScenarioRequests(scenario).description == "random inputs for m"
+    given = (np.arange(3 * 784) % 251).astype(np.uint8).reshape(3, 1, 28, 28)
+    np.savez(tmp_path / "net.samples.npz", image=given)
+    requests = ScenarioRequests(scenario)
+    assert (requests.is_synthetic, requests.description) == (False, "samples of the models")
+    launcher = ScenarioLauncher(scenario)
+    server = launcher.start(None)
+    try:
+        load = requests.load(server.host, server.port, seed=0, seconds=1.0)
+    finally:
+        server.stop()
+        launcher.close()
+    sent = {body[-given[0].nbytes :] for body in load.mixture.bodies}
+    assert sent == {one.tobytes() for one in given}
+
+
+def test_what_one_launch_has_measured_the_next_one_knows(scenario: Scenario) -> None:
+    """A new server measures nothing anew where nothing changed for a profile, and all where its limits did."""
+    launcher = ScenarioLauncher(scenario)
+
+    def measured_after(changes: Mapping[str, float]) -> dict[str, str]:
+        """What is kept, by what it depends on, when a server has started and ended."""
+        launcher.start(Configuration(changes)).stop()
+        with contextlib.closing(sqlite3.connect(launcher.profiles / "profiles.db")) as disk:
+            return dict(disk.execute("SELECT name, text FROM records"))
+
+    try:
+        first = measured_after({})
+        assert len(first) == 1, "mnist; echo has no file by which it could be known"
+        assert measured_after({"clockwork.guard": 0.5, "replica.count": 2}) == first
+        slower = measured_after({"replica.cpu": 0.5})
+        assert len(slower) == 2
+        assert slower.items() > first.items()
+        folder = launcher.profiles
+    finally:
+        launcher.close()
+    assert not folder.exists()

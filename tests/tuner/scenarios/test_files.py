@@ -41,6 +41,14 @@ def write(tmp_path: pathlib.Path):
     return made
 
 
+def test_a_file_is_parsed_once(write) -> None:
+    """Also with its trace: what a command was begun with counts to its end."""
+    path = write(WHOLE)
+    first = files.read(path)
+    assert files.read(path) is first
+    assert files.parse(WHOLE.replace("seed: 7", "seed: 8"), path).seed == 8
+
+
 def test_every_key_has_its_meaning(write) -> None:
     found = files.read(write(WHOLE))
     assert (found.name, found.seconds, found.seed, found.workers) == ("pool", 20, 7, 2)

@@ -13,9 +13,10 @@ import time
 import pytest
 
 from tuner import cli
-from tuner.errors import WrongUse
+from tuner.errors import LaunchFailed, WrongUse
 from tuner.scenarios import arrivals, emulated, files, served
 from tuner.scenarios.results import Counts
+from tuner.values import MOST_LATE_SHARE
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TEXT = """
@@ -153,6 +154,17 @@ def test_what_can_only_be_emulated_is_refused_before_anything_starts(
         served.run(scenario)
 
 
+def test_a_budget_that_is_too_small_is_told_by_the_scenario_s_own_key(
+    tmp_path: pathlib.Path,
+) -> None:
+    path = tmp_path / "toy.yaml"
+    small = "memory_pages: 4\nsettings: {clockwork.page_mb: 0.25}"
+    text = TEXT.replace("memory_pages: 6", small).replace("model: mnist", "model: resnet")
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(LaunchFailed, match=r"budget is 4 .*; in a scenario memory_pages is this"):
+        served.run(files.read(path))
+
+
 def test_a_name_that_cannot_stand_in_a_url_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "toy.yaml"
     path.write_text(TEXT.replace("  rare:", '  "my models":'), encoding="utf-8")
@@ -181,3 +193,4 @@ def test_the_command_serves_a_scenario(
     data = json.loads(capsys.readouterr().out)
     assert set(data["streams"]) == {"hot", "rare", "beside"}
     assert data["send_lag_ms"] >= 0
+    assert len(data["notes"]) == (data["sent_late"] > MOST_LATE_SHARE)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import textwrap
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +16,9 @@ from tuner.errors import WrongUse
 from tuner.scenarios import files, tuned
 from tuner.scenarios.values import Scenario
 from tuner.space import files as space_files
+from tuner.space import fixing
 from tuner.space.environment import Environment, Machine
+from tuner.values import Value
 
 TEXT = """
 seconds: 10
@@ -88,6 +92,72 @@ def test_the_default_is_what_the_scenario_says(tmp_path: pathlib.Path) -> None:
         "clockwork.max_exec_ms": 25.0,
         "batching.max_size": 8,
     }
+
+
+GIVEN = """
+name: given
+knobs:
+  replica.count: {type: int, choices: [1, 4], default: 1}
+  clockwork.memory_mb: {type: int, range: [20, 40], default: 40, step: 10}
+  clockwork.guard: {type: float, choices: [0.0, 0.4], default: 0.4}
+  clockwork.buffer: {type: float, choices: [0.0, 0.15], default: 0.15}
+"""
+
+
+def test_the_baseline_of_a_space_that_is_given_is_what_the_scenario_says(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Its values come beside those of the file; what it leaves out is the file's default."""
+    given_space = space_files.parse(GIVEN, "given.yaml")
+    found = tuned.with_baseline(given_space, scenario(tmp_path))
+    assert dict(found.default()) == {
+        "replica.count": 2,
+        "clockwork.memory_mb": 10,
+        "clockwork.guard": 0.2,
+        "clockwork.buffer": 0.15,
+    }
+    values = {knob.name: knob.values() for knob in found.searched}
+    assert values == {
+        "replica.count": (1, 2, 4),
+        "clockwork.memory_mb": (10, 20, 30, 40),
+        "clockwork.guard": (0.0, 0.2, 0.4),
+        "clockwork.buffer": (0.0, 0.15),
+    }
+    again = space_files.parse(space_files.dump(found), "kept.yaml")
+    assert again.knobs == found.knobs
+    assert tuned.with_baseline(again, scenario(tmp_path)).knobs == found.knobs
+
+
+@settings(max_examples=60)
+@given(largest_mb=st.floats(0.01, 60), pages=st.integers(1, 60))
+def test_no_budget_is_tried_that_cannot_hold_the_largest_model(
+    tmp_path_factory: pytest.TempPathFactory, largest_mb: float, pages: int
+) -> None:
+    """In whole pages, whatever their size is; every budget that can is, and the note names the others."""
+    found = scenario(tmp_path_factory.mktemp("any"))
+    found = dataclasses.replace(found, pages=pages, settings={})
+    before = space_files.parse(tuned.space_text(found), "any.yaml")
+    space, note = tuned.with_room(before, found, largest_mb=largest_mb)
+    if pages < math.ceil(largest_mb):
+        return  # the server refuses the scenario itself
+    again = space_files.parse(space_files.dump(space), "any.yaml")
+
+    def holds(cell: Mapping[str, Value]) -> bool:
+        page_mb, memory_mb = cell[tuned.PAGE], cell[tuned.MEMORY]
+        assert isinstance(page_mb, float)
+        assert isinstance(memory_mb, int)
+        return math.floor(memory_mb / page_mb) >= math.ceil(largest_mb / page_mb)
+
+    few = [knob.name for knob in before.knobs if knob.name not in {tuned.MEMORY, tuned.PAGE}]
+    pinned = tuple(f"{name}={before.default()[name]}" for name in few)
+    cells = fixing.fixed(again, pinned).cells(ENVIRONMENT)
+    wanted = [cell for cell in fixing.fixed(before, pinned).cells(ENVIRONMENT) if holds(cell)]
+    assert set(cells) == set(wanted)
+    lost = {cell[tuned.MEMORY] for cell in before.cells(ENVIRONMENT)} - {
+        cell[tuned.MEMORY] for cell in cells
+    }
+    assert (note is None) == (not lost)
+    assert all(str(value) in (note or "") for value in lost)
 
 
 def test_without_a_budget_memory_is_no_knob(tmp_path: pathlib.Path) -> None:

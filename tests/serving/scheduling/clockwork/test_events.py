@@ -175,6 +175,25 @@ def test_what_was_admitted_is_dropped_as_too_late_not_refused() -> None:
     assert not bench.taken()
 
 
+@pytest.mark.parametrize("too_large", [True, False])
+def test_what_takes_long_to_a_worker_gets_there(too_large: bool) -> None:
+    """It goes alone then, and may begin as late as its deadline allows: large messages miss the usual windows."""
+    bench = Bench("a", **{"clockwork.window_ms": 50.0})
+    bench.load("a")
+    first, second = bench.ask("a", within_s=1.0), bench.ask("a", within_s=2.0)
+    for _ in range(1 if too_large else 2):
+        for action in bench.taken():
+            assert action.latest_s < bench.now_s + 0.1
+            result = Result(action.id, action.worker, False, TOOK, too_large=too_large)
+            bench.scheduler.on(result, bench.now_s)
+        bench.now_s += 0.1
+        bench.on(Cancelled(0))
+    found = bench.taken()
+    assert [action.parts for action in found] == [[(first, 0, 1)], [(second, 0, 1)]]
+    assert all(action.latest_s > bench.now_s + 0.5 for action in found)
+    assert not bench.refusals
+
+
 def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     """Workers hold models by what they are, not by how many there were."""
     bench = Bench("a", "b", "c")
@@ -187,6 +206,19 @@ def test_a_model_that_comes_when_another_has_gone_is_itself() -> None:
     assert [(one.kind, one.model) for one in bench.taken()] == [(Kind.LOAD, id_of("d"))]
     bench.ask("c")
     assert not bench.refusals
+
+
+def test_a_model_may_be_loaded_anew_before_the_one_of_before_is_unloaded() -> None:
+    """It came back while its last batch ran: whoever names models to workers must tell the two apart."""
+    bench = Bench("a")
+    bench.load("a")
+    bench.ask("a")
+    (infer,) = bench.taken()
+    bench.on(ModelDown(id_of("a")))
+    bench.model_up("a")
+    bench.ask("a")
+    bench.done(infer)
+    assert [action.kind for action in bench.taken()] == [Kind.LOAD, Kind.UNLOAD]
 
 
 def test_nothing_is_loaded_for_a_model_that_has_gone() -> None:

@@ -14,25 +14,20 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-import pathlib
-import socket
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from serving.dispatch import Connection, Dispatcher, Loaded, Wanted
-from serving.errors import (
-    LimitsUnavailable,
-    ReplicaStartFailed,
-    ServingError,
-)
-from serving.replica.cgroups import Usage
-from serving.replica.ended import Ended
+from serving.dispatch import Connection, Dispatcher, Loaded
+from serving.errors import ReplicaStartFailed, ServingError
+from serving.pool.contents import Contents
+from serving.pool.home import Home, Replica
+from serving.pool.member import Death, Member
 from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
-from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
-from serving.values import ModelCard, ModelId
+from serving.settings import ReplicaSettings, ServingSettings
+from serving.values import ModelId
 
 log = logging.getLogger(__name__)
 
@@ -53,194 +48,6 @@ class Counting(Protocol):
     def died(self, reason: str) -> None:
         """One replica ended unasked."""
         ...
-
-
-class Replica(Protocol):
-    """One replica of a home: alive, limited, connected and greeted."""
-
-    worker: int
-    pid: int
-    """Its process as this machine numbers it, 0 where that is not known."""
-    features: tuple[str, ...]
-    """What its HELLO promised."""
-    ended: asyncio.Future[Ended]
-
-    @property
-    def sock(self) -> socket.socket:
-        """Connected, non-blocking, read up to the end of HELLO; its owner closes it."""
-        ...
-
-    async def set_limits(self, *, cpu: float | None, memory_mb: int | None) -> None:
-        """Change the limits and read them back.
-
-        Raises:
-            LimitsUnavailable: they were refused; the old ones hold.
-        """
-        ...
-
-    def usage(self) -> Usage:
-        """What it has used so far; after its end, what it had used at the last."""
-        ...
-
-    def kill(self, *, asked: bool = True) -> None:
-        """End it at once; `ended` follows."""
-        ...
-
-
-class Home(Protocol):
-    """Where replicas live; see `serving.replica.as_process` and `as_container`."""
-
-    @property
-    def limits_text(self) -> str:
-        """The word "enforced", or "not enforced: " and why."""
-        ...
-
-    @property
-    def software(self) -> str:
-        """What tells the programs of its replicas from this installation's: an image's id; empty where none are."""
-        ...
-
-    async def open(self, kind: str) -> None:
-        """Make ready for replicas that run models of a kind."""
-        ...
-
-    async def start(
-        self,
-        worker: int,
-        *,
-        cpu: float | None,
-        memory_mb: int | None,
-        ready_timeout_s: float,
-        accelerator: AcceleratorSettings,
-        card: ModelCard | None,
-        kept: Mapping[str, Any] | None = None,
-    ) -> Replica:
-        """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
-
-        With something to be kept it may outlive a gateway that is killed, where the home can do that.
-        """
-        ...
-
-    async def lend(self, card: ModelCard) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files.
-
-        Returns:
-            Below which folder they find them; None: where they are.
-
-        Raises:
-            ServingError: they cannot be laid out for them.
-        """
-        ...
-
-    async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned is needed no more."""
-        ...
-
-    async def close(self) -> None:
-        """End all replicas and remove all traces."""
-        ...
-
-
-class Contents(Protocol):
-    """What the replicas of a pool hold."""
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether models come and go in a replica, so that it is ready as soon as it is connected."""
-        ...
-
-    @property
-    def card(self) -> ModelCard | None:
-        """What a replica is started for; None: for models that come and go, each lent by the home."""
-        ...
-
-    def kept(self, settings: ServingSettings) -> Mapping[str, Any] | None:
-        """What a replica is started with that may outlive this gateway, as plain data; None: it may not.
-
-        The next gateway takes it if it would start its own with the same.
-        """
-        ...
-
-    def wanted(self, model: ModelId, member: Member) -> Wanted:
-        """How a replica is to load a model."""
-        ...
-
-    def pages(self, settings: ServingSettings) -> int | None:
-        """Memory for models in a replica; None: as many as there are."""
-        ...
-
-    def loaded(self, model: ModelId, told: Loaded, member: Member, *, reads_json: bool) -> bool:
-        """A replica has loaded a model; returns whether what is `possible` has changed."""
-        ...
-
-    def failed(self, model: ModelId, error: ServingError) -> None:
-        """A replica could not load a model."""
-        ...
-
-    def possible(self, settings: ServingSettings) -> ServingSettings:
-        """The settings as far as what is held can follow them."""
-        ...
-
-
-class Member:
-    """One replica in the pool."""
-
-    __slots__ = (
-        "accelerator",
-        "connection",
-        "failure",
-        "kept",
-        "leaving",
-        "limits",
-        "max_items",
-        "pages",
-        "ready",
-        "replica",
-        "state",
-        "variant",
-        "worker",
-    )
-
-    def __init__(
-        self,
-        worker: int,
-        limits: ReplicaSettings,
-        accelerator: AcceleratorSettings,
-        variant: str | None,
-        max_items: int,
-        pages: int | None,
-        kept: Mapping[str, Any] | None,
-    ) -> None:
-        self.worker = worker
-        self.limits = limits
-        self.accelerator = accelerator
-        self.variant = variant
-        """Of the model, that it loads; None: the default one."""
-        self.max_items = max_items
-        """Items of the largest batch that it is warmed up with."""
-        self.pages = pages
-        """Memory for models that come and go; None: as many as there are."""
-        self.kept = kept
-        """What it is started with where it may outlive this gateway."""
-        self.replica: Replica | None = None
-        self.connection: Connection | None = None
-        self.state = "starting"
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.leaving = False
-        """New settings do without it; its end says nothing about them."""
-        self.failure: tuple[str, str] | None = None
-        """Why it ended unasked: reason, text."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Death:
-    """A replica that ended unasked."""
-
-    worker: int
-    reason: str
-    text: str
-    at_s: float
-    """Unix time, for people."""
 
 
 class Pool:
@@ -302,20 +109,7 @@ class Pool:
 
     def members(self) -> list[dict[str, Any]]:
         """Every replica as plain data: worker, pid, state, limits, usage."""
-        rows = []
-        for member in self._members.values():
-            usage = member.replica.usage() if member.replica is not None else None
-            rows.append(
-                {
-                    "worker": member.worker,
-                    "pid": member.replica.pid if member.replica is not None else None,
-                    "state": member.state,
-                    "peak_memory_mb": usage.peak_memory_mb if usage else None,
-                    "cpu_s": usage.cpu_s if usage else None,
-                    "throttled_s": usage.throttled_s if usage else None,
-                }
-            )
-        return rows
+        return [member.facts() for member in self._members.values()]
 
     def served(self, worker: int) -> None:
         """The worker has answered a batch: its life counts as healthy."""
@@ -411,7 +205,7 @@ class Pool:
     async def _apply(self, settings: ServingSettings, *, fresh: bool, keep_learnt: bool) -> None:
         wanted = settings.replica
         alive = [m for m in self._members.values() if m.state == "ready"]
-        able = [m for m in alive if not fresh and _can_become(m, settings)]
+        able = [m for m in alive if not fresh and m.can_become(settings)]
         kept = able[: wanted.count]
         leaving = [m for m in self._members.values() if m not in kept]
         before = list(self.deaths)
@@ -423,7 +217,7 @@ class Pool:
         started: list[Member] = []
         try:
             changed = [(member, member.limits) for member in kept]
-            limited = await asyncio.gather(*(self._limit(member, wanted) for member in kept))
+            limited = await asyncio.gather(*(member.limit(wanted) for member in kept))
             for member, is_limited in zip(list(kept), limited, strict=True):
                 if not is_limited or member.state != "ready":
                     kept.remove(member)
@@ -435,7 +229,7 @@ class Pool:
             for member in leaving:
                 member.leaving = False
             for member, limits in changed:
-                if member.state != "ended" and not await self._limit(member, limits):
+                if member.state != "ended" and not await member.limit(limits):
                     log.warning("limits cannot be put back", extra={"worker": member.worker})
             raise
         self._settings = settings
@@ -447,20 +241,6 @@ class Pool:
         dead = [m for m in started if m.state == "ended"]
         if dead:
             log.warning("replicas ended while settings were applied", extra={"count": len(dead)})
-
-    async def _limit(self, member: Member, wanted: ReplicaSettings) -> bool:
-        """Set limits on a living replica; False when the kernel refuses, and a new one is needed."""
-        assert member.replica is not None
-        if (member.limits.cpu, member.limits.memory_mb) != (wanted.cpu, wanted.memory_mb):
-            before, member.limits = member.limits, wanted  # it may come to pass though we give up
-            try:
-                await member.replica.set_limits(cpu=wanted.cpu, memory_mb=wanted.memory_mb)
-            except LimitsUnavailable as error:
-                log.info("limits need a new replica", extra={"error": str(error)})
-                member.limits = before
-                return False
-        member.limits = wanted
-        return True
 
     # Starting
 
@@ -480,7 +260,7 @@ class Pool:
                 settings.replica, cpu=one.replica.cpu, memory_mb=one.replica.memory_mb
             )
             member.replica = one.replica
-            if not _can_become(member, settings) or not await self._limit(member, settings.replica):
+            if not member.can_become(settings) or not await member.limit(settings.replica):
                 continue
             left.remove(one)
             member.state = "ready"
@@ -719,22 +499,3 @@ class Pool:
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _can_become(member: Member, settings: ServingSettings) -> bool:
-    """Whether a living replica can take the wanted settings.
-
-    What memory it used it does not give back, its model is loaded, and what it sees of the GPU is settled when
-    its runtime begins.
-    """
-    now, wanted = member.limits, settings.replica
-    seen, shall_see = member.accelerator, settings.accelerator
-    if (seen.device, seen.share) != (shall_see.device, shall_see.share):
-        return False
-    if member.variant != settings.model.variant:
-        return False
-    if now.threads != wanted.threads or now.home != wanted.home:
-        return False
-    if wanted.memory_mb is None or now.memory_mb == wanted.memory_mb:
-        return True
-    return now.memory_mb is not None and wanted.memory_mb > now.memory_mb

@@ -1,0 +1,87 @@
+"""A scheduler's actions as messages of the replica wire. Pure."""
+
+from __future__ import annotations
+
+import math
+import pathlib
+
+from serving.dispatch.job import Job
+from serving.dispatch.loads import Wanted
+from serving.replica import parts as parts_of
+from serving.replica import wire
+from serving.replica.shelf import placed
+from serving.scheduling.seam import Action
+from serving.values import Buffer
+
+
+def infer_message(action: Action, jobs: dict[int, Job], model: int) -> list[Buffer]:
+    """An INFER of a model, by its number, in pieces.
+
+    Raises:
+        WireError: the requests are too large together, or the one is.
+    """
+    frames: list[tuple[int, int, int, int]] = []
+    message: list[Buffer] = [b""]
+    for id_, start, stop in action.parts:
+        job = jobs[id_]
+        request = job.request
+        if stop - start != job.items:
+            buffers = parts_of.cut(request.frame, request.encoding, start, stop)
+            if buffers is not None:
+                frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
+                message += buffers
+                continue
+            frames.append((request.frame_bytes, request.encoding, start, stop))
+        else:
+            frames.append((request.frame_bytes, request.encoding, 0, 0))
+        message += request.frame
+    message[0] = wire.infer_head(action.id, model, *window_ns(action), frames)
+    return message
+
+
+def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
+    """A LOAD of a model, by its number."""
+    card = wanted.card
+    weights = _found(wanted.weights or card.path, wanted.root)
+    samples = _found(card.sample, wanted.root)
+    known = wanted.identity
+    stamps = known.stamps if known else {}
+    earliest_ns, latest_ns = window_ns(action)
+    return wire.encode_load(
+        action.id,
+        model=model,
+        name=card.name,
+        version=card.version,
+        kind=card.kind,
+        path=weights,
+        threads=wanted.threads,
+        samples=samples,
+        max_items=wanted.max_items,
+        warmup_s=wanted.warmup_s,
+        device=wanted.device,
+        pages=wanted.pages,
+        budget=wanted.budget,
+        prepared=None if wanted.prepared is None else str(wanted.prepared),
+        prepares=wanted.prepares,
+        digest=known.digest if known else None,
+        stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
+        earliest_ns=earliest_ns,
+        latest_ns=latest_ns,
+    )
+
+
+def unload_message(action: Action, model: int) -> bytes:
+    """An UNLOAD of a model, by its number."""
+    earliest_ns, latest_ns = window_ns(action)
+    return wire.encode_unload(action.id, model=model, earliest_ns=earliest_ns, latest_ns=latest_ns)
+
+
+def window_ns(action: Action) -> tuple[int, int]:
+    """The action's window on the wire: nanoseconds of CLOCK_MONOTONIC, 0 where it is open."""
+    latest_ns = 0 if action.latest_s == math.inf else int(action.latest_s * 1e9)
+    return int(action.earliest_s * 1e9), latest_ns
+
+
+def _found(path: pathlib.Path | None, root: pathlib.Path | None) -> str | None:
+    """A path of this machine as the wire has it."""
+    return None if path is None else str(placed(path, root))

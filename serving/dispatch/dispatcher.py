@@ -1,0 +1,519 @@
+"""Sends what a scheduler plans to replicas and completes every waiter exactly once.
+
+In: requests (`Job`) with a waiter each, replicas that come up and go down, messages of the replica
+wire. Out: actions on the wire; each waiter's `answer` or `refuse`, once. Rules:
+
+- A waiter is registered before the scheduler hears of its request, and it is taken out of the table
+  by whoever completes it; what finds no waiter is late and is dropped.
+- The scheduler is asked once per turn of the event loop, however many requests arrived in it, and
+  once per message from a replica: a batch is completed in one pass.
+- One timer, set to the plan's next wake-up.
+
+Serves any scheduler behind `serving.scheduling.seam`. Knows nothing of HTTP, of tensors' meaning or
+of processes: a replica is a connection that carries bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from serving.alarm import Alarm
+from serving.dispatch.actions import infer_message, load_message, unload_message
+from serving.dispatch.connection import Connection
+from serving.dispatch.ended import NOT_STARTED, ActionEnded, BatchDone, ended
+from serving.dispatch.job import Job, Request
+from serving.dispatch.loads import Loaded, Wanted, load_times, what_was_loaded
+from serving.dispatch.numbers import Numbers
+from serving.dispatch.refusals import error_of
+from serving.dispatch.worker import Worker
+from serving.errors import (
+    InvalidRequest,
+    ModelLoadFailed,
+    ModelMissing,
+    NotReady,
+    PredictionFailed,
+    RequestTooLarge,
+    ServingError,
+)
+from serving.replica import parts as parts_of
+from serving.replica import wire
+from serving.scheduling.seam import (
+    Action,
+    Cancelled,
+    Kind,
+    ModelDown,
+    ModelUp,
+    Profiled,
+    Refusal,
+    Result,
+    Scheduler,
+    SettingsChanged,
+    Submitted,
+    WorkerDown,
+    WorkerDraining,
+    WorkerUp,
+)
+from serving.settings import ServingSettings
+from serving.values import ModelId, StageTimes
+from serving.waiter import Batch, Waiter, answer, refuse, spoilt
+
+log = logging.getLogger(__name__)
+
+SLOTS = 2
+"""Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
+
+_NO_ACTION = 0
+"""The number of an action that no scheduler gives."""
+
+
+class Dispatcher:
+    """Runs one pool: one scheduler and its workers.
+
+    All methods belong to the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        on_batch: Callable[[BatchDone], None],
+        on_action: Callable[[ActionEnded], None] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Nothing waits yet.
+
+        Args:
+            scheduler: what decides.
+            on_batch: called with each batch that came back.
+            on_action: called with each action that ended; None: nobody asks.
+            clock: the monotonic one.
+        """
+        self._scheduler = scheduler
+        self._on_batch = on_batch
+        self._on_action = on_action
+        self.numbers = Numbers()
+        """Of the models on the wire."""
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._alarm = Alarm(self._loop, self._pump)
+        self._jobs: dict[int, Job] = {}
+        self._unfinished: dict[ModelId, int] = {}
+        """Model -> its requests without an answer."""
+        self._workers: dict[int, Worker] = {}
+        self._refusals: dict[ModelId, dict[str, int]] = {}
+        self._retired: set[ModelId] = set()
+        """Of these, models that are down, and had requests without an answer when they went."""
+        self._last_id = 0
+        self._answering: tuple[float, StageTimes] | None = None
+        """The batch whose requests are being answered: when it was sent, and its times in the replica."""
+        self._pumping = False
+        self._unsent: list[tuple[Action, str]] = []
+        """Batches of this turn that are too large for a message, and what was said of them."""
+
+    # Requests
+
+    def answering(self) -> Batch | None:
+        """The batch whose requests are being answered."""
+        return None if self._answering is None else Batch(*self._answering)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests without an answer."""
+        return len(self._jobs)
+
+    @property
+    def waiting_items(self) -> int:
+        """Items in the queue."""
+        return self._scheduler.waiting_items
+
+    def unfinished_of(self, model: ModelId) -> int:
+        """Requests of a model without an answer."""
+        return self._unfinished.get(model, 0)
+
+    def waiting_of(self, model: ModelId) -> int:
+        """Items of a model in the queue."""
+        return self._scheduler.waiting_of(model)
+
+    def refusals_of(self, model: ModelId) -> Mapping[str, int]:
+        """Requests of a model that the scheduler has refused, by reason."""
+        return self._refusals.get(model, {})
+
+    def submit(
+        self,
+        request: Request,
+        waiter: Waiter,
+        model: ModelId,
+        deadline_s: float,
+        now_s: float,
+        priority: int = 0,
+        flow: str = "",
+    ) -> Job:
+        """Take a request; its waiter will be called once, not before this returns.
+
+        Priority and flow are those of `seam.Submitted`.
+        """
+        self._last_id = id_ = self._last_id + 1
+        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
+        self._unfinished[model] = self._unfinished.get(model, 0) + 1
+        submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
+        self._scheduler.on(submitted, now_s)
+        if not self._pumping:  # `_pump_soon`, without a call of Python's for every request
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+        return job
+
+    def cancel(self, id_: int) -> None:
+        """Nobody waits any more: the waiter will not be called. Unknown ids are ignored."""
+        job = self._jobs.pop(id_, None)
+        if job is not None:
+            self._unfinished[job.model] -= 1
+            job.release()
+            self._scheduler.on(Cancelled(id_), self._clock())
+            self._pump_soon()
+
+    def model_up(self, event: ModelUp) -> None:
+        """A model may be asked for, and loaded by any worker."""
+        self._forget_retired()
+        self._retired.discard(event.model)
+        self._scheduler.on(event, self._clock())
+
+    def profiled(self, event: Profiled) -> None:
+        """A model was measured anew."""
+        self._scheduler.on(event, self._clock())
+        self._pump()
+
+    def model_down(self, model: ModelId) -> None:
+        """A model will not be asked for any more; who waits for it is refused."""
+        self._scheduler.on(ModelDown(model), self._clock())
+        self._pump()
+        self._retired.add(model)
+        self._forget_retired()
+
+    def _forget_retired(self) -> None:
+        """Models that are down and have nothing left to answer."""
+        for model in [one for one in self._retired if not self.unfinished_of(one)]:
+            self._retired.discard(model)
+            self._unfinished.pop(model, None)
+            self._refusals.pop(model, None)
+
+    def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
+        """New settings for the scheduler, from now on."""
+        self._scheduler.on(SettingsChanged(settings, keep_learnt), self._clock())
+        self._pump()
+
+    # Workers
+
+    def worker_up(
+        self,
+        connection: Connection,
+        *,
+        wanted: Callable[[ModelId], Wanted],
+        on_loaded: Callable[[ModelId, Loaded | ServingError], None],
+        on_broken: Callable[[str | None], None],
+        pages: int | None = None,
+        loaded: Sequence[ModelId] = (),
+        unwanted: Sequence[int] = (),
+    ) -> None:
+        """A replica is connected; the scheduler will have it load models.
+
+        Args:
+            connection: its socket.
+            wanted: how a model is to be loaded there.
+            on_loaded: called after each load with what the replica says of the model, or with why it could not
+                be loaded.
+            on_broken: called when the connection breaks, with what the replica did wrong, if it did.
+            pages: memory for models there; None: as many as there are.
+            loaded: models that it holds already.
+            unwanted: numbers of others that it holds, too, and is to unload first.
+        """
+        known = Worker(connection, wanted, on_loaded, on_broken)
+        known.holds.update(loaded)
+        self._workers[connection.worker] = known
+        for number in unwanted:  # no scheduler has planned it, so no answer is waited for
+            connection.send([wire.encode_unload(_NO_ACTION, model=number)])
+        up = WorkerUp(connection.worker, SLOTS, pages, tuple(loaded))
+        self._scheduler.on(up, self._clock())
+        self._pump()
+
+    def worker_draining(self, worker: int) -> None:
+        """The worker gets nothing new."""
+        self._scheduler.on(WorkerDraining(worker), self._clock())
+
+    def worker_down(self, worker: int, reason: str) -> None:
+        """The worker is gone; what it held is given to another one, or refused."""
+        known = self._workers.pop(worker, None)
+        if known is None:
+            return
+        known.connection.close()
+        if self._on_action is not None:
+            for action, _ in known.sent.values():
+                self._on_action(ActionEnded(action.kind, "lost", action.expected_s, None))
+        self._scheduler.on(WorkerDown(worker, reason), self._clock())
+        self._pump()
+
+    def holds(self, worker: int) -> int:
+        """Unfinished actions of a worker."""
+        known = self._workers.get(worker)
+        return len(known.sent) if known else 0
+
+    def held(self) -> dict[int, frozenset[ModelId]]:
+        """What is in the memory of each worker."""
+        return {worker: frozenset(known.holds) for worker, known in self._workers.items()}
+
+    def is_loading(self, worker: int) -> bool:
+        """Whether what the worker is at is a load."""
+        known = self._workers.get(worker)
+        return known is not None and known.is_loading
+
+    def oldest_sent_s(self, worker: int) -> float | None:
+        """See `Worker.oldest_sent_s`."""
+        known = self._workers.get(worker)
+        return None if known is None else known.oldest_sent_s
+
+    def broken(self, worker: int, fault: str | None) -> None:
+        """A connection cannot be used any more, by the replica's fault or because it ended.
+
+        What the worker holds waits for `worker_down`, which knows the reason; what it does not hold yet
+        must not get there: it could not be sent, and would lose one of its two lives.
+        """
+        known = self._workers.get(worker)
+        if known is not None:
+            self.worker_draining(worker)
+            known.on_broken(fault)
+
+    def _out_of_step(self, worker: int, fault: str) -> None:
+        """What a replica holds is not what the scheduler knows: it is replaced, and others run what it was given.
+
+        To try again would be answered the same way. The scheduler is not told how the action ended: that it is
+        lost with its worker ends the requests that fail so twice.
+        """
+        fault = f"its memory is out of step: {fault}"
+        log.error("a replica is replaced", extra={"worker": worker, "error": fault})
+        self.broken(worker, fault)
+
+    def close(self, label: str) -> None:
+        """Refuse whoever still waits, saying what is not served any more, and forget the workers."""
+        jobs, self._jobs = self._jobs, {}
+        for job in jobs.values():
+            self._unfinished[job.model] -= 1
+            refuse(job.release(), NotReady(f"{label} is not served any more; send it again"))
+        for known in self._workers.values():
+            known.connection.close()
+        self._workers.clear()
+        self._alarm.close()
+
+    # The turn
+
+    def _pump(self) -> None:
+        self._pumping = False
+        now_s = self._clock()
+        plan = self._scheduler.plan(now_s)
+        for action in plan.actions:
+            self._send(action, now_s)
+        for refusal in plan.refusals:
+            self._refuse(refusal)
+        if self._unsent:
+            self._take_back(now_s)
+        self._alarm.set(plan.wake_at_s)
+
+    def _pump_soon(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            self._loop.call_soon(self._pump)
+
+    def _send(self, action: Action, now_s: float) -> None:
+        known = self._workers[action.worker]
+        if action.kind is Kind.INFER:
+            try:
+                message = infer_message(action, self._jobs, self.numbers.of(action.model))
+            except wire.WireError as error:
+                self._unsent.append((action, str(error)))
+                return
+            known.sent[action.id] = (action, now_s)
+            known.connection.send(message)
+            return
+        known.sent[action.id] = (action, now_s)
+        if action.kind is Kind.LOAD:
+            wanted = known.wanted(action.model)
+            known.labels[action.id] = wanted.card.label
+            known.connection.send([load_message(action, wanted, self.numbers.of(action.model))])
+        else:
+            known.connection.send([unload_message(action, self.numbers.of(action.model))])
+
+    def _take_back(self, now_s: float) -> None:
+        """Of batches that are too large the members go alone, and one that is too large alone is refused."""
+        unsent, self._unsent = self._unsent, []
+        for action, text in unsent:
+            log.info("a batch is too large for a message", extra={"error": text})
+            if len(action.parts) == 1:
+                error = RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
+                self._give_up(action.parts[0][0], error, now_s)
+            self._scheduler.on(Result(action.id, action.worker, False, None, too_large=True), now_s)
+        self._pump_soon()
+
+    # Messages of replicas
+
+    def received(self, worker: int, kind: wire.MessageType, body: memoryview) -> None:
+        """One message from a replica."""
+        if kind is wire.MessageType.RESULT:
+            self._result(worker, wire.parse_result(body))
+        elif kind is wire.MessageType.LOADED:
+            self._loaded(worker, body)
+        elif kind is wire.MessageType.UNLOADED:
+            self._unloaded(worker, body)
+        else:
+            raise wire.WireError(f"message {kind.name} is not expected from a replica")
+
+    def _loaded(self, worker: int, body: memoryview) -> None:
+        message = wire.parse_loaded(body)
+        known = self._workers.get(worker)
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
+            return
+        action, sent_s = sent
+        model, label = action.model, known.labels.pop(action.id, "")
+        known.heard_s = self._clock()
+        if message.status == wire.ActionStatus.NO_ROOM and action.latest_s < math.inf:
+            self._ended(action, message.status, None)
+            self._out_of_step(worker, "it has no room for a model within its budget")
+            return
+        ok = message.status == wire.ActionStatus.OK
+        times = load_times(message.detail, sent_s)
+        if times is None and message.status != wire.ActionStatus.TOO_LATE:
+            times = StageTimes(0.0, 0.0, self._clock() - sent_s, 0.0)
+        self._scheduler.on(Result(action.id, worker, ok, times), self._clock())
+        if ok:
+            known.holds.add(model)
+        self._ended(action, message.status, times)
+        if message.status in NOT_STARTED and action.latest_s < math.inf:
+            pass  # it is no fault of the model, and will be tried again
+        elif ok:
+            known.on_loaded(model, what_was_loaded(message.detail))
+        else:
+            kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
+            known.on_loaded(model, kind(label, str(message.detail.get("error"))))
+        self._pump()
+
+    def _unloaded(self, worker: int, body: memoryview) -> None:
+        message = wire.parse_unloaded(body)
+        known = self._workers.get(worker)
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if known is None or sent is None:
+            return
+        action = sent[0]
+        ok = message.status == wire.ActionStatus.OK
+        known.holds.discard(action.model)
+        self._ended(action, message.status, None)
+        self._scheduler.on(Result(message.action_id, worker, ok, None), self._clock())
+        self._pump()
+
+    def _result(self, worker: int, message: wire.ResultMessage) -> None:
+        known = self._workers.get(worker)
+        sent = known.sent.pop(message.action_id, None) if known is not None else None
+        if sent is None:
+            return
+        action, sent_s = sent
+        if len(message.entries) != len(action.parts):
+            raise wire.WireError(
+                f"{len(message.entries)} answers for {len(action.parts)} requests of a batch"
+            )
+        took = message.times
+        times = StageTimes(
+            max(0.0, took.started_ns * 1e-9 - sent_s),
+            took.input_ns * 1e-9,
+            took.exec_ns * 1e-9,
+            took.output_ns * 1e-9,
+        )
+        assert known is not None  # it held the action
+        clock = self._clock
+        known.heard_s = now_s = clock()
+        if self._on_action is not None:
+            self._ended(action, message.status, times)
+        if message.status == wire.ActionStatus.UNKNOWN_MODEL:
+            self._out_of_step(worker, "it does not hold a model that it had loaded")
+            return
+        too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
+        if too_large or message.status in NOT_STARTED:  # the scheduler says what follows
+            self._scheduler.on(Result(action.id, worker, False, times, too_large), now_s)
+            self._pump()
+            return
+        self._scheduler.on(Result(action.id, worker, True, times), now_s)
+        self._pump()
+        self._answering = (sent_s, times)
+        jobs = self._jobs
+        items = parts = late = 0
+        waited_s = 0.0
+        for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
+            items += stop - start
+            job = jobs.get(id_)
+            if job is None:
+                continue
+            parts += 1
+            waited_s += sent_s - job.arrived_s
+            if status:
+                self._fail(id_, status, frame)
+            elif stop - start == job.items:
+                del jobs[id_]
+                self._unfinished[action.model] -= 1
+                waiter = job.release()
+                try:  # `waiter.answer`, without a call of Python's for every request
+                    waiter.answer(frame)
+                except Exception as error:
+                    spoilt(waiter, error)
+                if clock() > job.due_s:
+                    late += 1
+            elif self._join(id_, job, start, stop, frame) and clock() > job.due_s:
+                late += 1
+        self._answering = None
+        self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
+
+    def _ended(self, action: Action, status: int, times: StageTimes | None) -> None:
+        """Tell who asks what became of an action."""
+        if self._on_action is not None:
+            self._on_action(ended(action, status, times))
+
+    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
+        if job.answers is None:
+            job.answers = []
+        job.answers.append((start, stop, bytes(frame)))
+        if sum(end - begin for begin, end, _ in job.answers) < job.items:
+            return False
+        del self._jobs[id_]
+        self._unfinished[job.model] -= 1
+        try:
+            joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
+        except wire.WireError as error:
+            refuse(job.release(), error)
+        else:
+            answer(job.release(), joined)
+        return True
+
+    def _fail(self, id_: int, status: int, frame: memoryview) -> None:
+        text = bytes(frame).decode("utf-8", "replace")
+        bad_input = status == wire.ActionStatus.INVALID_INPUT
+        error: ServingError = InvalidRequest(text) if bad_input else PredictionFailed(text)
+        self._give_up(id_, error, self._clock())
+
+    def _give_up(self, id_: int, error: ServingError, now_s: float) -> None:
+        """A request is refused, whatever of it still waits, if it has no end yet."""
+        job = self._jobs.pop(id_, None)
+        if job is not None:
+            self._unfinished[job.model] -= 1
+            self._scheduler.on(Cancelled(id_), now_s)
+            self._pump_soon()
+            refuse(job.release(), error)
+
+    def _refuse(self, refusal: Refusal) -> None:
+        job = self._jobs.pop(refusal.id, None)
+        if job is None:
+            return
+        self._unfinished[job.model] -= 1
+        counts = self._refusals.setdefault(job.model, {})
+        reason = refusal.reason.value
+        counts[reason] = counts.get(reason, 0) + 1
+        refuse(job.release(), error_of(refusal))

@@ -1,0 +1,119 @@
+"""One request on its way: what is sent of it, who waits for it, and the ticket of whoever submitted it.
+
+Sends nothing and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from serving.errors import ServingError
+from serving.values import Buffer, ModelId
+from serving.waiter import Batch, Waiter
+
+
+class Request(Protocol):
+    """What is sent: a frame of the replica wire, in pieces."""
+
+    @property
+    def frame(self) -> Sequence[Buffer]:
+        """The pieces."""
+        ...
+
+    @property
+    def frame_bytes(self) -> int:
+        """Their length."""
+        ...
+
+    @property
+    def encoding(self) -> int:
+        """How the frame is written."""
+        ...
+
+    @property
+    def items(self) -> int:
+        """Items along the batch axis."""
+        ...
+
+
+class Dispatching(Protocol):
+    """Who has a request on its way, as its ticket knows it."""
+
+    def cancel(self, id_: int) -> None:
+        """Nobody waits for the request any more."""
+        ...
+
+    def answering(self) -> Batch | None:
+        """The batch whose requests are being answered."""
+        ...
+
+
+class _Nobody:
+    """Waits for a request that is finished."""
+
+    def answer(self, frame: memoryview) -> None:
+        """Is not called."""
+
+    def refuse(self, error: ServingError) -> None:
+        """Is not called."""
+
+
+_NOBODY = _Nobody()
+
+
+class Job:
+    """One request on its way, and who waits for the answer; the ticket of whoever submitted it.
+
+    A waiter mostly holds its ticket. So a finished job lets go of its waiter: a cycle for each request would
+    leave its buffers to the garbage collector, which then stops the server for milliseconds, thousands of
+    requests at a time.
+    """
+
+    __slots__ = (
+        "_dispatcher",
+        "_id",
+        "answers",
+        "arrived_s",
+        "due_s",
+        "items",
+        "model",
+        "request",
+        "waiter",
+    )
+
+    def __init__(
+        self,
+        dispatcher: Dispatching,
+        id_: int,
+        model: ModelId,
+        request: Request,
+        waiter: Waiter,
+        arrived_s: float,
+        due_s: float,
+    ) -> None:
+        self._dispatcher = dispatcher
+        self._id = id_
+        self.model = model
+        self.request = request
+        self.items = request.items
+        self.waiter: Waiter = waiter
+        self.arrived_s = arrived_s
+        self.due_s = due_s
+        """Its deadline."""
+        self.answers: list[tuple[int, int, bytes]] | None = None
+        """Answers of the parts of a split request: items [start, stop) and the frame."""
+
+    def release(self) -> Waiter:
+        """The waiter, of which the job knows no more."""
+        waiter = self.waiter
+        self.waiter = _NOBODY
+        return waiter
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more: the waiter will not be called. One that is finished stays so."""
+        self._dispatcher.cancel(self._id)
+
+    def batch(self) -> Batch | None:
+        """See `waiter.Timed`."""
+        return self._dispatcher.answering()

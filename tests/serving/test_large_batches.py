@@ -1,0 +1,119 @@
+"""Requests and answers around the size of a message, with real replicas: a message is made a megabyte here."""
+
+import json
+import logging
+import pathlib
+import threading
+
+import pytest
+
+from serving.replica.as_process import ProcessHome
+from serving.replica.wire import batches
+from serving.values import ModelCard
+from tests.fakes.running import gateway
+
+MESSAGE_BYTES = 1_000_000
+MODEL = f"""
+import time
+
+import numpy as np
+
+from serving.replica.wire import batches
+
+batches.MAX_RESULT_BYTES = {MESSAGE_BYTES}
+
+
+class Wide:
+    '''Answers with as many hundred thousand elements as it is told; 99 takes a while.'''
+
+    inputs = outputs = [{{"name": "x", "datatype": "UINT8", "shape": [-1, -1]}}]
+    sample_inputs = {{"x": np.ones((1, 1), np.uint8)}}
+
+    def predict_batch(self, inputs):
+        wanted = int(inputs["x"][0, 0])
+        if wanted == 99:
+            time.sleep(0.3)
+            wanted = 0
+        return {{"x": np.full((len(inputs["x"]), 1 + 100_000 * wanted), wanted, np.uint8)}}
+"""
+
+
+class Processes(ProcessHome):
+    """Replicas are processes."""
+
+    def __init__(self):
+        super().__init__()
+        self.release = threading.Event()
+
+
+@pytest.fixture(name="running", params=["adaptive", "clockwork"])
+def _running(request, tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "DEFAULT_MAX_MESSAGE_BYTES", MESSAGE_BYTES)
+    file = tmp_path / "wide.py"
+    file.write_text(MODEL)
+    path = pathlib.Path(f"{file}:Wide")
+    card = ModelCard(name="wide", version="1", kind="python", path=path)
+    settings = {
+        "scheduling.policy": request.param,
+        "batching.max_size": 8,
+        "scheduling.default_deadline_s": 10.0,
+    }
+    with gateway(settings, Processes(), card) as running:
+        yield running
+
+
+def ask(running, wanted, size):
+    """A request of so many bytes for an answer of so many hundred thousand; returns status, and its size or error."""
+    tensor = {"name": "x", "shape": [1, size], "datatype": "UINT8"}
+    head = json.dumps(
+        {
+            "inputs": [{**tensor, "parameters": {"binary_data_size": size}}],
+            "parameters": {"binary_data_output": True},
+        }
+    ).encode()
+    fields = {"Inference-Header-Content-Length": str(len(head))}
+    body = head + bytes([wanted]) * size
+    status, fields, answer = running.request("POST", "/v2/models/wide/infer", body, fields)
+    if status != 200:
+        return status, json.loads(answer)["error"]
+    start = int({name.lower(): value for name, value in fields.items()}[HEADER])
+    assert set(answer[start:]) == {wanted % 99}
+    return status, len(answer) - start
+
+
+HEADER = "inference-header-content-length"
+
+
+def together(running, count, wanted, size):
+    """So many such requests, which wait for the same worker."""
+    answers = []
+    threads = [threading.Thread(target=ask, args=(running, 99, 1)) for _ in range(2)]
+    threads += [
+        threading.Thread(target=lambda: answers.append(ask(running, wanted, size)))
+        for _ in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    return answers
+
+
+def test_requests_too_large_for_one_message_go_one_by_one(running, caplog):
+    """Each of them fits, and two do not; one that does not fit alone is told so at once."""
+    with caplog.at_level(logging.INFO, "serving.dispatch"):
+        assert together(running, 4, 1, 600_000) == [(200, 100_001)] * 4
+        made = [one.message for one in caplog.records if "too large" in one.message]
+    assert 0 < len(made) <= 4
+    status, error = ask(running, 1, MESSAGE_BYTES)
+    assert (status, "larger than a message" in error) == (413, True)
+    assert running.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []
+
+
+def test_answers_too_large_for_one_message_are_asked_for_one_by_one(running):
+    """As with requests; one that does not fit alone fails alone."""
+    assert together(running, 4, 6, 10) == [(200, 600_001)] * 4
+    status, error = ask(running, 10, 10)
+    assert (status, "too large for one message" in error) == (500, True)
+    assert ask(running, 2, 10) == (200, 200_001)
+    assert running.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []

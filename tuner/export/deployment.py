@@ -1,0 +1,81 @@
+"""The script that gives a running server the models of a scenario: `deploy.sh`.
+
+In: the models, and what runs the server. Out: a POSIX shell script. A study's words reach it as quoted words and as
+comments of one line alone, so that none of them becomes a command.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shlex
+from collections.abc import Iterator
+
+from serving.settings import ServerSettings
+from tuner.export import head
+from tuner.values import Shared
+
+SCRIPT = "deploy.sh"
+ADDRESS = f"http://127.0.0.1:{ServerSettings().admin_port}"
+
+
+def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) -> str:
+    """The script.
+
+    Args:
+        shared: the models, by their groups.
+        place: where the script will be.
+        study: name of the study that they were tuned in.
+        server: command of the server that they are for.
+    """
+    told = [
+        f"The models of study {study}, for a server that runs with its settings:",
+        f"  {server}",
+        f"Use: sh {head.quoted(place)} [{ADDRESS}]",
+        "What is there already is left as it is, so that the script can be run again.",
+        "A server that asks for a token (server.admin_token_file) finds it in LUTHIER_ADMIN_TOKEN.",
+    ]
+    return f"#!/bin/sh\n{head.comments(told)}{_FUNCTIONS}\n" + "".join(
+        f"{line}\n" for line in _groups(shared)
+    )
+
+
+def _groups(shared: Shared) -> Iterator[str]:
+    """A line for each group."""
+    for name, (model, copies) in shared.groups.items():
+        yield f"deploy {shlex.quote(json.dumps(model))} {shlex.quote(name)} {copies}"
+
+
+_FUNCTIONS = r"""set -eu
+admin=${1:-ADDRESS}
+
+# ask ARGUMENTS: what the admin port answers, and its status behind it
+ask() {
+    if [ -n "${LUTHIER_ADMIN_TOKEN:-}" ]; then
+        printf 'header = "Authorization: Bearer %s"\n' "$LUTHIER_ADMIN_TOKEN" |
+            curl -sS -K - -w ' %{http_code}' "$@"
+    else
+        curl -sS -w ' %{http_code}' "$@"
+    fi
+}
+
+# deploy MODEL NAME COPIES: a model, as JSON has it, under the names NAME-0, NAME-1, ...
+deploy() {
+    copy=0
+    while [ "$copy" -lt "$3" ]; do
+        name=$2-$copy
+        copy=$((copy + 1))
+        answer=$(ask "$admin/admin/models/$name")
+        case $answer in
+            *' 200') echo "$name is there already"; continue ;;
+            *' 404') ;;
+            *) echo "deploy.sh: $name: $answer" >&2; exit 1 ;;
+        esac
+        answer=$(ask -d "{\"model\": $1, \"name\": \"$name\"}" "$admin/admin/models")
+        case $answer in
+            *' 201') echo "$name is deployed" ;;
+            *) echo "deploy.sh: $name: $answer" >&2; exit 1 ;;
+        esac
+    done
+}
+""".replace("ADDRESS", ADDRESS)

@@ -1,0 +1,121 @@
+"""Knobs that are not searched: each keeps one value, in every launch.
+
+In: a search space, and `KNOB=VALUE` as a person gives it. Out: the space with one value of these knobs. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from serving.errors import nearest
+from tuner.errors import InvalidSpace, WrongUse
+from tuner.space.knobs import ChoiceKnob, DeviceKnob, IntKnob, Knob, NumberKnob
+from tuner.space.space import SearchSpace
+from tuner.values import Value
+
+TRUTHS = {"true": True, "false": False}
+
+
+def fixed(space: SearchSpace, given: Sequence[str]) -> SearchSpace:
+    """The space with each of these knobs at one value.
+
+    Args:
+        space: for any machine.
+        given: texts `KNOB=VALUE`, each knob once; a number may lie between the values of the knob.
+
+    Raises:
+        WrongUse: the space has no such knob, or the value is out of its range.
+        InvalidSpace: the constraints leave nothing with these values.
+    """
+    for one in given:
+        name, _, text = one.partition("=")
+        knob = next((knob for knob in space.knobs if knob.name == name), None)
+        if knob is None:
+            names = [known.name for known in space.knobs]
+            raise WrongUse(
+                f"--fix {one}: the search space has no knob {name!r}{nearest(name, names)}; "
+                f"it has {', '.join(names)}"
+            )
+        try:
+            space = _with(space, knob, _value(knob, text))
+        except ValueError as error:
+            raise WrongUse(f"--fix {one}: {error}") from None
+    if given and all(not isinstance(k, DeviceKnob) and len(k.values()) == 1 for k in space.knobs):
+        raise WrongUse(f"--fix {' --fix '.join(given)}: no knob is left to be searched; fix fewer")
+    return space
+
+
+def _with(space: SearchSpace, knob: Knob, value: Value) -> SearchSpace:
+    alone = _instead(space, knob, _alone(knob, value))
+    try:
+        return dataclasses.replace(space, knobs=alone)
+    except InvalidSpace:
+        if not isinstance(knob, ChoiceKnob) or not isinstance(value, str):
+            raise
+    # An expression may name another choice: then all of them stay, and a constraint decides.
+    kept = _instead(space, knob, dataclasses.replace(knob, default=value))
+    ruled = (*space.constraints, f"{knob.name} == {value!r}")
+    return dataclasses.replace(space, knobs=kept, constraints=ruled)
+
+
+def _instead(space: SearchSpace, before: Knob, after: Knob) -> tuple[Knob, ...]:
+    return tuple(after if knob is before else knob for knob in space.knobs)
+
+
+def _alone(knob: Knob, value: Value) -> Knob:
+    """The knob with one value."""
+    if isinstance(knob, ChoiceKnob):
+        assert isinstance(value, str | bool)
+        return dataclasses.replace(knob, choices=(value,), default=value)
+    assert isinstance(value, int | float)
+    if isinstance(knob, DeviceKnob):  # whether the device offers it is known on the machine
+        number = int(value)
+        return IntKnob(
+            name=knob.name,
+            unit=knob.unit,
+            low=number,
+            high=number,
+            grid=(number,),
+            default=number,
+        )
+    return _one_number(knob, value)
+
+
+def _one_number(knob: NumberKnob, value: Any) -> Knob:
+    # Linear, because 0 has no place on a log scale of its own.
+    return dataclasses.replace(
+        knob,
+        low=value,
+        high=value,
+        grid=(value,),
+        default=value,
+        scale="linear",
+        step=None,
+        points=None,
+        zero=False,
+    )
+
+
+def _value(knob: Knob, text: str) -> Value:
+    """What a text is for a knob.
+
+    Raises:
+        ValueError: it is no value of it.
+    """
+    if isinstance(knob, ChoiceKnob):
+        truth = TRUTHS.get(text.lower())
+        value: Value = text if truth is None or truth not in knob.choices else truth
+        knob.check(value)
+        return value
+    is_whole = isinstance(knob, IntKnob | DeviceKnob)
+    try:
+        number = int(text) if is_whole else float(text)
+    except ValueError:
+        known = "" if isinstance(knob, DeviceKnob) else f" from {knob.low:g} to {knob.high:g}"
+        kind = "whole number" if is_whole else "number"
+        raise ValueError(f"{text!r} is no {kind}; expected one{known}") from None
+    if not isinstance(knob, DeviceKnob):
+        knob.check(number)
+    return number
