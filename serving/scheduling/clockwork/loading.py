@@ -19,8 +19,9 @@ from serving.scheduling.clockwork.holdings import (
 )
 from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
 from serving.scheduling.clockwork.orders import Orders
+from serving.scheduling.clockwork.places import Place, find
 from serving.scheduling.clockwork.queue import Queue
-from serving.scheduling.clockwork.swapping import Place, Swapping
+from serving.scheduling.clockwork.swapping import Swapping
 from serving.scheduling.seam import Kind
 
 AHEAD_SHARE = 0.05
@@ -34,7 +35,7 @@ class Loading:
 
     def __init__(self, pool: Pool, orders: Orders, memory: Memory, queue: Queue) -> None:
         self._pool, self._orders, self._memory, self._queue = pool, orders, memory, queue
-        self._swapping = Swapping(pool, orders, memory, queue)
+        self._swapping = Swapping(orders, memory, queue)
 
     def plan(self, model: Model, demand: Demand) -> Holding | None:
         """Plan to load a model where it is ready first, if that is in time."""
@@ -43,7 +44,7 @@ class Loading:
         found = self._at_once(model, demand)
         if found is not None:
             return found
-        place = self._swapping.find(model, demand)
+        place = find(self._pool, model, demand)
         if place is None:
             return None
         return self._plan(place.worker, model, place.start_s + model.load.worth_s, place)

@@ -14,11 +14,12 @@ when a request is admitted, so that one that was admitted is hardly ever lost to
 all and drops in the queue.
 
     scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings (what is known)
-              \-> batches ---------------------------------/
+              \                        \-> places
+               \-> batches ---------------------------/
 
 Each knows those to its right alone. Everything is incremental: an event costs a few steps of heaps and of a
 fixed number of buckets, however much waits; a swap that is planned, a step for each model in its worker's memory or on
-its way there. The same events give the same plans.
+its way there, and for each request that waits for one that leaves. The same events give the same plans.
 """
 
 from __future__ import annotations
@@ -35,7 +36,6 @@ from serving.scheduling.clockwork.holdings import (
     Model,
     Parameters,
     Pool,
-    Reserve,
     State,
     Worker,
 )
@@ -43,6 +43,7 @@ from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.rates import Reserve
 from serving.scheduling.seam import (
     MOST_LOSSES,
     Cancelled,

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from serving.scheduling.clockwork.holdings import (
+from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.rates import (
     FIRST_RESERVE,
     LEAST_S,
     REMEMBERS_S,
     STEP,
-    Parameters,
     Rate,
     Reserve,
 )

@@ -1,0 +1,172 @@
+"""Places for swaps: where a model could be loaded whose memory others use, who gives it, and whether that pays.
+
+In: a model, and what a request asks for. Out: a worker, a time and models that leave; none where it would be too late,
+or lose more than it wins. What a swap costs is the time for which an executor has less to do than is asked of it: swaps
+may take what nobody asks for, and `PAID` besides, so each waits until those before are paid for.
+
+Pure; a step for each model in a worker's memory. Times are in seconds on the controller's clock.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from serving.scheduling.clockwork.demand import Demand
+from serving.scheduling.clockwork.holdings import Holding, Model, Pool, State, Worker
+
+WAITS = 0.5
+"""Share of the time there is for which a load in the place of a model that is in use is put off: who else asks for
+it meanwhile comes along."""
+LONGEST_WAIT = 50.0
+"""Loads that it is put off for at most."""
+RESIDENCE = 5.0
+"""Loads that a model which is in use stays in memory for at least."""
+PAID = 0.05
+"""Share of an executor's time that swaps may take besides what nobody asks for."""
+SLACK = 0.25
+"""Share by which one that is to be there only then may be late, with those in whose place it comes."""
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class Place:
+    """Where and when a model could be loaded."""
+
+    worker: Worker
+    start_s: float
+    """At the latest."""
+    gives: list[Holding]
+    """Models that leave for it."""
+    paid_s: float
+    """When there will have been time to spare for it, and for the swaps before."""
+
+
+def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
+    """Where a model could be loaded first, in time."""
+    workers = [worker for worker in pool.workers.values() if _may_come(worker, model)]
+    if not workers:
+        return None
+    load_s, now_s = model.load.worth_s, demand.now_s
+    patience_s = min(model.patience_s, demand.deadline_s - now_s)
+    after_s = pool.back.worth_s + pool.parameters.ahead_s + pool.reserve.share * patience_s
+    last_s = now_s + patience_s - demand.least_s - after_s - load_s
+    chosen: Place | None = None
+    for worker in workers:
+        place = _place(pool, worker, model, demand, last_s - worker.longest.worth_s)
+        if place is None or (chosen is not None and place.start_s >= chosen.start_s):
+            continue
+        begin_s = demand.begins_s(
+            worker,
+            free_s=max(worker.exec.free_s(now_s), demand.start_s),
+            ready_s=place.start_s + load_s,
+            held_up_s=demand.reserve_s,
+            load_s=0.0 if worker.loads_apart else load_s,
+        )
+        if begin_s is not None:
+            chosen = place
+    return chosen
+
+
+def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: float) -> Place | None:
+    """When a worker could load a model, at `last_s` at the latest, and who gives its memory."""
+    now_s, load_s = demand.now_s, model.load.worth_s
+    done_s = max(worker.exec.free_s(now_s), demand.start_s) + worker.longest.worth_s
+    done_s += worker.backlog.total_s  # all that was promised, whatever its deadline
+    start_s = max(worker.load.free_s(now_s), demand.start_s) + worker.planned_s
+    if not worker.loads_apart:
+        start_s = max(start_s, done_s)
+    held = worker.held.get(model.index)
+    if held is not None and held.leave is not None:  # it comes back behind whom it leaves for
+        start_s = max(start_s, held.leave.at_s + held.leave.to.model.load.worth_s)
+    if start_s > last_s:
+        return None
+    start_s += min(WAITS * (last_s - start_s), LONGEST_WAIT * load_s)
+    gives = _gives(worker, model, now_s, last_s)
+    if gives is None:
+        return None
+    in_use = [one for one in gives if not one.is_idle]
+    if in_use:
+        clear_s = now_s + (done_s - now_s) / (1.0 - pool.reserve.share)
+        left_s = max(_left_s(one, load_s, now_s) for one in in_use)
+        start_s = max(start_s, clear_s, left_s, worker.paid_s)
+    if start_s > last_s:
+        return None
+    place = Place(worker=worker, start_s=start_s, gives=gives, paid_s=worker.paid_s)
+    return place if _pays(pool, place, model, now_s, done_s - now_s) else None
+
+
+def _gives(worker: Worker, model: Model, now_s: float, last_s: float) -> list[Holding] | None:
+    """Whose memory a model could have by then; None where that is not enough."""
+    spare_pages = worker.free_pages - worker.planned_pages
+    pages = model.pages - max(0, spare_pages)
+    spare_pages += worker.idle_pages  # less what planned loads count on
+    gives: list[Holding] = []
+    for holding in sorted(worker.held.values(), key=_worth) if pages > 0 else ():
+        if holding.leave is not None or holding.model is model:
+            continue
+        if holding.is_idle:
+            if spare_pages < holding.model.pages:
+                continue
+            spare_pages -= holding.model.pages
+        elif _left_s(holding, model.load.worth_s, now_s) > last_s:
+            continue
+        gives.append(holding)
+        pages -= holding.model.pages
+        if pages <= 0:
+            break
+    return None if pages > 0 else gives
+
+
+def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
+    """When one that is in use may leave for a load that takes so long."""
+    left_s = holding.ready_s + RESIDENCE * load_s
+    if holding.state is State.PLANNED:
+        left_s += SLACK * (left_s - now_s)
+    return left_s
+
+
+def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
+    """Whether a place wins more requests than it loses; then `paid_s` tells when its time is paid for.
+
+    Requests for a model that leaves are lost where its clients cannot wait until it is back; else their work is to be
+    done later, when there must be time for it.
+    """
+    load_s, stays_s = model.load.worth_s, RESIDENCE * model.load.worth_s
+    patient_s = (busy_s + stays_s + 2.0 * load_s) / (1.0 - pool.reserve.share)
+    work = lost = 0.0
+    for holding in place.gives:
+        rate = pool.rate_of(holding.model)
+        if holding.model.patience_s < patient_s:
+            lost += rate
+        if not holding.is_idle:
+            work += rate * holding.model.item_s
+    won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
+    if lost * (2.0 * load_s + stays_s) > won:
+        return False
+    if work:
+        cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
+        if not place.worker.loads_apart:
+            cost_s += load_s
+        place.paid_s = max(place.paid_s, now_s) + cost_s / (pool.spare + PAID)
+    return True
+
+
+def _may_come(worker: Worker, model: Model) -> bool:
+    """Whether it is for want of memory, or of an executor's time, that a worker does not load a model at once.
+
+    It must not be there; or leave, and not be planned to come back.
+    """
+    pages = worker.free_pages + worker.idle_pages - worker.planned_pages
+    if worker.draining or (worker.load is not worker.exec and pages >= model.pages):
+        return False
+    held = worker.held.get(model.index)
+    if held is None:
+        return True
+    if held.leave is None:
+        return False
+    return all(one is held or one.worker is not worker for one in model.holdings)
+
+
+def _worth(holding: Holding) -> tuple[bool, bool, float]:
+    """Who is asked for gives way after those who are not; the less often, the sooner."""
+    is_planned = holding.state is State.PLANNED
+    return not holding.is_idle, is_planned, holding.model.asked_before_s
