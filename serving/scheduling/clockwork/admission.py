@@ -102,7 +102,7 @@ class Admission:
         chosen_s = NEVER_S
         for holding in model.holdings:
             worker, leave = holding.worker, holding.leave
-            if worker.draining or holding.is_counted_on:
+            if worker.draining or (holding.is_idle and holding.is_counted_on):
                 continue
             asked = demand
             if leave is not None and leave.at_s < demand.deadline_s:

@@ -46,7 +46,7 @@ class Batches:
                 heapq.heappop(heap)  # it has another place now
                 continue
             model, leave = holding.model, holding.leave
-            if holding.has_left(start_s):
+            if leave is not None and holding.has_left(start_s):
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S  # those who wait, wait for it to come back
                 continue
@@ -64,6 +64,8 @@ class Batches:
                 heapq.heappop(heap)
                 self._queue.turn(holding, latest_s)
                 continue
+            if leave is None:
+                return holding, chosen
             return self._first_meanwhile(holding, chosen, start_s) or (holding, chosen)
         return None
 
@@ -76,7 +78,7 @@ class Batches:
         batch of its own.
         """
         worker, count = holding.worker, holding.model.durations.sizes[chosen.place]
-        if holding.leave is None or chosen.place + 1 == len(holding.model.durations.sizes):
+        if chosen.place + 1 == len(holding.model.durations.sizes):
             return None
         turn = heapq.heappop(worker.heap)
         found = self._next(worker, start_s)

@@ -58,11 +58,12 @@ class Durations:
     Attributes:
         sizes: items of the batches that may be run, ascending, from 1.
         worth_s: seconds, by the place of a size in `sizes`.
+        item_s: seconds of an item in the largest batch.
         more_s: seconds that one item more costs, by how many are there: `more_s[0]` is a batch of one. Beyond
             the largest size the pattern starts again.
     """
 
-    __slots__ = ("_most", "_of", "_quickest_s", "_windows", "more_s", "sizes", "worth_s")
+    __slots__ = ("_most", "_of", "_quickest_s", "_windows", "item_s", "more_s", "sizes", "worth_s")
 
     def __init__(
         self, batch_s: Mapping[int, float], *, most: int, guard: float, pads: bool = False
@@ -89,6 +90,7 @@ class Durations:
         self._quickest_s: list[float] = []
         self.sizes: tuple[int, ...] = ()
         self.worth_s: list[float] = []
+        self.item_s = 0.0
         self.more_s: list[float] = []
         self._work_out()
 
@@ -125,6 +127,7 @@ class Durations:
                 worth_s.append(alone_s)
             quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
         self.sizes, self.worth_s = tuple(sizes), worth_s
+        self.item_s = worth_s[-1] / sizes[-1]
         self._quickest_s = quickest_s
         self.more_s = [after - before for before, after in itertools.pairwise(quickest_s)]
 

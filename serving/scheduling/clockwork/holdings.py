@@ -133,12 +133,6 @@ class Model:
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
 
-    @property
-    def item_s(self) -> float:
-        """What an item takes in the largest batch."""
-        most = self.durations.sizes[-1]
-        return self.durations.worth_s[-1] / most
-
     def asked(self, now_s: float, *, within_s: float, items: int) -> None:
         """It was asked for so many items by somebody who can wait so long."""
         self.asked_before_s, self.asked_s = self.asked_s, now_s
@@ -290,10 +284,10 @@ class Holding:
 
     @property
     def is_counted_on(self) -> bool:
-        """Whether nobody waits for it and its memory is needed for the loads that are planned."""
+        """Of an idle one: whether its memory is needed for the loads that are planned."""
         worker = self.worker
         left = worker.free_pages + worker.idle_pages - self.model.pages
-        return self.is_idle and left < worker.planned_pages
+        return left < worker.planned_pages
 
     def has_left(self, now_s: float) -> bool:
         """Whether its memory is another's by then, and it owes nothing: who waits for it, waits for its return."""
@@ -404,8 +398,9 @@ class Pool:
 
     def asked(self, model: Model, items: int, within_s: float) -> None:
         """A request for so many items of a model has come, which can wait so long."""
-        self.began_s = min(self.began_s, self.now_s)
-        self.work.add(items * model.item_s, self.now_s)
+        if self.began_s == NEVER_S:
+            self.began_s = self.now_s
+        self.work.add(items * model.durations.item_s, self.now_s)
         model.asked(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: Model) -> float:
@@ -415,5 +410,6 @@ class Pool:
     @property
     def spare(self) -> float:
         """Share of an executor's time for which nobody asks."""
-        count = sum(not worker.draining for worker in self.workers.values())
-        return max(0.0, 1.0 - self.work.per_s(self.now_s, self.began_s) / max(count, 1))
+        count = max(1, sum(not worker.draining for worker in self.workers.values()))
+        asked = self.work.per_s(self.now_s, self.began_s, count)  # at first, for all of it
+        return max(0.0, 1.0 - asked / count)

@@ -72,9 +72,6 @@ class Loading:
                     continue  # it can wait until the batches are done that were promised
                 if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
                     continue
-            lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
-            if lost and not self._is_worth(model, lost):
-                continue
             begin_s = demand.begins_s(
                 worker,
                 free_s=free_s,
@@ -82,13 +79,14 @@ class Loading:
                 held_up_s=reserve_s,
                 load_s=0.0 if worker.loads_apart else load_s,
             )
-            if begin_s is not None:
+            if begin_s is not None and self._is_worth(worker, model):
                 chosen, chosen_s = worker, loaded_s
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
-    def _is_worth(self, model: Model, lost: float) -> bool:
+    def _is_worth(self, worker: Worker, model: Model) -> bool:
         """Whether a model is asked for as often as those that would be lost with its load."""
-        return self._pool.rate_of(model) >= lost
+        lost = lost_per_s(self._pool, worker, worker.planned_pages + model.pages)
+        return not lost or self._pool.rate_of(model) >= lost
 
     def foresee(self, model: Model, deadline_s: float, items: int, now_s: float) -> None:
         """A model was asked for in vain: load it for those who will ask next, where nobody else needs the time.

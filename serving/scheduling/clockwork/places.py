@@ -138,7 +138,7 @@ def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -
         if holding.model.patience_s < patient_s:
             lost += rate
         if not holding.is_idle:
-            work += rate * holding.model.item_s
+            work += rate * holding.model.durations.item_s
     won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
     if lost * (2.0 * load_s + stays_s) > won:
         return False

@@ -72,11 +72,14 @@ class Queue:
             place += 1
         key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
-            if holding.is_counted_on:
+            if holding.is_idle and holding.is_counted_on:
                 continue
-            if holding.state is State.LOADED and not holding.has_left(self._pool.now_s):
+            leave = holding.leave
+            if leave is not None and holding.has_left(self._pool.now_s):
+                continue
+            if holding.state is State.LOADED:
                 self._memory.use(holding)
-                turn_s = key_s if holding.leave is None else min(key_s, holding.hurry_s)
+                turn_s = key_s if leave is None else min(key_s, holding.hurry_s)
                 if turn_s < holding.key_s:
                     self.turn(holding, turn_s)
                 self._orders.dirty[holding.worker.id] = holding.worker

@@ -17,8 +17,9 @@ ONE_CAUSE_S = 0.1
 """Drops within this count once: a stall or a worker that is lost takes many with it, and tells nothing of load."""
 REMEMBERS_S = 10.0
 """Rates are those of about so long."""
-LEAST_S = 0.5
-"""And of so long at least, at the beginning."""
+TICK_S = 1e-3 * REMEMBERS_S
+FIRST_S = 0.5
+"""For as long as this what was taken to be counts as much as what was."""
 
 
 class Rate:
@@ -31,14 +32,24 @@ class Rate:
         self._at_s = -math.inf
 
     def add(self, amount: float, now_s: float) -> None:
-        """There was so much now."""
-        self._seen = self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S) + amount
-        self._at_s = now_s
+        """There was so much now; within a thousandth of what it remembers nothing is forgotten, which is cheaper."""
+        if now_s - self._at_s > TICK_S:
+            self._seen *= math.exp((self._at_s - now_s) / REMEMBERS_S)
+            self._at_s = now_s
+        self._seen += amount
 
-    def per_s(self, now_s: float, since_s: float) -> float:
-        """So much in a second; nothing was counted before `since_s`."""
-        counted_s = REMEMBERS_S * -math.expm1((since_s - now_s) / REMEMBERS_S)
-        return self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S) / max(counted_s, LEAST_S)
+    def per_s(self, now_s: float, since_s: float, taken: float = 0.0) -> float:
+        """So much in a second.
+
+        Args:
+            now_s: the time.
+            since_s: nothing was counted before; what was then
+            taken: is taken to have been so much, which counts as `FIRST_S` and is forgotten as all is.
+        """
+        left = math.exp((since_s - now_s) / REMEMBERS_S)
+        first_s, counted_s = FIRST_S * left, REMEMBERS_S * (1.0 - left)
+        seen = self._seen * math.exp((self._at_s - now_s) / REMEMBERS_S)
+        return (seen + taken * first_s) / (counted_s + first_s)
 
 
 class Reserve:

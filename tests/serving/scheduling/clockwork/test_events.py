@@ -9,7 +9,7 @@ import pytest
 from serving.scheduling.clockwork.holdings import Parameters
 from serving.scheduling.clockwork.rates import (
     FIRST_RESERVE,
-    LEAST_S,
+    FIRST_S,
     REMEMBERS_S,
     STEP,
     Rate,
@@ -546,4 +546,6 @@ def test_a_rate_forgets_and_does_not_jump_at_the_beginning() -> None:
     assert Rate().per_s(1.0, 0.0) == 0.0
     first = Rate()
     first.add(1.0, 3.0)
-    assert first.per_s(3.0, 3.0) <= 1.0 / LEAST_S
+    assert first.per_s(3.0, 3.0) <= 1.0 / FIRST_S
+    assert Rate().per_s(3.0, 3.0, 4.0) == 4.0
+    assert Rate().per_s(3.0 + FIRST_S, 3.0, 4.0) == pytest.approx(2.0, rel=0.05)

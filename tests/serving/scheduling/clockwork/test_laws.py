@@ -94,6 +94,7 @@ def pool(
     room: int = 3,
     sizes: Sequence[int] = (7,),
     loads_apart: bool = True,
+    load_s: float = 0.00831,
     jitter: float = 0.0,
     seed: int = 0,
 ) -> EmulatedPool:
@@ -103,7 +104,7 @@ def pool(
         EmulatedModel(
             id=ModelId(f"m{number}", "1"),
             pages=sizes[number % len(sizes)],
-            load_s=0.00831,
+            load_s=load_s,
             batch_s=RESNET,
         )
         for number in range(models)
@@ -450,6 +451,41 @@ def test_who_cannot_wait_does_not_give_way() -> None:
     busy = list(poisson(700, 6.0, [0], 0.04, seed=10))
     patient = list(poisson(20, 6.0, [1], 5.0, seed=11))
     assert in_time([*busy, *patient]) >= 0.97 * in_time(busy)
+
+
+@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize(
+    ("load_s", "objective_s", "hot", "cold"), [(0.03, 0.5, 1000, 20), (0.1, 2.0, 1400, 5)]
+)
+def test_swaps_cost_a_hot_model_little(
+    load_s: float, objective_s: float, hot: float, cold: float, loads_apart: bool
+) -> None:
+    """One model has more requests than can be done, eleven have a few, and there is memory for one."""
+
+    def in_time(traffic: Sequence[Request]) -> int:
+        scheduler = Watched(ClockworkScheduler(Parameters()))
+        found = pool(
+            scheduler, models=12, workers=1, room=1, loads_apart=loads_apart, load_s=load_s
+        )
+        outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+        finished(scheduler, found, outcomes)
+        return sum(one.in_time for one in outcomes)
+
+    busy = list(poisson(hot, 8.0, [0], objective_s, seed=5))
+    others = list(poisson(cold, 8.0, range(1, 12), objective_s, seed=6))
+    assert in_time([*busy, *others]) >= 0.94 * in_time(busy)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_tight_model_that_is_idle_for_a_moment_is_not_thrown_out(seed: int) -> None:
+    """It could not be loaded again in time, and is asked for more often than those who would take its place."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=3, workers=1, room=2, loads_apart=False, load_s=0.06)
+    traffic = [*poisson(300, 6.0, [0], 0.05, seed), *poisson(100, 6.0, [1, 2], 3.0, seed + 10)]
+    outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+    finished(scheduler, found, outcomes)
+    tight = [one for one in outcomes if one.request.model == 0 and one.request.at_s > 1.0]
+    assert sum(one.in_time for one in tight) >= 0.5 * len(tight)
 
 
 def test_a_cancelled_request_is_not_run() -> None:
