@@ -407,6 +407,10 @@ class Pool:
         """Items that a model is asked for in a second."""
         return model.rate.per_s(self.now_s, self.began_s)
 
+    def work_of(self, model: Model) -> float:
+        """Share of an executor's time that this takes, in the largest batches."""
+        return self.rate_of(model) * model.durations.item_s
+
     @property
     def spare(self) -> float:
         """Share of an executor's time for which nobody asks."""

@@ -2,7 +2,8 @@
 
 In: a model, and what a request asks for. Out: a worker, a time and models that leave; none where it would be too late,
 or lose more than it wins. What a swap costs is the time for which an executor has less to do than is asked of it: swaps
-may take what nobody asks for, and `PAID` besides, so each waits until those before are paid for.
+may take what nobody asks for, and `PAID` besides, so each waits until those before are paid for. One for a model that
+is asked for much more than those in whose place it comes costs nothing.
 
 Pure; a step for each model in a worker's memory. Times are in seconds on the controller's clock.
 """
@@ -21,6 +22,8 @@ LONGEST_WAIT = 50.0
 """Loads that it is put off for at most."""
 RESIDENCE = 5.0
 """Loads that a model which is in use stays in memory for at least."""
+BUSIER = 2.0
+"""So many times more is asked of one that is loaded in the place of others for nothing."""
 PAID = 0.05
 """Share of an executor's time that swaps may take besides what nobody asks for."""
 SLACK = 0.25
@@ -87,7 +90,9 @@ def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: flo
     if in_use:
         clear_s = now_s + (done_s - now_s) / (1.0 - pool.reserve.share)
         left_s = max(_left_s(one, load_s, now_s) for one in in_use)
-        start_s = max(start_s, clear_s, left_s, worker.paid_s)
+        start_s = max(start_s, clear_s, left_s)
+        if not _is_busier(pool, model, in_use):
+            start_s = max(start_s, worker.paid_s)
     if start_s > last_s:
         return None
     place = Place(worker=worker, start_s=start_s, gives=gives, paid_s=worker.paid_s)
@@ -124,6 +129,12 @@ def _left_s(holding: Holding, load_s: float, now_s: float) -> float:
     return left_s
 
 
+def _is_busier(pool: Pool, model: Model, others: list[Holding]) -> bool:
+    """Whether a model is asked for much more than others are: in their place it wins time."""
+    work = sum(pool.work_of(one.model) for one in others)
+    return pool.work_of(model) >= BUSIER * work
+
+
 def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
     """Whether a place wins more requests than it loses; then `paid_s` tells when its time is paid for.
 
@@ -138,11 +149,11 @@ def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -
         if holding.model.patience_s < patient_s:
             lost += rate
         if not holding.is_idle:
-            work += rate * holding.model.durations.item_s
+            work += pool.work_of(holding.model)
     won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
     if lost * (2.0 * load_s + stays_s) > won:
         return False
-    if work:
+    if work and not _is_busier(pool, model, place.gives):
         cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
         if not place.worker.loads_apart:
             cost_s += load_s
