@@ -16,7 +16,7 @@ from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.rates import Rate, Reserve
 from serving.scheduling.clockwork.timeline import Timeline
-from serving.scheduling.clockwork.waiting import Entry, Waiting
+from serving.scheduling.clockwork.waiting import Entry, Promises, Waiting
 from serving.scheduling.seam import Kind, ModelUp, Profiled, WorkerUp
 from serving.settings import ServingSettings
 from serving.values import ModelId
@@ -255,6 +255,7 @@ class Holding:
         "leave",
         "model",
         "planned_s",
+        "promises",
         "ready_s",
         "state",
         "swap",
@@ -271,6 +272,7 @@ class Holding:
         """Seconds that were planned for its load."""
         self.key_s = NEVER_S
         """When its next batch must start: its place in the worker's heap; never: it has none."""
+        self.promises = Promises(worker.id, worker.backlog)
         self.busy = 0
         """Batches with the worker."""
         self.is_ahead = False
@@ -292,15 +294,15 @@ class Holding:
     def has_left(self, now_s: float) -> bool:
         """Whether its memory is another's by then, and it owes nothing: who waits for it, waits for its return."""
         leave = self.leave
-        return leave is not None and leave.owes <= 0 and leave.at_s <= now_s
+        return leave is not None and not self.promises.owes and leave.at_s <= now_s
 
     @property
     def hurry_s(self) -> float:
         """When what it owes before it leaves must begin."""
-        leave = self.leave
-        if leave is None or leave.owes <= 0:
+        leave, owes = self.leave, self.promises.owes
+        if leave is None or not owes:
             return NEVER_S
-        return leave.at_s - self.model.durations.quickest_s(leave.owes)
+        return leave.at_s - self.model.durations.quickest_s(owes)
 
 
 class Charge(NamedTuple):
@@ -342,15 +344,13 @@ class Swap:
 class Leave:
     """A model's last time in a worker's memory."""
 
-    __slots__ = ("at_s", "owes", "to")
+    __slots__ = ("at_s", "to")
 
     def __init__(self, to: Holding, at_s: float) -> None:
         self.to = to
         """Whose load has its memory."""
         self.at_s = at_s
         """By when all is done that it was promised for."""
-        self.owes = 0
-        """Items of these that wait."""
 
 
 class Sent:

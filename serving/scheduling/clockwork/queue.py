@@ -103,30 +103,31 @@ class Queue:
     ) -> None:
         """The worker of a holding promises the work of an entry, which so many items of it take."""
         self.uncharge(entry, model)
-        backlog, leave = holding.worker.backlog, holding.leave
-        entry.promised = holding
+        promises, leave = holding.promises, holding.leave
+        entry.promised = promises
         entry.cost_s = work_s
         entry.until_s = entry.deadline_s
         if leave is not None:
-            leave.owes += items
-            entry.leave, entry.owed = leave, items
+            promises.owes += items
+            entry.owed = items
             entry.until_s = min(entry.deadline_s, leave.at_s)
-        entry.is_near = backlog.add(entry.until_s, work_s)
+        entry.is_near = promises.backlog.add(entry.until_s, work_s)
         model.charged_s += work_s
 
     def uncharge(self, entry: Entry, model: Model) -> None:
         """Nobody promises it any more."""
-        holding = entry.promised
-        if holding is None:
+        promised = entry.promised
+        if promised is None:
             return
-        worker = holding.worker
-        worker.backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
+        promised.backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
         model.charged_s -= entry.cost_s
         entry.promised = None
-        if entry.leave is not None:
-            entry.leave.owes -= entry.owed
-            entry.leave = None
-            self._orders.dirty[worker.id] = worker  # perhaps it may give its memory now
+        if entry.owed:
+            promised.owes -= entry.owed
+            entry.owed = 0
+            worker = self._pool.workers.get(promised.worker)
+            if worker is not None:  # perhaps another model may have the memory now
+                self._orders.dirty[worker.id] = worker
 
     def bring_forward(self, holding: Holding) -> None:
         """A model leaves: what its worker has promised of it is due before.
@@ -134,10 +135,11 @@ class Queue:
         A step for each request that waits for it.
         """
         model = holding.model
-        others = [one for one in model.holdings if one is not holding]
+        backlog = holding.worker.backlog
+        others = [one.promises for one in model.holdings if one is not holding]
         for entry in dict.fromkeys(model.waiting.entries):
             promised = entry.promised
-            if promised is None or promised.worker is not holding.worker or promised in others:
+            if promised is None or promised.backlog is not backlog or promised in others:
                 continue
             self.charge(entry, model, holding, entry.cost_s, entry.waits)
 
@@ -169,7 +171,7 @@ class Queue:
     def _add(self, entry: Entry, model: Model, more_s: float) -> None:
         """An entry that is promised costs so much more."""
         if entry.promised is not None:
-            backlog = entry.promised.worker.backlog
+            backlog = entry.promised.backlog
             backlog.remove(entry.until_s, -more_s, is_near=entry.is_near)
             entry.cost_s += more_s
             model.charged_s += more_s

@@ -74,7 +74,7 @@ class Swapping:
             return worker.loads_apart or (
                 worker.turn_s(now_s) >= swap.start_s and not _is_awaited(worker)
             )
-        if any(one.leave is not None and one.leave.owes > 0 for one in swap.gives):
+        if any(one.promises.owes for one in swap.gives):
             return False
         until_s = min(swap.start_s, free_s + holding.model.load.worth_s)
         return worker.loads_apart or worker.turn_s(now_s) >= until_s

@@ -8,10 +8,22 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from serving.scheduling.clockwork.holdings import Holding, Leave
+from serving.scheduling.clockwork.backlog import Backlog
+
+
+class Promises:
+    """What a worker has promised of one model that it holds, or will."""
+
+    __slots__ = ("backlog", "owes", "worker")
+
+    def __init__(self, worker: int, backlog: Backlog) -> None:
+        self.worker = worker
+        self.backlog = backlog
+        """Of the worker: where the work stands."""
+        self.owes = 0
+        """Items that wait and are to be done before the model leaves."""
 
 
 class Entry:
@@ -25,7 +37,6 @@ class Entry:
         "id",
         "is_near",
         "items",
-        "leave",
         "losses",
         "next_item",
         "open_items",
@@ -59,18 +70,16 @@ class Entry:
         twice."""
         self.was_unrun = False
         """Whether a worker was given it and did not run it."""
-        self.promised: Holding | None = None
-        """Where its items that wait are promised: their work stands in this worker's backlog."""
+        self.promised: Promises | None = None
+        """Where its items that wait are promised."""
         self.cost_s = 0.0
         """With how much."""
         self.until_s = deadline_s
         """By when: its deadline, or when the model leaves the worker's memory."""
         self.is_near = False
         """And whether before its horizon."""
-        self.leave: Leave | None = None
-        """Before what it was promised."""
         self.owed = 0
-        """Items for which that was."""
+        """Items that are to be done before the model leaves."""
 
     def give(self) -> int:
         """Another of its items is given to a worker; returns which."""

@@ -492,11 +492,11 @@ def test_a_cancelled_request_is_not_owed_any_more() -> None:
     for _ in range(20):
         bench.ask("a", within_s=0.5)
     (model,) = (one for one in bench.scheduler.models() if one.id == id_of("a"))
-    (leave,) = (holding.leave for holding in model.holdings if holding.leave)
-    assert leave.owes == len(model.waiting) > 0
+    (leaver,) = (holding for holding in model.holdings if holding.leave)
+    assert leaver.promises.owes == len(model.waiting) > 0
     for entry in dict.fromkeys(model.waiting.entries):
         bench.on(Cancelled(entry.id))
-    assert leave.owes == 0
+    assert leaver.promises.owes == 0
 
 
 def test_what_is_too_late_by_a_rounding_error_ends() -> None:

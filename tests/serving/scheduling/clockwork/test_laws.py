@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import math
 import random
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.holdings import Parameters, State
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.clockwork.waiting import Promises
 from serving.scheduling.seam import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
 from serving.values import ModelId
 from tuner.simulation.pool import (
@@ -83,6 +85,14 @@ class Watched:
             assert worker.free_pages + worker.idle_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
+        for model in self.scheduler.models():
+            owed: collections.Counter[Promises] = collections.Counter()
+            for entry in dict.fromkeys(model.waiting.entries):
+                assert entry.owed <= entry.waits
+                if entry.owed and entry.promised is not None:
+                    owed[entry.promised] += entry.owed
+            for holding in model.holdings:
+                assert holding.promises.owes == owed[holding.promises], "what it owes, waits"
         return plan
 
 
