@@ -240,8 +240,9 @@ class Dispatcher:
         self._pump()
 
     def worker_draining(self, worker: int) -> None:
-        """The worker gets nothing new."""
+        """The worker gets nothing new; what it had promised is planned elsewhere."""
         self._scheduler.on(WorkerDraining(worker), self._clock())
+        self._pump_soon()
 
     def worker_down(self, worker: int, reason: str) -> None:
         """The worker is gone; what it held is given to another one, or refused."""
@@ -438,7 +439,8 @@ class Dispatcher:
             return
         too_large = message.status == wire.ActionStatus.TOO_LARGE and len(action.parts) > 1
         if too_large or message.status in NOT_STARTED:  # the scheduler says what follows
-            self._scheduler.on(Result(action.id, worker, False, times, too_large), now_s)
+            ran = None if message.status in NOT_STARTED else times
+            self._scheduler.on(Result(action.id, worker, False, ran, too_large), now_s)
             self._pump()
             return
         self._scheduler.on(Result(action.id, worker, True, times), now_s)

@@ -10,7 +10,7 @@ Rule 3. Every submitted id leaves exactly once: its parts are all executed (one 
 it is in one `Refusal`, or it was cancelled. After a refusal or a cancellation its late results are
 ignored.
 
-Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing while it drains, nothing
+Rule 4. A worker gets nothing before its `LOAD` has succeeded, nothing but an `UNLOAD` while it drains, nothing
 after it went down, and never more unfinished actions than its slots.
 
 Rule 5. `wake_at_s` is the next time at which `plan` would give something new although no event

@@ -381,6 +381,38 @@ async def test_a_replica_whose_memory_is_out_of_step_is_broken(kind):
     dispatcher.close(CARD.label)
 
 
+async def test_a_plan_follows_when_a_worker_drains():
+    """What it had promised is planned with others at once."""
+    scheduler = Planned()
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
+    dispatcher.worker_draining(1)
+    await asyncio.sleep(0)
+    assert scheduler.plans == 1
+    dispatcher.close(CARD.label)
+
+
+async def test_a_batch_that_was_not_begun_took_no_time():
+    """The replica tells when it gave it back, which says nothing about batches nor the way back."""
+    scheduler = Planned()
+    dispatcher = Dispatcher(scheduler, on_batch=lambda *_: None)
+    connection = Connection(dispatcher, 1)
+    connection.connection_made(Line([]))
+    dispatcher.worker_up(
+        connection, wanted=lambda _: None, on_loaded=lambda *_: None, on_broken=lambda _: None
+    )
+    scheduler.actions = [Action(2, Kind.INFER, 1, CARD.id, [(1, 0, 1)], 0.0, 1e9, 0.001)]
+    query = Requests("echo", SIGNATURE).query(BODY, None)
+    dispatcher.submit(query, Waiting(), CARD.id, 1e9, 0.0)
+    dispatcher._pump()
+    times = wire.ReplicaTimes(0, 0, 0, 0)
+    late = wire.ActionStatus.TOO_LATE
+    head = wire.result_head(2, late, times, [(0, late)])
+    dispatcher.received(1, wire.MessageType.RESULT, memoryview(head)[wire.HEAD.size :])
+    ended = scheduler.events[-1]
+    assert (ended.action, ended.ok, ended.times) == (2, False, None)
+    dispatcher.close(CARD.label)
+
+
 class Planned:
     """A scheduler that does what it is told."""
 

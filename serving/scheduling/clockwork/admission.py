@@ -151,13 +151,15 @@ class Admission:
             entry.returned.sort(reverse=True)
             entry.alone |= too_large or entry.was_unrun
             entry.was_unrun = True
-            self._put_back(entry, sent.holding.model, count, now_s)
+            is_lost = not self._put_back(entry, sent.holding.model, count, now_s)
+            if is_lost and too_large:  # it was admitted as if it were to go with others
+                self._pool.reserve.dropped(now_s)
 
-    def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> None:
-        """Items that left the queue, and were not run, wait again; or the request is refused."""
+    def _put_back(self, entry: Entry, model: Model, count: int, now_s: float) -> bool:
+        """Items that left the queue, and were not run, wait again; or the request is refused, and it is False."""
         queue = self._queue
         if entry.id not in queue.entries:
-            return
+            return True
         before = entry.waits
         if before:  # promised together with those that still wait
             queue.items -= before
@@ -167,6 +169,9 @@ class Admission:
             model.waiting.alone.append(entry)
         if model.is_gone and not model.holdings:
             queue.refuse(entry, model, Reason.CANNOT_LOAD)
-        elif self._place(model, entry, before + count, now_s) is not None:
-            is_broken = now_s < model.broken_until_s and not model.holdings
-            queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else Reason.HOPELESS)
+            return False
+        if self._place(model, entry, before + count, now_s) is None:
+            return True
+        is_broken = now_s < model.broken_until_s and not model.holdings
+        queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else Reason.HOPELESS)
+        return False

@@ -15,6 +15,9 @@ from serving.scheduling.clockwork.queue import Queue
 from serving.scheduling.clockwork.waiting import Chosen, Entry
 from serving.scheduling.seam import Kind, Part, Reason
 
+MOST_PASSED_OVER = 8
+"""Models that leave, whose turns are passed over in search of a larger batch."""
+
 
 class Batches:
     """Batches of a pool."""
@@ -38,6 +41,29 @@ class Batches:
             self._begin(*found, start_s)
 
     def _next(self, worker: Worker, start_s: float) -> tuple[Holding, Chosen] | None:
+        """The batch of the model whose turn it is, or a larger one of another model.
+
+        A model that leaves has its turn before all others, and each request that still comes for it would be a
+        batch of its own. So one goes before that is larger, where nothing that was promised would be late for it.
+        """
+        found = self._turn(worker, start_s)
+        if found is None or found[0].leave is None:
+            return found
+        count, popped = _count(*found), []
+        other: tuple[Holding, Chosen] | None = found
+        while other is not None and other[0].leave is not None and _count(*other) <= count:
+            popped.append(heapq.heappop(worker.heap))
+            other = self._turn(worker, start_s) if len(popped) < MOST_PASSED_OVER else None
+        for turn in popped:
+            heapq.heappush(worker.heap, turn)
+        if other is None or _count(*other) <= count:
+            return found
+        took_s = other[0].model.durations.worth_s[other[1].place]
+        end_s = start_s + took_s
+        fits = worker.backlog.fits(end_s, took_s, free_s=start_s, now_s=self._pool.now_s)
+        return other if fits and end_s <= popped[0][0] else found
+
+    def _turn(self, worker: Worker, start_s: float) -> tuple[Holding, Chosen] | None:
         """The model whose batch must start first, were it to start then, and the batch."""
         heap = worker.heap
         while heap:
@@ -64,35 +90,10 @@ class Batches:
                 heapq.heappop(heap)
                 self._queue.turn(holding, latest_s)
                 continue
-            if leave is None:
-                return holding, chosen
-            return self._first_meanwhile(holding, chosen, start_s) or (holding, chosen)
+            return holding, chosen
+        if worker.planned:  # one that waited for the last turn may begin
+            self._orders.dirty[worker.id] = worker
         return None
-
-    def _first_meanwhile(
-        self, holding: Holding, chosen: Chosen, start_s: float
-    ) -> tuple[Holding, Chosen] | None:
-        """A larger batch of another model, where the one whose turn it is leaves, and can wait for it.
-
-        One that leaves soon has its turn before all others; each request that still comes for it would be a
-        batch of its own.
-        """
-        worker, count = holding.worker, holding.model.durations.sizes[chosen.place]
-        if chosen.place + 1 == len(holding.model.durations.sizes):
-            return None
-        turn = heapq.heappop(worker.heap)
-        found = self._next(worker, start_s)
-        heapq.heappush(worker.heap, turn)
-        if found is None:
-            return None
-        other, largest = found
-        durations = other.model.durations
-        if durations.sizes[largest.place] <= count:
-            return None
-        took_s = durations.worth_s[largest.place]
-        end_s = start_s + took_s
-        fits = worker.backlog.fits(end_s, took_s, free_s=start_s, now_s=self._pool.now_s)
-        return found if fits and end_s <= turn[0] else None
 
     def _begin(self, holding: Holding, chosen: Chosen, start_s: float) -> None:
         """Give the worker a batch."""
@@ -165,3 +166,8 @@ class Batches:
         while dues and dues[0][1] not in dues[0][2].sent:
             heapq.heappop(dues)
         return dues[0][0] if dues else NEVER_S
+
+
+def _count(holding: Holding, chosen: Chosen) -> int:
+    """Items of a batch."""
+    return holding.model.durations.sizes[chosen.place]

@@ -222,7 +222,8 @@ class Worker:
         self.look_s = NEVER_S
         """When it is to be looked at again."""
         self.paid_s = 0.0
-        """When there will have been time to spare for the swaps that are planned."""
+        """When there will have been time to spare for all swaps that were planned. Also for those that are off: others
+        were promised less for them."""
 
     @property
     def load_of(self) -> tuple[float, int]:

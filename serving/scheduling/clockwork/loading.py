@@ -15,6 +15,7 @@ from serving.scheduling.clockwork.holdings import (
     Pool,
     Sent,
     State,
+    Swap,
     Worker,
 )
 from serving.scheduling.clockwork.memory import Memory, gives_way, lost_per_s
@@ -143,7 +144,7 @@ class Loading:
         if place is None:
             worker.planned_pages += model.pages
         else:
-            self._swapping.bind(holding, place)
+            self._swapping.bind(holding, place, self._pool.now_s)
         self._orders.dirty[worker.id] = worker
         return holding
 
@@ -170,18 +171,18 @@ class Loading:
 
         Of these only one may begin before its time.
         """
-        found: Holding | None = None
-        found_s = soonest_s = NEVER_S
-        for holding in worker.planned:
+        swaps: list[tuple[float, int, Holding, Swap]] = []
+        for number, holding in enumerate(worker.planned):
             swap = holding.swap
-            if swap is None:
+            if swap is None or not holding.model.waiting.entries:  # nobody waits for it: it is off
                 return holding
-            if swap.start_s >= found_s or now_s < swap.start_s >= soonest_s:
-                continue
-            soonest_s = min(soonest_s, swap.start_s)
+            swaps.append((swap.start_s, number, holding, swap))
+        for start_s, _, holding, swap in sorted(swaps):
             if self._swapping.may_begin(holding, swap, free_s, now_s):
-                found, found_s = holding, swap.start_s
-        return found
+                return holding
+            if start_s > now_s:
+                break
+        return None
 
     def _take(self, holding: Holding, free_s: float, now_s: float) -> list[Model]:
         """Begin a planned load, if anybody wants it still; returns as `give` does."""
@@ -217,7 +218,11 @@ class Loading:
         """A model will not be on a worker after all; returns it if it is on none now."""
         needless = self._swapping.cancel(holding)
         self._memory.forget(holding)
-        lost = [] if holding.model.holdings else [holding.model]
+        if holding.model.holdings:
+            self._queue.move(holding)
+            lost = []
+        else:
+            lost = [holding.model]
         for one in needless:
             if one not in holding.worker.planned:  # with another one
                 continue

@@ -23,6 +23,8 @@ class Memory:
         if model.waiting.entries:
             return
         for holding in tuple(model.holdings):
+            if holding.swap is not None:  # it is off
+                self._orders.dirty[holding.worker.id] = holding.worker
             if holding.state is State.LOADED and not holding.busy and not holding.is_idle:
                 if holding.leave is not None:  # its memory is promised
                     self._orders.dirty[holding.worker.id] = holding.worker

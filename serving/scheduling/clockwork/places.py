@@ -39,8 +39,8 @@ class Place:
     """At the latest."""
     gives: list[Holding]
     """Models that leave for it."""
-    paid_s: float
-    """When there will have been time to spare for it, and for the swaps before."""
+    costs_s: float = 0.0
+    """How long it takes until there was time to spare for it."""
 
 
 def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
@@ -95,7 +95,7 @@ def _place(pool: Pool, worker: Worker, model: Model, demand: Demand, last_s: flo
             start_s = max(start_s, worker.paid_s)
     if start_s > last_s:
         return None
-    place = Place(worker=worker, start_s=start_s, gives=gives, paid_s=worker.paid_s)
+    place = Place(worker=worker, start_s=start_s, gives=gives)
     return place if _pays(pool, place, model, now_s, done_s - now_s) else None
 
 
@@ -136,7 +136,7 @@ def _is_busier(pool: Pool, model: Model, others: list[Holding]) -> bool:
 
 
 def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -> bool:
-    """Whether a place wins more requests than it loses; then `paid_s` tells when its time is paid for.
+    """Whether a place wins more requests than it loses; then `costs_s` tells what for.
 
     Requests for a model that leaves are lost where its clients cannot wait until it is back; else their work is to be
     done later, when there must be time for it.
@@ -153,11 +153,12 @@ def _pays(pool: Pool, place: Place, model: Model, now_s: float, busy_s: float) -
     won = 1 + int((place.start_s - now_s) * pool.rate_of(model))
     if lost * (2.0 * load_s + stays_s) > won:
         return False
-    if work and not _is_busier(pool, model, place.gives):
+    in_use = [one for one in place.gives if not one.is_idle]
+    if work and not _is_busier(pool, model, in_use):
         cost_s = work * (2.0 * load_s + min(stays_s, model.durations.quickest_s(won)))
         if not place.worker.loads_apart:
             cost_s += load_s
-        place.paid_s = max(place.paid_s, now_s) + cost_s / (pool.spare + PAID)
+        place.costs_s = cost_s / (pool.spare + PAID)
     return True
 
 
@@ -167,7 +168,7 @@ def _may_come(worker: Worker, model: Model) -> bool:
     It must not be there; or leave, and not be planned to come back.
     """
     pages = worker.free_pages + worker.idle_pages - worker.planned_pages
-    if worker.draining or (worker.load is not worker.exec and pages >= model.pages):
+    if worker.draining or (worker.loads_apart and pages >= model.pages):
         return False
     held = worker.held.get(model.index)
     if held is None:

@@ -134,14 +134,22 @@ class Queue:
 
         A step for each request that waits for it.
         """
-        model = holding.model
-        backlog = holding.worker.backlog
-        others = [one.promises for one in model.holdings if one is not holding]
-        for entry in dict.fromkeys(model.waiting.entries):
-            promised = entry.promised
-            if promised is None or promised.backlog is not backlog or promised in others:
-                continue
-            self.charge(entry, model, holding, entry.cost_s, entry.waits)
+        self._promise_again(holding, holding)
+
+    def move(self, holding: Holding) -> None:
+        """A model will not be where it was to be: where it is besides promises what was promised there.
+
+        A step for each request that waits for it.
+        """
+        here = holding.worker
+        others = holding.model.holdings
+        found = min(others, key=lambda one: (one.worker.draining, one.worker is not here))
+        self._promise_again(holding, found)
+
+    def _promise_again(self, holding: Holding, by: Holding) -> None:
+        for entry in dict.fromkeys(holding.model.waiting.entries):
+            if entry.promised is holding.promises:
+                self.charge(entry, holding.model, by, entry.cost_s, entry.waits)
 
     def recharge(self, model: Model, holding: Holding | None = None) -> None:
         """Those that are left cost what they cost together: their batch lost members, or did not come about.

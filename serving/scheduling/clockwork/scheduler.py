@@ -185,7 +185,8 @@ class ClockworkScheduler:
             self._loading.loaded(holding)
         self._orders.dirty[worker.id] = worker
         for model in self._pool.models.values():
-            if model.waiting.entries and not model.holdings:  # there was nobody to promise them
+            is_nowhere = all(holding.worker.draining for holding in model.holdings)
+            if model.waiting.entries and is_nowhere:  # there was nobody to promise them
                 self._admission.replace(model, now_s)
 
     def _worker_draining(self, event: WorkerDraining, now_s: float) -> None:
@@ -194,12 +195,13 @@ class ClockworkScheduler:
         if worker is None or worker.draining:
             return
         worker.draining = True
+        models = {holding.model.index: holding.model for holding in worker.held.values()}
         while worker.planned:
             for model in self._loading.withdraw(worker.planned[0]):
+                models[model.index] = model
+        for model in models.values():
+            if model.waiting.entries:
                 self._admission.replace(model, now_s)
-        for holding in tuple(worker.held.values()):
-            if holding.model.waiting.entries:
-                self._admission.replace(holding.model, now_s)
 
     def _worker_down(self, event: WorkerDown, now_s: float) -> None:
         worker = self._pool.workers.pop(event.worker, None)

@@ -41,7 +41,7 @@ class Swapping:
     def __init__(self, orders: Orders, memory: Memory, queue: Queue) -> None:
         self._orders, self._memory, self._queue = orders, memory, queue
 
-    def bind(self, holding: Holding, place: Place) -> None:
+    def bind(self, holding: Holding, place: Place, now_s: float) -> None:
         """Have a planned load wait for the memory of those who give it."""
         worker, model = place.worker, holding.model
         start_s, load_s = place.start_s, model.load.worth_s
@@ -49,7 +49,7 @@ class Swapping:
         kept = max(0, model.pages - given)
         holding.swap = swap = Swap(place.gives, start_s, start_s + load_s, kept)
         worker.planned_pages += kept
-        worker.paid_s = place.paid_s
+        worker.paid_s = max(worker.paid_s, now_s) + place.costs_s
         if not worker.loads_apart:
             swap.charge = Charge.of(worker, swap.due_s, load_s)
         for one in place.gives:
@@ -101,8 +101,10 @@ class Swapping:
             if holding.state is State.PLANNED:
                 needless.append(leave.to)
             else:
-                leave.to.swap.pages += holding.model.pages
-                worker.planned_pages += holding.model.pages
+                given = sum(one.model.pages for one in leave.to.swap.gives)
+                kept = max(0, leave.to.model.pages - given)
+                worker.planned_pages += kept - leave.to.swap.pages
+                leave.to.swap.pages = kept
         if swap is None:
             return needless
         self._end(holding, swap)

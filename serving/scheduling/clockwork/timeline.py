@@ -43,7 +43,13 @@ class Timeline:
         return end_s
 
     def ended(self, action: int, at_s: float) -> None:
-        """An action has ended, or will not be run: what follows moves by as much."""
+        """An action has ended, or will not be run: what follows moves by as much.
+
+        One that is not the first will not be run, and what follows it is due earlier by what it would have taken.
+        """
+        if action != next(iter(self._ends_s)):
+            self._taken_out(action)
+            return
         expected_s = self._ends_s.pop(action) + self._moved_s
         if not self._ends_s:
             self._free_s = at_s
@@ -52,3 +58,12 @@ class Timeline:
         moved_s = at_s - expected_s
         self._moved_s += moved_s
         self._free_s += moved_s
+
+    def _taken_out(self, action: int) -> None:
+        numbers = list(self._ends_s)
+        place = numbers.index(action)
+        took_s = self._ends_s[action] - self._ends_s[numbers[place - 1]]
+        del self._ends_s[action]
+        for later in numbers[place + 1 :]:
+            self._ends_s[later] -= took_s
+        self._free_s -= took_s

@@ -549,3 +549,20 @@ def test_a_rate_forgets_and_does_not_jump_at_the_beginning() -> None:
     assert first.per_s(3.0, 3.0) <= 1.0 / FIRST_S
     assert Rate().per_s(3.0, 3.0, 4.0) == 4.0
     assert Rate().per_s(3.0 + FIRST_S, 3.0, 4.0) == pytest.approx(2.0, rel=0.05)
+
+
+def test_a_worker_that_comes_while_others_drain_is_given_what_waits() -> None:
+    bench = Bench("a", **{"clockwork.ahead_ms": 0.6})
+    bench.load("a")
+    for _ in range(3):
+        bench.ask("a", within_s=0.5)
+    running = bench.taken()
+    bench.on(WorkerDraining(1))
+    left = bench.scheduler.waiting_items
+    assert left
+    bench.on(WorkerUp(2, 2, None))
+    assert [(action.kind, action.worker) for action in bench.taken()] == [(Kind.LOAD, 2)]
+    for action in running:
+        bench.done(action)
+    assert bench.scheduler.waiting_items == left
+    assert not bench.refusals

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import inspect
 import math
 import random
+import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -496,6 +498,21 @@ def test_a_tight_model_that_is_idle_for_a_moment_is_not_thrown_out(seed: int) ->
     finished(scheduler, found, outcomes)
     tight = [one for one in outcomes if one.request.model == 0 and one.request.at_s > 1.0]
     assert sum(one.in_time for one in tight) >= 0.5 * len(tight)
+
+
+def test_hundreds_of_models_may_leave_at_once() -> None:
+    """However many turns are those of models that leave, a few are looked at for a batch."""
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=800, workers=1, room=400, loads_apart=False, load_s=0.001)
+    traffic = Given(list(poisson(1500, 1.0, range(800), 30.0, seed=5)))
+    depth = sys.getrecursionlimit()
+    sys.setrecursionlimit(len(inspect.stack()) + 60)
+    try:
+        outcomes = found.run(traffic)
+    finally:
+        sys.setrecursionlimit(depth)
+    assert all(one.in_time for one in outcomes if one.refused is None)
+    assert sum(one.in_time for one in outcomes) > 0.5 * len(outcomes)
 
 
 def test_a_cancelled_request_is_not_run() -> None:

@@ -194,3 +194,17 @@ def test_items_of_a_request_wait_leave_and_come_back_one_by_one() -> None:
     queue.remove(one)
     assert not len(queue)
     assert one.waits == 0
+
+
+def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> None:
+    """The first of three runs; the second is not run; the third follows the first."""
+    line = Timeline()
+    for action in (1, 2, 3):
+        line.add(action, 10.0 + 2.0 * action, 2.0)
+    assert line.free_s(12.0) == pytest.approx(18.0)
+    line.ended(2, 12.5)
+    assert line.free_s(12.5) == pytest.approx(16.0)
+    line.ended(1, 14.5)
+    assert line.free_s(14.5) == pytest.approx(16.5)
+    line.ended(3, 16.5)
+    assert (len(line), line.free_s(16.5)) == (0, 16.5)
