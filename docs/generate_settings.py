@@ -30,7 +30,9 @@ A later source wins over an earlier one:
 1. the defaults below,
 2. a YAML file: `python -m serving --model resnet --settings settings.yaml`,
 3. the environment: `LUTHIER_BATCHING__MAX_SIZE=16`,
-4. the command line: `python -m serving --model resnet --set batching.max_size=16`.
+4. the command line: `python -m serving --model resnet --set batching.max_size=16`,
+5. what was changed while the server ran, where it has a `server.state_dir` and is started as before
+   ([versions](versions.md)).
 
 Where several models are served, `models.NAME.` before a setting is for that model alone, as in
 `--set models.resnet.replica.count=2`, or in a file:

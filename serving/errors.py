@@ -158,6 +158,22 @@ class CannotFinish(ServingError):
         return f"too much waits to finish before the request's deadline; try again in {self.retry_after_s:g} s"
 
 
+class DeadlineTooShort(ServingError):
+    """The model takes longer than the request can wait, whatever else there is to do: another try is of no use."""
+
+    status = 503
+
+    def __init__(self, takes_s: float) -> None:
+        super().__init__(takes_s)
+        self.takes_s = takes_s
+
+    def __str__(self) -> str:
+        return (
+            f"the model takes {1e3 * self.takes_s:.3g} ms for the request alone, longer than its deadline leaves "
+            "with what is allowed for the way and as a buffer; give it a later deadline"
+        )
+
+
 class CannotLoad(ServingError):
     """Its model is in no replica's memory, and would not be before the deadline; try again after `retry_after_s`."""
 

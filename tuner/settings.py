@@ -9,6 +9,7 @@ This file knows nothing of engines, samplers or files.
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import re
 import shlex
@@ -613,8 +614,8 @@ class MeasurementSettings:
 
     @property
     def block_s(self) -> float:
-        """Seconds of one block: a quarter of the time, in whole periods of the CPU quota."""
-        return max(1, round(self.measured_s / 4 / QUOTA_PERIOD_S)) * QUOTA_PERIOD_S
+        """Seconds of one block: in whole periods of the CPU quota, and four blocks at least in the time."""
+        return max(1, math.floor(self.measured_s / 4 / QUOTA_PERIOD_S + 1e-9)) * QUOTA_PERIOD_S
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

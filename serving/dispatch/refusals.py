@@ -6,6 +6,7 @@ from serving.errors import (
     CannotFinish,
     CannotLoad,
     DeadlineExceeded,
+    DeadlineTooShort,
     Hopeless,
     Overloaded,
     PredictionFailed,
@@ -26,6 +27,8 @@ def error_of(refusal: Refusal) -> ServingError:
             return DeadlineExceeded("queue")
         case Reason.DEADLINE_IN_REPLICA:
             return DeadlineExceeded("replica")
+        case Reason.CANNOT_FINISH if refusal.detail:
+            return DeadlineTooShort(float(refusal.detail))
         case Reason.CANNOT_FINISH:
             return CannotFinish(retry_after_s=1.0)
         case Reason.CANNOT_LOAD:

@@ -229,6 +229,12 @@ def test_blocks_are_whole_quota_periods() -> None:
     assert MeasurementSettings(seconds=0.5).block_s == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("seconds", [1.0, 1.5, 2.3, 3.0, 7.0, 10.0])
+def test_every_time_has_four_blocks(seconds: float) -> None:
+    """Fewer would have no interval."""
+    assert 4 * MeasurementSettings(seconds=seconds).block_s <= seconds + 1e-9
+
+
 @pytest.mark.parametrize(
     ("changes", "measured_s"),
     [

@@ -57,7 +57,12 @@ class Admission:
         if reason is None:
             queue.entries[event.id] = (entry, model)
             return
-        queue.refusals.append(Refusal(event.id, reason, ""))
+        least_s = model.durations.quickest_s(event.items)
+        if now_s + least_s > deadline_s:  # whatever else there is to do
+            reason, detail = Reason.CANNOT_FINISH, repr(least_s)
+        else:
+            detail = ""
+        queue.refusals.append(Refusal(event.id, reason, detail))
         self._loading.foresee(model, deadline_s, event.items, now_s)
         if now_s - model.told_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)

@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from serving.dispatch.refusals import error_of
 from serving.scheduling.clockwork.holdings import Parameters
 from serving.scheduling.clockwork.rates import (
     FIRST_RESERVE,
@@ -517,6 +518,17 @@ def test_what_is_too_late_by_a_rounding_error_ends() -> None:
             queue.push(entry, model, 1)
             assert [refusal.id for refusal in bench.scheduler.plan(now_s).refusals] == [1]
     assert found > 10
+
+
+def test_a_deadline_that_is_too_short_for_the_model_alone_is_told() -> None:
+    """With what the request takes, in seconds; one that is refused for what else there is to do, is told nothing."""
+    bench = Bench("a", pages=1)
+    bench.ask("a", within_s=0.5 * BATCH_S[1])
+    bench.ask("a", within_s=0.5 * LOAD_S)
+    first, second = bench.refusals
+    assert (first.reason, float(first.detail)) == (Reason.CANNOT_FINISH, pytest.approx(1.1e-3))
+    assert (second.reason, second.detail) == (Reason.CANNOT_LOAD, "")
+    assert "1.1 ms" in str(error_of(first))
 
 
 def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
