@@ -90,6 +90,11 @@ class Admission:
             work_s = more_s[there % len(more_s)]
         else:
             work_s = sum(more_s[(there + each) % len(more_s)] for each in range(items))
+        for holding in tuple(model.holdings):
+            if (
+                holding.is_idle and holding.is_counted_on
+            ):  # it goes now, and may come back behind that
+                self._memory.evict(holding)
         demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s, items)
         chosen = self._holder(model, demand) or self._loading.plan(model, demand)
         if chosen is not None:
@@ -107,7 +112,7 @@ class Admission:
         chosen_s = NEVER_S
         for holding in model.holdings:
             worker, leave = holding.worker, holding.leave
-            if worker.draining or (holding.is_idle and holding.is_counted_on):
+            if worker.draining:
                 continue
             asked = demand
             if leave is not None and leave.at_s < demand.deadline_s:

@@ -72,8 +72,6 @@ class Queue:
             place += 1
         key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
-            if holding.is_idle and holding.is_counted_on:
-                continue
             leave = holding.leave
             if leave is not None and holding.has_left(self._pool.now_s):
                 continue

@@ -540,6 +540,26 @@ def test_who_could_not_have_been_answered_says_nothing_about_patience() -> None:
     assert model.patience_s == patience_s
 
 
+def test_who_can_wait_is_answered_though_a_planned_load_counts_on_the_memory() -> None:
+    """An idle model whose memory is planned for another comes back behind that, for who asks for it meanwhile."""
+    bench = Bench("a", "b", "c", pages=2, **{"clockwork.ahead_ms": 0.6})
+    bench.load("a")
+    bench.load("b")
+    asked = [bench.ask(name, within_s=30.0) for name in ("b", "c")]
+    (worker,) = bench.scheduler.workers()
+    assert [(one.model.id.name, one.swap) for one in worker.planned] == [("c", None)]
+    asked.append(bench.ask("a", within_s=30.0))
+    run: set[int] = set()
+    for _ in range(200):
+        for action in bench.taken():
+            run |= {id_ for id_, _, _ in action.parts}
+            bench.done(action)
+        bench.now_s += 0.01
+        bench.on(Cancelled(0))
+    assert not bench.refusals
+    assert run >= set(asked)
+
+
 def test_drops_of_one_cause_count_once() -> None:
     reserve = Reserve()
     for _ in range(100):
