@@ -9,6 +9,7 @@
     ├── Overloaded (429)              the queue is full; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
     ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
+    ├── DeadlineTooShort (503)        refused early: shorter than the model takes, whatever else there is to do
     ├── CannotLoad (503)              refused early: its model could not be loaded before its deadline; `retry_after_s`
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
     │   └── Hopeless (504)            it was admitted, and cannot be in time any more

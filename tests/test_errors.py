@@ -23,6 +23,7 @@ FACTS = {
     "limit_bytes": 1024,
     "capacity": 2048,
     "retry_after_s": 1.5,
+    "takes_s": 0.025,
     "where": "queue",
     "reason": "oom",
     "model": "resnet",
