@@ -29,7 +29,6 @@ from serving.catalogue import STABLE, Catalogue, Entry
 from serving.errors import (
     AcceleratorUnavailable,
     InvalidRequest,
-    InvalidSettings,
     NotReady,
     ServingError,
     UnknownModel,
@@ -37,14 +36,13 @@ from serving.errors import (
 from serving.homes import Homes
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.exposition import Gauges, ModelMetrics, Snapshot
-from serving.placement import OF_QUEUES, own_settings_of_the_pool
-from serving.pool import Home
 from serving.prepared import Forms
-from serving.scheduling import SHARED
-from serving.scheduling.seam import BACKGROUND
 from serving.served import Query, Served
-from serving.settings import KNOBS, ServingSettings
+from serving.setting_notes import setting_notes
+from serving.settings import ServingSettings
+from serving.shadowing import Shadowed
 from serving.shared_pool import SharedPool
+from serving.shared_pools import SharedPools
 from serving.values import ModelCard, ModelId, Signature
 from serving.waiter import Ticket, Waiter
 
@@ -93,67 +91,6 @@ class Applied:
     seconds: float
 
 
-class _Unseen:
-    """Waiter of a copy that a shadow got: counted, seen by nobody."""
-
-    __slots__ = ("_served", "_started_s")
-
-    def __init__(self, served: Served) -> None:
-        self._served = served
-        self._started_s = time.monotonic()
-
-    def answer(self, _frame: memoryview) -> None:
-        self._served.done(200, time.monotonic() - self._started_s)
-
-    def refuse(self, error: ServingError) -> None:
-        self._served.done(error.status, time.monotonic() - self._started_s)
-
-
-class _Copy:
-    """A query that a shadow gets, too: less urgent than all that its application asks for itself."""
-
-    __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
-
-    def __init__(self, query: Query) -> None:
-        self.frame = query.frame
-        self.frame_bytes = query.frame_bytes
-        self.encoding = query.encoding
-        self.items = query.items
-        self.timeout_s = query.timeout_s
-        self.priority = BACKGROUND
-
-
-class _Shadowed:
-    """A version whose requests are copied to another one."""
-
-    __slots__ = ("_first", "_shadow")
-
-    def __init__(self, first: Served, shadow: Served) -> None:
-        self._first = first
-        self._shadow = shadow
-
-    @property
-    def id(self) -> ModelId:
-        return self._first.id
-
-    @property
-    def signature(self) -> Signature:
-        return self._first.signature
-
-    @property
-    def codecs(self) -> dict[str, Any]:
-        return self._first.codecs
-
-    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
-        ticket = self._first.submit(query, waiter, application)
-        if self._shadow.signature.inputs == self._first.signature.inputs:
-            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
-        return ticket
-
-    def done(self, status: int, seconds: float) -> None:
-        self._first.done(status, seconds)
-
-
 class Engine:
     """Serves models under settings that can change."""
 
@@ -181,16 +118,13 @@ class Engine:
         self._cards = tuple(cards)
         self._homes = homes
         self._clock = clock or ClockLock()
-        self._profiles = KeptProfiles() if profiles is None else profiles
-        self._forms = forms
         self._catalogue: Catalogue[Served] = Catalogue()
         self._loading: set[ModelId] = set()
         self._failed: dict[ModelId, str] = {}
         self.resolved: dict[tuple[str, str | None], Target] = {}
         """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
-        self._shared: dict[str, SharedPool] = {}
-        """Replicas that models share, by kind."""
+        self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles, forms)
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
         self.editing = asyncio.Lock()
@@ -225,7 +159,7 @@ class Engine:
         entry = self._catalogue.entry(name)
         served = entry.of(version, random.random())  # noqa: S311 - it guards nothing
         if version is None and entry.shadow is not None and served.id.version == entry.current:
-            return _Shadowed(served, entry.versions[entry.shadow])
+            return Shadowed(served, entry.versions[entry.shadow])
         if version is not None or not entry.shares:
             self.resolved[name, version] = served
         return served
@@ -327,8 +261,8 @@ class Engine:
         self.forget_failure(card.id)
         try:
             home = await self._homes.of(card)
+            shared = await self._pools.of(card, home, self.settings)
             settings = self.settings.of(card.name)
-            shared = await self._shared_of(card, settings, home)
             served = Served(card, settings, home, self._homes.workers, shared)
             await served.open()
         except ServingError as error:
@@ -336,7 +270,7 @@ class Engine:
             raise
         finally:
             self._loading.discard(card.id)
-            await self._give_up_pools()
+            await self._pools.give_up()
         log.info(
             "model loaded",
             extra={
@@ -347,47 +281,6 @@ class Engine:
             },
         )
         return served
-
-    async def _shared_of(
-        self, card: ModelCard, settings: ServingSettings, home: Home
-    ) -> SharedPool | None:
-        """The replicas that a model shares with others of its kind; None: it has its own.
-
-        Raises:
-            InvalidSettings: it is a program of its own, which serves one model.
-            ServingError: they cannot be started.
-        """
-        policy = settings.scheduling.policy
-        if policy not in SHARED:
-            return None
-        if card.program is not None:
-            raise InvalidSettings(
-                f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
-                f"set models.{card.name}.scheduling.policy to adaptive"
-            )
-        shared = self._shared.get(card.kind)
-        if shared is None:
-            if not self._shared:
-                _warn_of_long_deadlines(self.settings)
-            shared = SharedPool(
-                card.kind,
-                policy,
-                self.settings.of(""),
-                home,
-                self._homes.workers,
-                self._profiles,
-                self._forms,
-            )
-            await shared.open(self._homes.left(card.kind))
-            self._shared[card.kind] = shared
-        return shared
-
-    async def _give_up_pools(self) -> None:
-        """End the replicas that no model shares any more."""
-        for kind, shared in list(self._shared.items()):
-            if shared.is_empty:
-                del self._shared[kind]
-                await shared.close()
 
     async def redeploy(self, card: ModelCard) -> None:
         """Load a version anew, from files that have changed, and let it take the place of the served one.
@@ -473,7 +366,7 @@ class Engine:
             try:
                 await served.close()
                 async with self._changing:
-                    await self._give_up_pools()
+                    await self._pools.give_up()
             except Exception:  # it may be that nobody waits for this
                 log.exception("a version has not ended", extra={"model": name, "version": version})
 
@@ -545,7 +438,7 @@ class Engine:
             changed_pools: list[SharedPool] = []
             try:
                 await self._hold_clock(settings)  # first: what starts now is measured under it
-                for shared in self._shared.values():
+                for shared in self._pools:
                     changed_pools.append(shared)
                     await shared.apply(settings.of(""), fresh=fresh, keep_learnt=keep_learnt)
                 for served in self._catalogue.all():
@@ -622,9 +515,9 @@ class Engine:
     async def begin(self) -> None:
         """All models of the start are deployed: what a killed server left is used for these or ended."""
         async with self._changing:
-            for shared in self._shared.values():
+            for shared in self._pools:
                 await shared.begin()
-            await self._give_up_pools()
+            await self._pools.give_up()
             await self._homes.settle()
 
     def drain(self) -> None:
@@ -649,7 +542,7 @@ class Engine:
         async with contextlib.AsyncExitStack() as last:
             last.push_async_callback(asyncio.to_thread, self._clock.close)
             last.push_async_callback(self._homes.close)
-            for shared in self._shared.values():
+            for shared in self._pools:
                 last.push_async_callback(shared.close)
             await asyncio.gather(*(one.close() for one in served))
 
@@ -662,46 +555,7 @@ class Engine:
 
     def notes(self) -> list[str]:
         """A line for every setting in force that changes nothing, or less than it says."""
-        names = {served.id.name for served in self._catalogue.all()}
-        shared = [
-            name for name in sorted(names) if self.settings.of(name).scheduling.policy in SHARED
-        ]
-        found = self.settings.notes(names)
-        for name in shared:
-            found += [
-                f"models.{name}.{own}: models that share replicas have none of their own"
-                for own in own_settings_of_the_pool(self.settings, name)
-            ]
-        flat = self.settings.flat()
-        if shared:
-            found += [
-                f"{name}: nothing of models that share replicas depends on it ({', '.join(shared)})"
-                for name in OF_QUEUES
-                if flat[name] != KNOBS[name].default
-            ]
-        return found + self._notes_of_batches()
-
-    def _notes_of_batches(self) -> list[str]:
-        """A line for every largest batch that models which share replicas do not reach, with these."""
-        notes = []
-        of_pool = self.settings.batching.max_size
-        names: dict[tuple[int, int], dict[str, None]] = {}
-        for served in self._catalogue.all():
-            name, measured = served.id.name, served.place.most_items
-            wanted = self.settings.of(name).batching.max_size
-            if measured is not None and of_pool < min(wanted, measured):
-                notes.append(
-                    f"models.{name}.batching.max_size = {wanted}: batches of models that share replicas are no larger "
-                    f"than batching.max_size of all, {of_pool}; raise that"
-                )
-            elif measured is not None and measured < wanted:
-                names.setdefault((wanted, measured), {})[name] = None
-        return list(dict.fromkeys(notes)) + [
-            f"batching.max_size = {wanted}: batches are no larger than {measured}, the most that was measured when the "
-            "model was deployed; deploy it anew to have larger ones, with the time to run them (replica.warmup_s): "
-            f"{', '.join(models)}"
-            for (wanted, measured), models in names.items()
-        ]
+        return setting_notes(self.settings, self._catalogue.all())
 
     def served(self) -> tuple[Served, ...]:
         """Every version that is served."""
@@ -715,7 +569,7 @@ class Engine:
             of_model = {"model": served.id.name, "version": served.id.version}
             replicas += [{**of_model, **member} for member in served.place.members()]
             deaths += [{**of_model, **dataclasses.asdict(d)} for d in served.place.deaths()]
-        for kind, shared in self._shared.items():
+        for kind, shared in self._pools.items():
             replicas += [{"pool": kind, **member} for member in shared.members()]
             deaths += [{"pool": kind, **dataclasses.asdict(d)} for d in shared.pool.deaths]
         return {"replicas": replicas, "deaths": deaths}
@@ -731,18 +585,7 @@ class Engine:
                 ModelMetrics(id=served.id, counters=served.counters, gauges=_gauges(served))
                 for served in self._catalogue.all()
             ),
-            pools=tuple(shared.metrics() for shared in self._shared.values()),
-        )
-
-
-def _warn_of_long_deadlines(settings: ServingSettings) -> None:
-    """Say that requests which may take for ever are hardly ever refused."""
-    deadline_s = settings.scheduling.default_deadline_s
-    if deadline_s == ServingSettings().scheduling.default_deadline_s:
-        log.warning(
-            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
-            "scheduling.default_deadline_s to the time in which an answer is of use",
-            extra={"default_deadline_s": deadline_s},
+            pools=tuple(shared.metrics() for shared in self._pools),
         )
 
 

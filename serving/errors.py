@@ -2,8 +2,9 @@
 
     ServingError (500)
     ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
-    │   ├── BodyTooLarge (413)
-    │   └── RequestTooLarge (413)     no replica takes a message of its size
+    │   └── TooLarge (413)
+    │       ├── BodyTooLarge (413)
+    │       └── RequestTooLarge (413) no replica takes a message of its size
     ├── UnknownModel (404)            no such model or version; lists the known ones
     │   └── UnknownLabel (404)        no such label to take away
     ├── Overloaded (429)              the queue is full; `retry_after_s`
@@ -54,14 +55,18 @@ class InvalidRequest(ServingError):
         super().__init__(text)
 
 
-class BodyTooLarge(InvalidRequest):
-    """The body exceeds the configured limit."""
+class TooLarge(InvalidRequest):
+    """More bytes than a limit allows."""
 
     status = 413
 
     def __init__(self, limit_bytes: int) -> None:
         ServingError.__init__(self, limit_bytes)
         self.limit_bytes = limit_bytes
+
+
+class BodyTooLarge(TooLarge):
+    """The body exceeds the configured limit."""
 
     def __str__(self) -> str:
         return (
@@ -69,14 +74,8 @@ class BodyTooLarge(InvalidRequest):
         )
 
 
-class RequestTooLarge(InvalidRequest):
+class RequestTooLarge(TooLarge):
     """Even alone the request exceeds a message to a replica."""
-
-    status = 413
-
-    def __init__(self, limit_bytes: int) -> None:
-        ServingError.__init__(self, limit_bytes)
-        self.limit_bytes = limit_bytes
 
     def __str__(self) -> str:
         return (

@@ -22,7 +22,7 @@ from serving.scheduling.clockwork.holdings import (
 )
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.clockwork.waiting import Entry, Promises
 from serving.scheduling.seam import Reason, Refusal
 
 
@@ -161,7 +161,7 @@ class Queue:
         if more_s > ROUNDING_S:
             first = waiting.entries[0]
             if first.promised is not None:
-                self._add(first, model, more_s)
+                self._add(first, first.promised, model, more_s)
             elif holding is not None or model.holdings:
                 self.charge(first, model, holding or model.holdings[0], more_s, first.waits)
         elif more_s < -ROUNDING_S:
@@ -169,18 +169,16 @@ class Queue:
             for entry in waiting.entries[: model.durations.sizes[-1]]:
                 if entry.promised is not None:
                     less_s = min(entry.cost_s, -more_s)
-                    self._add(entry, model, -less_s)
+                    self._add(entry, entry.promised, model, -less_s)
                     more_s += less_s
                     if more_s > -ROUNDING_S:
                         break
 
-    def _add(self, entry: Entry, model: Model, more_s: float) -> None:
+    def _add(self, entry: Entry, promised: Promises, model: Model, more_s: float) -> None:
         """An entry that is promised costs so much more."""
-        if entry.promised is not None:
-            backlog = entry.promised.backlog
-            backlog.remove(entry.until_s, -more_s, is_near=entry.is_near)
-            entry.cost_s += more_s
-            model.charged_s += more_s
+        promised.backlog.remove(entry.until_s, -more_s, is_near=entry.is_near)
+        entry.cost_s += more_s
+        model.charged_s += more_s
 
     # Out
 

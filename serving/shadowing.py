@@ -1,0 +1,82 @@
+"""A version whose requests another one, the shadow, gets as well; what the shadow answers nobody sees.
+
+In: queries for the first. Out: its answers; those of the shadow are in its metrics. Belongs to the event loop's
+thread.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from serving.errors import ServingError
+from serving.scheduling.seam import BACKGROUND
+from serving.served import Query, Served
+from serving.values import ModelId, Signature
+from serving.waiter import Ticket, Waiter
+
+
+class _Unseen:
+    """Waiter of a copy that a shadow got: counted, seen by nobody."""
+
+    __slots__ = ("_served", "_started_s")
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._started_s = time.monotonic()
+
+    def answer(self, _frame: memoryview) -> None:
+        self._served.done(200, time.monotonic() - self._started_s)
+
+    def refuse(self, error: ServingError) -> None:
+        self._served.done(error.status, time.monotonic() - self._started_s)
+
+
+class _Copy:
+    """A query that a shadow gets, too: less urgent than all that its application asks for itself."""
+
+    __slots__ = ("encoding", "frame", "frame_bytes", "items", "priority", "timeout_s")
+
+    def __init__(self, query: Query) -> None:
+        self.frame = query.frame
+        self.frame_bytes = query.frame_bytes
+        self.encoding = query.encoding
+        self.items = query.items
+        self.timeout_s = query.timeout_s
+        self.priority = BACKGROUND
+
+
+class Shadowed:
+    """A version whose requests are copied to another one."""
+
+    __slots__ = ("_first", "_shadow")
+
+    def __init__(self, first: Served, shadow: Served) -> None:
+        self._first = first
+        self._shadow = shadow
+
+    @property
+    def id(self) -> ModelId:
+        """Of the first."""
+        return self._first.id
+
+    @property
+    def signature(self) -> Signature:
+        """Of the first."""
+        return self._first.signature
+
+    @property
+    def codecs(self) -> dict[str, Any]:
+        """Of the first."""
+        return self._first.codecs
+
+    def submit(self, query: Query, waiter: Waiter, application: str = "") -> Ticket:
+        """Take a request, and give the shadow a copy, if it takes the same inputs."""
+        ticket = self._first.submit(query, waiter, application)
+        if self._shadow.signature.inputs == self._first.signature.inputs:
+            self._shadow.submit(_Copy(query), _Unseen(self._shadow), application)
+        return ticket
+
+    def done(self, status: int, seconds: float) -> None:
+        """Count an answer of the first."""
+        self._first.done(status, seconds)

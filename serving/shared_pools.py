@@ -1,0 +1,98 @@
+"""Pools of replicas that models share: one for each kind of model, from the first model of a kind to the last.
+
+In: models that come, settings. Out: the pool that a model shares, or none. Belongs to the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from serving.errors import InvalidSettings
+from serving.homes import Homes
+from serving.kept_profiles import KeptProfiles
+from serving.pool import Home
+from serving.prepared import Forms
+from serving.scheduling import SHARED
+from serving.settings import ServingSettings
+from serving.shared_pool import SharedPool
+from serving.values import ModelCard
+
+log = logging.getLogger(__name__)
+
+
+class SharedPools:
+    """The pools of a server, by kind of model."""
+
+    __slots__ = ("_by_kind", "_forms", "_homes", "_profiles")
+
+    def __init__(self, homes: Homes, profiles: KeptProfiles, forms: Forms | None) -> None:
+        """No pool yet.
+
+        Args:
+            homes: where replicas live.
+            profiles: what was measured of models before.
+            forms: of models that are loaded quicker than their files; None: there are none.
+        """
+        self._homes = homes
+        self._profiles = profiles
+        self._forms = forms
+        self._by_kind: dict[str, SharedPool] = {}
+
+    def __iter__(self) -> Iterator[SharedPool]:
+        """All there are at this moment."""
+        return iter(tuple(self._by_kind.values()))
+
+    def items(self) -> tuple[tuple[str, SharedPool], ...]:
+        """All there are at this moment, with their kinds."""
+        return tuple(self._by_kind.items())
+
+    async def of(self, card: ModelCard, home: Home, settings: ServingSettings) -> SharedPool | None:
+        """The replicas that a model shares with others of its kind; None: it has its own.
+
+        Args:
+            card: of the model.
+            home: where replicas of its kind live.
+            settings: of all models.
+
+        Raises:
+            InvalidSettings: it is a program of its own, which serves one model.
+            ServingError: they cannot be started.
+        """
+        policy = settings.of(card.name).scheduling.policy
+        if policy not in SHARED:
+            return None
+        if card.program is not None:
+            raise InvalidSettings(
+                f"scheduling.policy = {policy!r}: {card.label} is a program of its own and serves one model; "
+                f"set models.{card.name}.scheduling.policy to adaptive"
+            )
+        shared = self._by_kind.get(card.kind)
+        if shared is None:
+            if not self._by_kind:
+                _warn_of_long_deadlines(settings)
+            workers = self._homes.workers
+            shared = SharedPool(
+                card.kind, policy, settings.of(""), home, workers, self._profiles, self._forms
+            )
+            await shared.open(self._homes.left(card.kind))
+            self._by_kind[card.kind] = shared
+        return shared
+
+    async def give_up(self) -> None:
+        """End the replicas that no model shares any more."""
+        for kind, shared in self.items():
+            if shared.is_empty:
+                del self._by_kind[kind]
+                await shared.close()
+
+
+def _warn_of_long_deadlines(settings: ServingSettings) -> None:
+    """Say that requests which may take for ever are hardly ever refused."""
+    deadline_s = settings.scheduling.default_deadline_s
+    if deadline_s == ServingSettings().scheduling.default_deadline_s:
+        log.warning(
+            "scheduling.policy is clockwork, and hardly any request without a deadline of its own is refused; set "
+            "scheduling.default_deadline_s to the time in which an answer is of use",
+            extra={"default_deadline_s": deadline_s},
+        )
