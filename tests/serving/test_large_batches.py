@@ -4,6 +4,7 @@ import json
 import logging
 import pathlib
 import threading
+import time
 
 import pytest
 
@@ -88,11 +89,14 @@ def together(running, count, wanted, size):
     """So many such requests, which wait for the same worker."""
     answers = []
     threads = [threading.Thread(target=ask, args=(running, 99, 1)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.1)  # the replica is busy
     threads += [
         threading.Thread(target=lambda: answers.append(ask(running, wanted, size)))
         for _ in range(count)
     ]
-    for thread in threads:
+    for thread in threads[2:]:
         thread.start()
     for thread in threads:
         thread.join(20)
@@ -102,8 +106,12 @@ def together(running, count, wanted, size):
 def test_requests_too_large_for_one_message_go_one_by_one(running, caplog):
     """Each of them fits, and two do not; one that does not fit alone is told so at once."""
     with caplog.at_level(logging.INFO, "serving.dispatch"):
-        assert together(running, 4, 1, 600_000) == [(200, 100_001)] * 4
-        made = [one.message for one in caplog.records if "too large" in one.message]
+        for _ in range(10):  # on a busy machine they may come one after the other
+            caplog.clear()
+            assert together(running, 4, 1, 600_000) == [(200, 100_001)] * 4
+            made = [one.message for one in caplog.records if "too large" in one.message]
+            if made:
+                break
     assert 0 < len(made) <= 4
     status, error = ask(running, 1, MESSAGE_BYTES)
     assert (status, "larger than a message" in error) == (413, True)
