@@ -171,7 +171,7 @@ def _runs(
     )
     rounds = _rounds(order, settings)
     budget = budget_of(settings, bench)
-    verified_s = len(order.samplers) * rounds * budget.verification_s(1) / 2
+    verified_s = len(order.samplers) * rounds * budget.fresh_s
     repeat_s = len(order.samplers) * budget.trials * budget.trial_s([]) + verified_s
     progress.expected(order.repeats * repeat_s, now=dt.datetime.now().astimezone())
     for repeat in range(order.repeats):

@@ -14,10 +14,12 @@ from tests.fakes import benches
 from tests.fakes.benches import ToyBench
 from tuner import compare
 from tuner.bench import Launch
+from tuner.budget import Budget
 from tuner.compare import Order
 from tuner.measurement.winners import differences
 from tuner.objective import named
 from tuner.progress import Terminal
+from tuner.report import wording
 from tuner.settings import MeasurementSettings, SearchSettings, StudySettings, TargetSettings
 from tuner.store.event_log import EventLog
 from tuner.store.run_folder import RunFolder
@@ -105,7 +107,9 @@ def test_the_time_left_holds_for_the_whole_comparison(tmp_path: pathlib.Path) ->
     order = Order(settings=SETTINGS, samplers=("random", "tpe"), repeats=2)
     compare._runs(order, SETTINGS, folder, benches.arena(), Failing(), terminal)  # type: ignore[arg-type]
     lines = stream.getvalue().splitlines()
-    assert lines[1].startswith("takes about ")
+    budget = Budget.of(SETTINGS)
+    expected_s = 8 * budget.trial_s([]) + 8 * budget.fresh_s  # two winners of each repeat, twice
+    assert lines[1].startswith(f"takes about {wording.duration(expected_s)}, ")
     left = [line for line in lines if " s left" in line]
     assert not any("| 0 s left" in line for line in left)
     assert len(left) >= 11
