@@ -252,11 +252,11 @@ class _Run:
         """All of them."""
         return settings
 
-    def died(self, reason: str) -> None:
+    def died(self, reason: str, text: str) -> None:
         """The replica has ended."""
         if not self.done.done():
-            text = f"the replica that profiled {self.card.label} ended ({reason}); see the log"
-            self.done.set_exception(ReplicaStartFailed(reason, text))
+            what = f"the replica that profiled {self.card.label} ended ({reason}): {text}"
+            self.done.set_exception(ReplicaStartFailed(reason, what))
             self.done.exception()  # the pool's own start may have failed, and nobody asks
 
     # What plans

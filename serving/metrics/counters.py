@@ -85,7 +85,7 @@ class Counters:
         self.responses[status] = self.responses.get(status, 0) + 1
         self.latency_s.observe(seconds)
 
-    def died(self, reason: str) -> None:
+    def died(self, reason: str, _text: str = "") -> None:
         """One replica ended unasked."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 
@@ -104,7 +104,7 @@ class PoolCounters:
         self.under_s = {kind: Histogram(ERROR_BOUNDS_S) for kind in ("load", "infer")}
         """Seconds by which they took more."""
 
-    def died(self, reason: str) -> None:
+    def died(self, reason: str, _text: str = "") -> None:
         """One replica ended unasked."""
         self.replica_deaths[reason] = self.replica_deaths.get(reason, 0) + 1
 

@@ -45,8 +45,8 @@ _LAST_WORDS_S = 0.5
 class Counting(Protocol):
     """Where deaths are counted."""
 
-    def died(self, reason: str) -> None:
-        """One replica ended unasked."""
+    def died(self, reason: str, text: str) -> None:
+        """One replica ended unasked: the kind of its end, and what is known of it."""
         ...
 
 
@@ -409,7 +409,7 @@ class Pool:
         self._dispatcher.worker_down(member.worker, text)
         if asked or self._closing:
             return
-        self._counting.died(reason)
+        self._counting.died(reason, text)
         death = Death(worker=member.worker, reason=reason, text=text, at_s=time.time())
         (self._deaths_of_leaving if member.leaving else self.deaths).append(death)
         log.warning(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from serving import shared_pool
-from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel
+from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.prepared import Forms
 from serving.replica import wire
@@ -201,6 +201,16 @@ def test_a_model_that_cannot_be_loaded_joins_nothing(card_of, home):
             running.call(running.engine.deploy(broken))
         assert ask(running, "broken")[0] == 404
         assert ask(running, "m0") == (200, 1)
+
+
+def test_a_model_that_ends_its_replica_is_refused_with_what_is_known_of_the_end(card_of, home):
+    """It is only the replica that profiled it."""
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
+        broken = card_of("broken", more="import os; os._exit(7)")
+        with pytest.raises(ReplicaStartFailed, match=r"profiled .*broken.* ended .*7"):
+            running.call(running.engine.deploy(broken))
+        assert ask(running, "m0") == (200, 1)
+        assert running.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []
 
 
 def test_a_model_that_fails_to_load_later_is_left_alone_for_a_while(card_of):
