@@ -107,28 +107,31 @@ class Admission:
     def _holder(self, model: Model, demand: Demand) -> Holding | None:
         """Where a model is in memory, or will be, and would have done the work first; if in time."""
         now_s, start_s = demand.now_s, demand.start_s
-        soon_s = now_s + self._pool.parameters.ahead_s
+        ahead_s = self._pool.parameters.ahead_s
         chosen: Holding | None = None
         chosen_s = NEVER_S
         for holding in model.holdings:
             worker, leave = holding.worker, holding.leave
-            if worker.draining:
+            promised_s = worker.backlog.total_s
+            free_s = max(worker.exec.free_s(now_s), start_s)
+            if free_s + promised_s >= chosen_s or worker.draining:
                 continue
             asked = demand
             if leave is not None and leave.at_s < demand.deadline_s:
                 asked = demand.by(model, leave.at_s)
-            free_s = max(worker.exec.free_s(now_s), start_s)
             is_loaded = holding.state is State.LOADED
-            if is_loaded and free_s < soon_s and worker.backlog.total_s < ROUNDING_S:
+            if is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s:
                 held_up_s = 0.0  # it begins at once
             else:
                 held_up_s = worker.longest.worth_s + asked.reserve_s
             ready_s = 0.0 if is_loaded else holding.ready_s
             if holding.swap is not None:  # it comes when it must, and there may be others to run
-                ready_s += held_up_s + self._pool.parameters.ahead_s
-            begin_s = asked.begins_s(worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s)
-            if begin_s is not None and begin_s + worker.backlog.total_s < chosen_s:
-                chosen, chosen_s = holding, begin_s + worker.backlog.total_s
+                ready_s += held_up_s + ahead_s
+            done_s = max(free_s, ready_s) + promised_s
+            if done_s < chosen_s and asked.is_in_time(
+                worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s
+            ):
+                chosen, chosen_s = holding, done_s
         return chosen
 
     def _can_wait(self, model: Model, demand: Demand) -> bool:

@@ -15,12 +15,13 @@ import math
 import numpy as np
 
 BUCKETS = 128
+_ENDS = np.arange(BUCKETS) + 1.0
 
 
 class Backlog:
     """Promised work of one worker."""
 
-    __slots__ = ("_first", "_near_s", "_slack_s", "_width_s", "total_s")
+    __slots__ = ("_first", "_near_s", "_rolls_s", "_slack_s", "_width_s", "total_s")
 
     def __init__(self, width_s: float) -> None:
         """Nothing is promised.
@@ -31,11 +32,13 @@ class Backlog:
         self._width_s = width_s
         self._first = 0
         """Number of the first bucket, from time 0."""
+        self._rolls_s = 0.0
+        """When that is another one."""
         self.total_s = 0.0
         """All work."""
         self._near_s = 0.0
         """That up to the horizon."""
-        self._slack_s = (np.arange(BUCKETS) + 1.0) * width_s
+        self._slack_s = _ENDS * width_s
         """End of each bucket less the work that is due by then."""
 
     def fits(self, deadline_s: float, work_s: float, *, free_s: float, now_s: float) -> bool:
@@ -47,7 +50,8 @@ class Backlog:
             free_s: when the worker can begin.
             now_s: the time.
         """
-        self._roll(now_s)
+        if now_s >= self._rolls_s:
+            self._roll(now_s)
         place = int(deadline_s / self._width_s) - self._first
         if place >= BUCKETS:
             return free_s + self.total_s + work_s <= deadline_s
@@ -79,12 +83,12 @@ class Backlog:
     def _roll(self, now_s: float) -> None:
         """Buckets that lie behind are gone, new ones come up at the horizon."""
         first = math.floor(now_s / self._width_s)
+        self._rolls_s = (first + 1) * self._width_s
         gone = first - self._first
         if gone <= 0:
             return
         slack_s = self._slack_s
-        kept = max(0, BUCKETS - gone)
-        slack_s[:kept] = slack_s[BUCKETS - kept :].copy() if kept else 0.0
         self._first = first
-        ends_s = (np.arange(kept, BUCKETS) + first + 1.0) * self._width_s
-        slack_s[kept:] = ends_s - self._near_s
+        kept = max(0, BUCKETS - gone)
+        slack_s[:kept] = slack_s[BUCKETS - kept :]
+        slack_s[kept:] = (_ENDS[kept:] + first) * self._width_s - self._near_s

@@ -46,7 +46,7 @@ class Demand:
         self.reserve_s = pool.reserve.share * (deadline_s - now_s)
         """Of its time, to be kept free."""
 
-    def begins_s(
+    def is_in_time(
         self,
         worker: Worker,
         *,
@@ -54,8 +54,8 @@ class Demand:
         ready_s: float,
         held_up_s: float,
         load_s: float = 0.0,
-    ) -> float | None:
-        """When a worker would begin the work; None where it would be late, or make late what is promised.
+    ) -> bool:
+        """Whether a worker could do the work in time, and all that it has promised with it.
 
         Args:
             worker: which.
@@ -64,13 +64,11 @@ class Demand:
             held_up_s: by how much the executor may be held up besides.
             load_s: what it would have to do for the model before.
         """
-        begin_s = max(free_s, ready_s)
-        if begin_s + self.least_s > self.deadline_s:
-            return None
-        fits = worker.backlog.fits(
+        if max(free_s, ready_s) + self.least_s > self.deadline_s:
+            return False
+        return worker.backlog.fits(
             self.deadline_s, self.work_s + load_s, free_s=free_s + held_up_s, now_s=self.now_s
         )
-        return begin_s if fits else None
 
     def by(self, model: Model, deadline_s: float) -> Demand:
         """The same, to be done earlier."""

@@ -13,10 +13,14 @@ Pure; times are in seconds.
 
 from __future__ import annotations
 
+import bisect
 import collections
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 WINDOW = 10
 """Measurements that count, as in Clockwork: an older one is forgotten, so that a worker may change."""
@@ -48,6 +52,20 @@ class Window:
         return self.worth_s < before_s
 
 
+class Ways(NamedTuple):
+    """How every number of items is run in the least time."""
+
+    sizes: tuple[int, ...]
+    """Items of the batches that are worth it, ascending, from 1."""
+    worth_s: tuple[float, ...]
+    """Seconds of these."""
+    quickest_s: tuple[float, ...]
+    """Seconds of a number of items, from none, in the best batches."""
+
+
+_NO_WAYS = Ways((), (), (0.0,))
+
+
 class Durations:
     """Batches of one model, by size.
 
@@ -63,7 +81,18 @@ class Durations:
             the largest size the pattern starts again.
     """
 
-    __slots__ = ("_most", "_of", "_quickest_s", "_windows", "item_s", "more_s", "sizes", "worth_s")
+    __slots__ = (
+        "_alike",
+        "_batch_s",
+        "_guard",
+        "_seeds_s",
+        "_ways",
+        "_windows",
+        "item_s",
+        "more_s",
+        "sizes",
+        "worth_s",
+    )
 
     def __init__(
         self, batch_s: Mapping[int, float], *, most: int, guard: float, pads: bool = False
@@ -76,77 +105,111 @@ class Durations:
             guard: share by which the next batch may exceed the longest of the last ones.
             pads: whether a batch of another size takes as long as the next larger one that is told.
         """
-        told = sorted(batch_s)
-        self._most = min(most, told[-1])
-        counts = range(1, self._most + 1)
-        if pads:
-            measured = [next(size for size in told if size >= count) for count in counts]
-            self._of = {count: measured[count - 1] for count in counts}
-        else:
-            self._of = {count: count for count in counts}
-        self._windows = {
-            size: Window(_between(batch_s, told, size), guard) for size in set(self._of.values())
-        }
-        self._quickest_s: list[float] = []
-        self.sizes: tuple[int, ...] = ()
-        self.worth_s: list[float] = []
-        self.item_s = 0.0
-        self.more_s: list[float] = []
-        self._work_out()
+        told = tuple(sorted(batch_s.items()))
+        self._guard = guard
+        self._alike, self._seeds_s = _told(told, min(most, told[-1][0]), pads)
+        self._batch_s = [seed_s * (1.0 + guard) for seed_s in self._seeds_s]
+        """Of every number of items, in one batch."""
+        self._windows: dict[int, Window] = {}
+        """Of batches that were measured, by the least number of items that takes as long."""
+        self._take(_first_ways(tuple(self._batch_s)))
 
     def observe(self, count: int, took_s: float) -> None:
         """A batch of so many items took so long; one that is not made any more tells nothing."""
-        size = self._of.get(count)
-        if size is None:
+        if count > len(self._alike):
             return
-        window = self._windows[size]
-        before_s = window.worth_s
+        alike = self._alike[count - 1]
+        first = alike.start
+        window = self._windows.get(first)
+        if window is None:
+            window = self._windows[first] = Window(self._seeds_s[first - 1], self._guard)
         window.observe(took_s)
-        if window.worth_s != before_s:
-            self._work_out()
+        if window.worth_s != self._batch_s[first - 1]:
+            self._batch_s[first - 1 : alike.stop - 1] = [window.worth_s] * len(alike)
+            self._take(_ways(self._batch_s, self._ways, first))
 
     def doubt(self) -> bool:
         """Forget the longest measurement of each size; returns whether one is worth less now."""
-        lower = [window.doubt() for window in self._windows.values()]
-        if any(lower):
-            self._work_out()
-        return any(lower)
+        lower = [first for first, window in self._windows.items() if window.doubt()]
+        for first in lower:
+            alike = self._alike[first - 1]
+            worth_s = self._windows[first].worth_s
+            self._batch_s[first - 1 : alike.stop - 1] = [worth_s] * len(alike)
+        if lower:
+            self._take(_ways(self._batch_s, self._ways, min(lower)))
+        return bool(lower)
 
-    def _work_out(self) -> None:
-        """The quickest way for every number of items, and what follows from it."""
-        quickest_s = [0.0]
-        sizes, worth_s = [], []
-        for count in range(1, self._most + 1):
-            alone_s = self._windows[self._of[count]].worth_s
-            split_s = min(
-                (quickest_s[first] + quickest_s[count - first] for first in range(1, count)),
-                default=math.inf,
-            )
-            if alone_s <= split_s:
-                sizes.append(count)
-                worth_s.append(alone_s)
-            quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
-        self.sizes, self.worth_s = tuple(sizes), worth_s
-        self.item_s = worth_s[-1] / sizes[-1]
-        self._quickest_s = quickest_s
-        self.more_s = [after - before for before, after in itertools.pairwise(quickest_s)]
+    def _take(self, ways: Ways) -> None:
+        """Batches are run in these ways."""
+        self._ways = ways
+        self.sizes, self.worth_s, quickest_s = ways
+        self.item_s = self.worth_s[-1] / self.sizes[-1]
+        self.more_s = tuple(map(operator.sub, quickest_s[1:], quickest_s))
 
     def quickest_s(self, count: int) -> float:
         """Seconds that so many items take in the best batches."""
-        whole, rest = divmod(count, self._most)
-        return whole * self._quickest_s[-1] + self._quickest_s[rest]
+        quickest_s = self._ways.quickest_s
+        whole, rest = divmod(count, len(quickest_s) - 1)
+        return whole * quickest_s[-1] + quickest_s[rest]
 
 
-def _between(batch_s: Mapping[int, float], told: Sequence[int], size: int) -> float:
+@functools.lru_cache(maxsize=256)
+def _told(
+    told: tuple[tuple[int, float], ...], most: int, pads: bool
+) -> tuple[tuple[range, ...], tuple[float, ...]]:
+    """What a profile tells of batches of up to so many items; asked for once for all models alike.
+
+    Returns:
+        The numbers of items whose batches take as long, and their seconds, both by the number of items less one.
+    """
+    counts = range(1, most + 1)
+    if pads:
+        sizes = [0, *(size for size, _ in told)]
+        alike = [range(low + 1, min(high, most) + 1) for low, high in itertools.pairwise(sizes)]
+        of_count = tuple(one for one in alike for _ in one)
+        batch_s = dict(told)
+        return of_count, tuple(
+            next(batch_s[size] for size in batch_s if size >= one) for one in counts
+        )
+    return tuple(range(one, one + 1) for one in counts), tuple(
+        _between(told, one) for one in counts
+    )
+
+
+def _ways(batch_s: Sequence[float], known: Ways, first: int) -> Ways:
+    """The quickest way for every number of items, where it is known for those below the first that changed."""
+    place = bisect.bisect_left(known.sizes, first)
+    sizes, worth_s = list(known.sizes[:place]), list(known.worth_s[:place])
+    quickest_s = list(known.quickest_s[:first])
+    for count in range(first, len(batch_s) + 1):
+        alone_s = batch_s[count - 1]
+        half = count // 2  # a split is the same from both ends
+        split_s = min(
+            map(operator.add, quickest_s[1 : half + 1], quickest_s[count - 1 : half - 1 : -1]),
+            default=math.inf,
+        )
+        if alone_s <= split_s:
+            sizes.append(count)
+            worth_s.append(alone_s)
+        quickest_s.append(max(quickest_s[-1], min(alone_s, split_s)))
+    return Ways(tuple(sizes), tuple(worth_s), tuple(quickest_s))
+
+
+@functools.lru_cache(maxsize=256)
+def _first_ways(batch_s: tuple[float, ...]) -> Ways:
+    """Those of models of which nothing is measured yet, worked out once for all that are alike."""
+    return _ways(batch_s, _NO_WAYS, 1)
+
+
+def _between(told: Sequence[tuple[int, float]], size: int) -> float:
     """Seconds of a size that a profile may lack."""
-    if size in batch_s:
-        return batch_s[size]
-    below = [each for each in told if each < size]
-    above = [each for each in told if each > size]
-    if not below:
-        return batch_s[above[0]]
-    if not above:
-        return batch_s[below[-1]] * size / below[-1]
-    left, right = below[-1], above[0]
-    share = (size - left) / (right - left)
-    return batch_s[left] + share * (batch_s[right] - batch_s[left])
+    place = bisect.bisect_left(told, (size,))
+    if place < len(told) and told[place][0] == size:
+        return told[place][1]
+    if not place:
+        return told[0][1]
+    below, below_s = told[place - 1]
+    if place == len(told):
+        return below_s * size / below
+    above, above_s = told[place]
+    return below_s + (size - below) / (above - below) * (above_s - below_s)

@@ -73,14 +73,14 @@ class Loading:
                     continue  # it can wait until the batches are done that were promised
                 if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
                     continue
-            begin_s = demand.begins_s(
+            is_in_time = demand.is_in_time(
                 worker,
                 free_s=free_s,
                 ready_s=loaded_s + worker.longest.worth_s + after_s,
                 held_up_s=reserve_s,
                 load_s=0.0 if worker.loads_apart else load_s,
             )
-            if begin_s is not None and self._is_worth(worker, model):
+            if is_in_time and self._is_worth(worker, model):
                 chosen, chosen_s = worker, loaded_s
         return None if chosen is None else self._plan(chosen, model, chosen_s)
 
@@ -117,13 +117,13 @@ class Loading:
             is_free = worker.backlog.total_s <= ROUNDING_S
             if not worker.loads_apart and (now_s < worker.ahead_again_s or not is_free):
                 continue
+            if chosen is not None and worker.load_of >= chosen.load_of:
+                continue
             free_s = max(worker.exec.free_s(now_s), start_s)
             held_up_s = 0.0 if is_free else worker.longest.worth_s
-            if demand.begins_s(worker, free_s=free_s, ready_s=0.0, held_up_s=held_up_s) is None:
+            if not demand.is_in_time(worker, free_s=free_s, ready_s=0.0, held_up_s=held_up_s):
                 continue
-            if worker.free_pages < model.pages and not gives_way(worker, model):
-                continue
-            if chosen is None or worker.load_of < chosen.load_of:
+            if worker.free_pages >= model.pages or gives_way(worker, model):
                 chosen = worker
         if chosen is not None:
             load_s = model.load.worth_s

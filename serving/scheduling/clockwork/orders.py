@@ -55,11 +55,17 @@ class Orders:
     def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
         """When an executor could begin what it is given now; None: not soon, and it is looked at again then."""
         parameters = self._pool.parameters
-        start_s = max(executor.free_s(now_s), now_s + parameters.lag_s)
+        start_s = executor.free_s(now_s)
+        start_s = max(start_s, now_s + parameters.lag_s)
         if start_s < now_s + parameters.ahead_s:
             return start_s
         self.look(worker, start_s - parameters.ahead_s)
         return None
+
+    def stir(self, worker: Worker) -> None:
+        """There is more that a worker could run: look at it now, or when it could begin something."""
+        if self.start_s(worker, worker.exec, self._pool.now_s) is not None:
+            self.dirty[worker.id] = worker
 
     def look(self, worker: Worker, at_s: float) -> None:
         """Look at a worker again at a time."""

@@ -57,14 +57,13 @@ def find(pool: Pool, model: Model, demand: Demand) -> Place | None:
         place = _place(pool, worker, model, demand, last_s - worker.longest.worth_s)
         if place is None or (chosen is not None and place.start_s >= chosen.start_s):
             continue
-        begin_s = demand.begins_s(
+        if demand.is_in_time(
             worker,
             free_s=max(worker.exec.free_s(now_s), demand.start_s),
             ready_s=place.start_s + load_s,
             held_up_s=demand.reserve_s,
             load_s=0.0 if worker.loads_apart else load_s,
-        )
-        if begin_s is not None:
+        ):
             chosen = place
     return chosen
 

@@ -80,7 +80,7 @@ class Queue:
                 turn_s = key_s if leave is None else min(key_s, holding.hurry_s)
                 if turn_s < holding.key_s:
                     self.turn(holding, turn_s)
-                self._orders.dirty[holding.worker.id] = holding.worker
+                self._orders.stir(holding.worker)
 
     def turn(self, holding: Holding, key_s: float) -> None:
         """A model has its turn with a worker when its batch must start by then; its turn of before is void."""

@@ -8,11 +8,13 @@ Pure; times are in seconds on the controller's clock.
 
 from __future__ import annotations
 
+import math
+
 
 class Timeline:
     """Actions with one executor, the first of which runs."""
 
-    __slots__ = ("_ends_s", "_free_s", "_moved_s")
+    __slots__ = ("_due_s", "_ends_s", "_free_s", "_moved_s")
 
     def __init__(self) -> None:
         self._free_s = 0.0
@@ -21,6 +23,8 @@ class Timeline:
         """By how much ends so far have moved what was expected when it was added."""
         self._ends_s: dict[int, float] = {}
         """Action -> its expected end, without that."""
+        self._due_s = math.inf
+        """Expected end of the first."""
 
     def __len__(self) -> int:
         return len(self._ends_s)
@@ -31,14 +35,14 @@ class Timeline:
         What has not ended when it should have is taken to need as long again as it is late: nobody knows
         better, and a worker that hangs is trusted less the longer it does.
         """
-        if not self._ends_s:
-            return self._free_s
-        late_s = now_s - next(iter(self._ends_s.values())) - self._moved_s
+        late_s = now_s - self._due_s
         return self._free_s + 2.0 * late_s if late_s > 0.0 else self._free_s
 
     def add(self, action: int, start_s: float, expected_s: float) -> float:
         """Give it an action; returns its expected end."""
         self._free_s = end_s = start_s + expected_s
+        if not self._ends_s:
+            self._due_s = end_s
         self._ends_s[action] = end_s - self._moved_s
         return end_s
 
@@ -54,10 +58,12 @@ class Timeline:
         if not self._ends_s:
             self._free_s = at_s
             self._moved_s = 0.0
+            self._due_s = math.inf
             return
         moved_s = at_s - expected_s
         self._moved_s += moved_s
         self._free_s += moved_s
+        self._due_s = next(iter(self._ends_s.values())) + self._moved_s
 
     def _taken_out(self, action: int) -> None:
         numbers = list(self._ends_s)

@@ -208,3 +208,70 @@ def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> N
     assert line.free_s(14.5) == pytest.approx(16.5)
     line.ended(3, 16.5)
     assert (len(line), line.free_s(16.5)) == (0, 16.5)
+
+
+@given(
+    told=st.dictionaries(st.integers(1, 20), st.floats(1e-4, 0.1), min_size=1, max_size=6),
+    most=st.integers(1, 20),
+    pads=st.booleans(),
+    steps=st.lists(st.tuples(st.integers(0, 21), st.floats(1e-4, 0.1)), max_size=25),
+)
+def test_ways_follow_what_was_measured(
+    told: dict[int, float], most: int, pads: bool, steps: list[tuple[int, float]]
+) -> None:
+    """Whatever was measured or doubted (a step of no items), they are those of a profile that tells the same."""
+    most = min(most, max(told))
+    durations = Durations(told, most=most, guard=0.0, pads=pads)
+    flat = Durations(told, most=20, guard=0.0, pads=pads)
+    sizes = sorted(told)
+    alike = [
+        next(size for size in sizes if size >= count) if pads else count
+        for count in range(1, most + 1)
+    ]
+    windows = {size: Window(flat._seeds_s[size - 1], 0.0) for size in alike}
+    seen: set[int] = set()
+    for count, took_s in steps:
+        if not count:
+            doubted = [windows[size].doubt() for size in seen]
+            assert durations.doubt() == any(doubted)
+            continue
+        durations.observe(count, took_s)
+        if count <= most:
+            seen.add(alike[count - 1])
+            windows[alike[count - 1]].observe(took_s)
+    worth_s = {count: windows[alike[count - 1]].worth_s for count in range(1, most + 1)}
+    expected = Durations(worth_s, most=most, guard=0.0)
+    assert durations.sizes == expected.sizes
+    assert durations.worth_s == expected.worth_s
+    assert durations.more_s == expected.more_s
+    assert durations.item_s == expected.item_s
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 0.1), st.integers(0, 3), st.floats(1e-4, 0.05))))
+def test_when_an_executor_is_free_is_what_its_actions_tell(
+    steps: list[tuple[float, int, float]],
+) -> None:
+    """Whatever ended when: it is late by what the first of those that are left is late, and free behind the last."""
+    timeline, now_s, ends_s = Timeline(), 0.0, list[tuple[int, float]]()
+    for number, (later_s, kind, took_s) in enumerate(steps):
+        now_s += later_s
+        if kind < 2 or not ends_s:
+            start_s = max(now_s, timeline.free_s(now_s))
+            assert timeline.add(number, start_s, took_s) == start_s + took_s
+            ends_s.append((number, start_s + took_s))
+        elif kind == 2 or len(ends_s) == 1:
+            (action, end_s), *left = ends_s
+            timeline.ended(action, now_s)
+            ends_s = [(one, its_s + now_s - end_s) for one, its_s in left]
+            if not left:
+                assert timeline.free_s(now_s) == now_s
+        else:
+            action, end_s = ends_s[1]
+            timeline.ended(action, now_s)
+            less_s = end_s - ends_s[0][1]
+            ends_s = [ends_s[0], *((one, its_s - less_s) for one, its_s in ends_s[2:])]
+        assert len(timeline) == len(ends_s)
+        if ends_s:
+            late_s = max(0.0, now_s - ends_s[0][1])
+            expected_s = ends_s[-1][1] + 2 * late_s
+            assert timeline.free_s(now_s) == pytest.approx(expected_s, abs=1e-9)
