@@ -44,11 +44,15 @@ class Window:
         self.worth_s = max(self._seen) * self._guard
 
     def doubt(self) -> bool:
-        """Forget the longest measurement, back to the seed at last; returns whether it is worth less now."""
+        """Forget the longest measurement, back to the seed at last; returns whether it is worth less now.
+
+        It is never worth more: a seed that is longer than what was measured does not come back.
+        """
         before_s = self.worth_s
         if self._seen:
             self._seen.remove(max(self._seen))
-        self.worth_s = max(self._seen, default=self._seed_s) * self._guard
+        doubted_s = max(self._seen, default=self._seed_s) * self._guard
+        self.worth_s = min(before_s, doubted_s)
         return self.worth_s < before_s
 
 
@@ -116,7 +120,7 @@ class Durations:
 
     def observe(self, count: int, took_s: float) -> None:
         """A batch of so many items took so long; one that is not made any more tells nothing."""
-        if count > len(self._alike):
+        if not 0 < count <= len(self._alike):
             return
         alike = self._alike[count - 1]
         first = alike.start

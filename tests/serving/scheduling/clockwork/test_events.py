@@ -109,6 +109,29 @@ def test_a_model_is_loaded_once_and_then_run() -> None:
     assert not bench.refusals
 
 
+@pytest.mark.parametrize("ahead_ms", [0.1, 0.5, 1000.0])
+def test_what_is_free_is_given_work_however_short_the_schedule_ahead_is(ahead_ms: float) -> None:
+    """Also where a message takes longer than that."""
+    bench = Bench("a", **{"clockwork.ahead_ms": ahead_ms})
+    bench.load("a")
+    bench.ask("a")
+    assert [action.kind for action in bench.taken()] == [Kind.INFER]
+
+
+def test_a_model_refused_for_a_stall_is_never_predicted_to_take_longer() -> None:
+    """What is doubted is worth less each time; a profile longer than what was measured does not come back."""
+    bench = Bench("a")
+    bench.load("a")
+    (model,) = bench.scheduler.models()
+    before_s = model.durations.worth_s[0], model.load.worth_s
+    for _ in range(5):
+        bench.now_s += 1.0
+        bench.ask("a", within_s=1e-4)
+    assert len(bench.refusals) == 5
+    assert model.durations.worth_s[0] <= before_s[0]
+    assert model.load.worth_s <= before_s[1] < 1.1 * LOAD_S
+
+
 def test_a_batch_of_before_smaller_batches_were_set_still_counts() -> None:
     """What it took tells nothing of sizes that are made now; its requests are answered."""
     bench = Bench("a")

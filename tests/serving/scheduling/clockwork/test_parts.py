@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.backlog import BUCKETS, Backlog
@@ -210,6 +210,8 @@ def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> N
     assert (len(line), line.free_s(16.5)) == (0, 16.5)
 
 
+@example(told={1: 0.1}, most=1, pads=False, steps=[(1, 0.05), (0, 1.0)])
+@example(told={1: 0.01, 2: 0.02}, most=2, pads=False, steps=[(1, 0.002), (2, 0.006), (0, 1.0)])
 @given(
     told=st.dictionaries(st.integers(1, 20), st.floats(1e-4, 0.1), min_size=1, max_size=6),
     most=st.integers(1, 20),
@@ -232,8 +234,10 @@ def test_ways_follow_what_was_measured(
     seen: set[int] = set()
     for count, took_s in steps:
         if not count:
+            before_s = durations.quickest_s(most)
             doubted = [windows[size].doubt() for size in seen]
             assert durations.doubt() == any(doubted)
+            assert durations.quickest_s(most) <= before_s
             continue
         durations.observe(count, took_s)
         if count <= most:
