@@ -15,9 +15,10 @@ cores (`predictability.py`), which is worse than a GPU's.
 - floor: how short deadlines may be.
 - isolation: six models with short deadlines beside clients that take all there is.
 - swap: twelve models that are all in use, and memory for ten, at 0.5, 1 and 2 times of what the worker can do.
-- cost: what the controller takes for a request, from 6 to 150 workers.
+- cost: what the controller takes for a request, from 6 to 150 workers; the quickest of three runs of the same events
+  counts, since what else runs on the machine only adds to it, and the slowest is told.
 
-Ends with 1 when a target is missed. Takes about five minutes; nothing but `cost` depends on the machine.
+Ends with 1 when a target is missed. Takes about six minutes; nothing but `cost` depends on the machine.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ REPORTED = (
 LEAST_IN_TIME = 0.9999
 LEAST_OF_BOUND = 0.9
 LEAST_PLANNED_PER_S = 20_000
+COST_RUNS = 3
 SATISFIED = 0.99
 """Share of all requests in time at which a deadline counts as met."""
 FLOOR_MODELS, FLOOR_RATES = (12, 48), (600, 1200, 2400)
@@ -320,9 +322,9 @@ def cost(scale: float) -> Found:
         seconds = max(base.seconds * WORKERS[0] / workers, 2.0 * scale)
         stream = dataclasses.replace(base.streams[0], rate_per_s=rate)
         result.say(f"cost: {workers} workers")
-        found, _ = emulated.run(
-            dataclasses.replace(base, workers=workers, seconds=seconds, streams=(stream,))
-        )
+        asked = dataclasses.replace(base, workers=workers, seconds=seconds, streams=(stream,))
+        runs = [emulated.run(asked)[0] for _ in range(COST_RUNS)]
+        found = max(runs, key=lambda one: one.planned_per_s)
         per_s[workers] = found.planned_per_s
         (one,) = found.streams.values()
         rows.append(
@@ -331,6 +333,7 @@ def cost(scale: float) -> Found:
                 f"{rate:,.0f}",
                 f"{one.in_time / one.requests:.1%}",
                 f"{found.planned_per_s:,.0f}",
+                f"{min(one.planned_per_s for one in runs):,.0f}",
                 f"{1e6 / found.planned_per_s:.0f}",
             )
         )
@@ -338,7 +341,14 @@ def cost(scale: float) -> Found:
         tables=(
             result.Table(
                 title="The controller on one core: 4,000 models, 1,000 requests/s for each worker",
-                head=("workers", "requests/s", "in time", "planned/s", "us a request"),
+                head=(
+                    "workers",
+                    "requests/s",
+                    "in time",
+                    "planned/s",
+                    "slowest run",
+                    "us a request",
+                ),
                 rows=rows,
                 left=0,
             ),
