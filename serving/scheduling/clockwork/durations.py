@@ -122,26 +122,27 @@ class Durations:
         """A batch of so many items took so long; one that is not made any more tells nothing."""
         if not 0 < count <= len(self._alike):
             return
-        alike = self._alike[count - 1]
-        first = alike.start
+        first = self._alike[count - 1].start
         window = self._windows.get(first)
         if window is None:
             window = self._windows[first] = Window(self._seeds_s[first - 1], self._guard)
         window.observe(took_s)
         if window.worth_s != self._batch_s[first - 1]:
-            self._batch_s[first - 1 : alike.stop - 1] = [window.worth_s] * len(alike)
-            self._take(_ways(self._batch_s, self._ways, first))
+            self._changed([first])
 
     def doubt(self) -> bool:
         """Forget the longest measurement of each size; returns whether one is worth less now."""
         lower = [first for first, window in self._windows.items() if window.doubt()]
-        for first in lower:
-            alike = self._alike[first - 1]
-            worth_s = self._windows[first].worth_s
-            self._batch_s[first - 1 : alike.stop - 1] = [worth_s] * len(alike)
         if lower:
-            self._take(_ways(self._batch_s, self._ways, min(lower)))
+            self._changed(lower)
         return bool(lower)
+
+    def _changed(self, windows: Sequence[int]) -> None:
+        """These windows are worth something else: so are batches of all numbers of items that they stand for."""
+        for first in windows:
+            alike = self._alike[first - 1]
+            self._batch_s[first - 1 : alike.stop - 1] = [self._windows[first].worth_s] * len(alike)
+        self._take(_ways(self._batch_s, self._ways, min(windows)))
 
     def _take(self, ways: Ways) -> None:
         """Batches are run in these ways."""
