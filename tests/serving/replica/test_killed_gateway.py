@@ -69,7 +69,7 @@ def test_nothing_outlives_a_killed_gateway(template_too):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)
     if template_too:
-        assert limits.cleanup_stale()
+        limits.cleanup_stale()  # unless a home that another test opens has done it by now
     while _traces(pids[0]):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

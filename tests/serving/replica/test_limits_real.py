@@ -142,9 +142,11 @@ time.sleep(120)
         assert all(path.exists() for path in paths)
         process.kill()
         process.wait()
-    assert set(paths) <= set(limits.cleanup_stale())
-    assert not any(path.exists() for path in paths)
+    limits.cleanup_stale()
     deadline_s = time.monotonic() + 10
+    while any(path.exists() for path in paths):  # a home that another test opens may be at it, too
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
     while pathlib.Path("/proc", child).exists():  # its new parent reaps it when it likes
         if pathlib.Path("/proc", child, "stat").read_text().rpartition(")")[2].split()[0] == "Z":
             break
