@@ -50,16 +50,22 @@ def until(condition):
         time.sleep(0.005)
 
 
-def is_waited_for(connection):
-    return connection.taken() is not None
+def waited_for(port):
+    """What each client that is waited for has taken, as the port's loop sees it: connections come meanwhile."""
+
+    def look():
+        taken = [one.taken() for one in port.listener.connections]
+        return [some for some in taken if some is not None]
+
+    return do(port, look)
 
 
 def until_full(port):
     """Until a client is waited for, and the kernels hold what they can."""
     seen = [-2, -1]
     while seen[-1] != seen[-2]:
-        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
-        seen.append(max(one.taken() or 0 for one in port.listener.connections))
+        until(lambda: waited_for(port))
+        seen.append(max(waited_for(port), default=0))
         time.sleep(0.05)
 
 
@@ -132,7 +138,7 @@ def test_a_client_that_reads_slowly_is_served(port):
     with contextlib.ExitStack() as stack:
         sock = connected(port, stack)
         sock.sendall(ASKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
-        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
+        until(lambda: waited_for(port))
         received, now_s = 0, time.monotonic()
         for sweep in range(8):
             do(port, port.listener.sweep, now_s + sweep * (STALL_S - 1))
@@ -198,7 +204,7 @@ def test_bodies_of_pipelined_requests_are_bounded(port):
     with contextlib.ExitStack() as stack:
         sock = connected(port, stack)
         sock.sendall(ASKED)
-        until(lambda: any(is_waited_for(one) for one in port.listener.connections))
+        until(lambda: waited_for(port))
         sock.settimeout(0.3)
         body = bytes(500_000)
         sent = 0
