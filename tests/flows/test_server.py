@@ -19,6 +19,7 @@ import pytest
 
 from serving import zoo
 from serving.replica import limits
+from tests.fakes import control_groups
 from tests.fakes.certificate import certificate_in
 
 CARD = zoo.find("resnet")
@@ -227,7 +228,7 @@ def test_kill_9_leaves_nothing():
 
 def leftovers(pids):
     """Cgroups of the one among these processes that keeps them, the template."""
-    groups = pathlib.Path("/sys/fs/cgroup").glob("**/luthier-*-*")
+    groups = control_groups.named("luthier-*-*")
     return [str(path) for path in groups if int(path.name.split("-")[1]) in pids]
 
 

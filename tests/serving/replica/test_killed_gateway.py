@@ -12,6 +12,7 @@ import time
 import pytest
 
 from serving.replica import limits
+from tests.fakes import control_groups
 
 WAIT_S = 20.0
 
@@ -38,8 +39,7 @@ asyncio.run(main())
 def _traces(template):
     """What a template of this number owns in the system: directories and groups."""
     directories = pathlib.Path(tempfile.gettempdir()).glob(f"luthier-{template}-*")
-    groups = pathlib.Path("/sys/fs/cgroup").glob(f"**/luthier-{template}-*")
-    return [*directories, *groups]
+    return [*directories, *control_groups.named(f"luthier-{template}-*")]
 
 
 def _is_alive(pid):
