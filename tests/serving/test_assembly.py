@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+import functools
 import pathlib
 import tempfile
 
 import pytest
 
+from serving import assembly
 from serving.assembly import assembled
 from serving.errors import InvalidSettings, NotReady
 from serving.homes import Homes
 from serving.protocol.clipper_inputs import Input
 from serving.selection.application import Application
+from serving.selection.redis_store import RedisStore
 from serving.settings import ServingSettings
 from serving.values import ModelCard
 from tests.fakes.redis_server import running_redis
@@ -19,6 +22,12 @@ from tests.fakes.replicas import FakeHome
 from tests.serving.test_applications import Update
 
 ECHO = ModelCard(name="echo", version="1", kind="echo", path=None)
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch):
+    """A load waits for a server that a busy machine keeps from answering."""
+    monkeypatch.setattr(assembly, "RedisStore", functools.partial(RedisStore, patience_s=5.0))
 
 
 @pytest.fixture(name="redis")
