@@ -43,6 +43,8 @@ SERVERS = (
     *re.findall(r"^With `python -m serving ([^`]+)`:$", BATCHING, flags=re.MULTILINE),
 )
 """Options with which the pages start a server."""
+SHORT = '"latency_slo_micros": 100000'
+assert SHORT in APPLICATION
 
 
 @pytest.fixture(scope="module", name="ports")
@@ -68,8 +70,11 @@ def _ports(tmp_path_factory):
 
 
 def run(line, ports):
-    """What a `curl` line prints; the program itself need not be there."""
-    words = shlex.split(line)[2:]
+    """What a `curl` line prints; the program itself need not be there.
+
+    Its ports are those of the server, and its objective is one that a busy machine keeps.
+    """
+    words = shlex.split(line.replace(SHORT, '"latency_slo_micros": 30000000'))[2:]
     method, data, fields, url = None, None, {}, ""
     while words:
         match words.pop(0):

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import random
 import tempfile
 import time
 
@@ -54,7 +55,7 @@ def number(value):
 
 
 @contextlib.contextmanager
-def hub(models=("echo",), home=None, store=None, **values):
+def hub(models=("echo",), home=None, store=None, draw=random.random, **values):
     """A gateway, and applications over it; models that answer with their input."""
     with gateway(values, home) as running:
         for name in models:
@@ -62,22 +63,26 @@ def hub(models=("echo",), home=None, store=None, **values):
                 card = ModelCard(name=name, version="1", kind="echo", path=None)
                 running.call(running.engine.deploy(card))
         store = store or MemoryStore()
-        running.hub = running.do(lambda: Applications(running.engine, store))
+        running.hub = running.do(lambda: Applications(running.engine, store, draw=draw))
         running.store = store
         yield running
 
 
 def add(running, models=("echo",), **more):
+    """Where a test is not about the objective, it is one that an answer does not miss on a busy machine."""
     application = Application(
-        name="app", input_type="integers", default_output="-1", models=tuple(models), **more
+        **{"name": "app", "latency_slo_s": 5.0, **more},
+        input_type="integers",
+        default_output="-1",
+        models=tuple(models),
     )
     running.do(running.hub.add, application)
 
 
-def ask(running, value, *, wait_s=5.0, **more):
+def ask(running, value, *, application="app", wait_s=9.0, **more):
     async def work():
         asker = Waiting()
-        running.hub.ask("app", number(value), asker, **more)
+        running.hub.ask(application, number(value), asker, **more)
         assert asker.results == [], "never before it returns"
         await asyncio.wait_for(asker.done.wait(), wait_s)
         await asyncio.sleep(0.05)
@@ -126,7 +131,8 @@ def test_a_late_model_is_answered_for_at_the_objective():
         assert running.do(lambda: running.engine.unfinished) == 0
         home.hold.clear()
         home.release.set()
-        assert ask(running, 7).output == b"\7"
+        add(running, name="patient")
+        assert ask(running, 7, application="patient").output == b"\7"
 
 
 def test_several_models_agree_with_confidence():
@@ -145,8 +151,8 @@ def test_several_models_agree_with_confidence():
 
 def test_feedback_moves_the_weights_and_is_kept():
     """A model that never answers loses its weight; the state is stored under the application."""
-    with hub() as running:
-        add(running, models=("echo", "gone"), policy="exp3", latency_slo_s=1.0)
+    with hub(draw=random.Random(1).random) as running:
+        add(running, models=("echo", "gone"), policy="exp3")
         for value in range(40):
             result = ask(running, value % 8)
             update = Update(number(value % 8), value % 8, query_id=result.query_id)
@@ -296,7 +302,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         running_redis(pathlib.Path(name)) as (process, url),
         hub(store=RedisStore(url, interval_s=0.01, patience_s=2.0)) as running,
     ):
-        add(running, contexts="user", policy="exp3", latency_slo_s=1.0)
+        add(running, contexts="user", policy="exp3")
 
         def learn(user):
             result = ask(running, 7, user=user)
@@ -310,7 +316,7 @@ def test_states_out_of_reach_hold_up_no_query(caplog):
         assert learn("anna")()  # in memory
         users = [f"user {count}" for count in range(5)]
         taught, pause_s = longest_pause_s(running, lambda: [learn(user) for user in users])
-        assert pause_s < 0.3
+        assert pause_s < 1.0, "waiting for the server takes 2.0 s"
         with pytest.raises(NotReady, match="does not answer"):
             taught[0]()
         assert running.do(running.hub.state, "app")["decisions"]["joined"] == 2
