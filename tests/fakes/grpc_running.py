@@ -29,7 +29,7 @@ class GrpcPort:
         engine = self.running.engine
         total = dict(engine.unresolved_responses)
         for served in engine.served():
-            for status, count in served.counters.responses.items():
+            for status, count in dict(served.counters.responses).items():
                 total[status] = total.get(status, 0) + count
         return total
 

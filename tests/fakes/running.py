@@ -21,6 +21,8 @@ from serving.values import ModelCard
 from tests.fakes.replicas import FakeHome
 
 CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
+WAIT_S = 60.0
+"""Longest wait for the gateway: where its replicas are processes, their starts and loads are in it."""
 
 
 class Gateway:
@@ -34,7 +36,7 @@ class Gateway:
         self.port = port
         self.admin_port = admin_port
 
-    def call(self, coroutine, timeout_s=10.0):
+    def call(self, coroutine, timeout_s=WAIT_S):
         """Run a coroutine in the gateway's loop."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout_s)
 
@@ -49,7 +51,7 @@ class Gateway:
     def request(self, method, path, body=None, headers=None, *, admin=False):
         """One HTTP request; returns status, head fields and body."""
         port = self.admin_port if admin else self.port
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         with contextlib.closing(connection):
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
@@ -72,7 +74,7 @@ def gateway(values=None, home=None, card=CARD, **kept):
     thread = threading.Thread(target=_thread, args=(settings, home, card, kept, started, stop))
     thread.start()
     try:
-        running = started.result(20)
+        running = started.result(WAIT_S)
         yield running
         running.loop.call_soon_threadsafe(stop.set)
     finally:

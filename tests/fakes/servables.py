@@ -119,6 +119,6 @@ def counted(engine):
     """Inferences by status, over all models and those that meant none."""
     total = dict(engine.unresolved_responses)
     for served in engine.served():
-        for status, count in served.counters.responses.items():
+        for status, count in dict(served.counters.responses).items():
             total[status] = total.get(status, 0) + count
     return total

@@ -266,6 +266,8 @@ def test_chunked_body_and_its_limit(running):
                 break
             except TimeoutError:
                 client.settimeout(5)
+        else:
+            answer = client.recv(65536)
         assert answer.startswith(b"HTTP/1.1 413 ")
 
 
@@ -450,9 +452,16 @@ def test_full_queue_answers_429_with_retry_after():
     settings = {"scheduling.queue_capacity": 1, "batching.max_size": 1}
     with gateway(settings, home) as running, concurrent.futures.ThreadPoolExecutor(8) as pool:
         waiting = []
-        for _ in range(3):
+        (served,) = running.engine.served()
+        for queued in (0, 0, 1):  # one runs, one is with the replica
             waiting.append(pool.submit(running.request, "POST", INFER, body))
-            time.sleep(0.1)
+            expected = (len(waiting), queued)
+            until_s = time.monotonic() + 10
+            while expected != running.do(
+                lambda: (running.engine.unfinished, served.dispatcher.waiting_items)
+            ):
+                assert time.monotonic() < until_s
+                time.sleep(0.005)
         status, head, answer = running.request("POST", INFER, body)
         assert status == 429
         assert int(head["Retry-After"]) >= 1

@@ -136,8 +136,7 @@ def test_a_client_that_does_not_take_its_answers_is_given_up(port, window):
         if window:
             sock.sendall(frames.window_update(0, window - frames.DEFAULT_WINDOW_BYTES))
         sock.sendall(client.request(1, body))
-        until(lambda: any(has_unsent(one) for one in set(port.listener.connections)))
-        time.sleep(0.2)  # until the kernels hold what they can
+        until_full(port)
         stalled, now_s = port.listener.door.stalled, time.monotonic()
         for later_s in (0, STALL_S - 1):
             port.running.do(port.listener.sweep, now_s + later_s)
@@ -150,8 +149,23 @@ def test_a_client_that_does_not_take_its_answers_is_given_up(port, window):
             read_until(sock, client, (FrameType.RST_STREAM, 1))
 
 
-def has_unsent(connection):
-    return connection.taken() is not None or connection._session._outgoing.taken()
+def unsent(port):
+    """What each client for which more waits has taken, by its socket and by its windows."""
+
+    def look():
+        found = [(one.taken(), one._session._outgoing.taken()) for one in port.listener.connections]
+        return [taken for taken in found if taken[0] is not None or taken[1]]
+
+    return port.running.do(look)
+
+
+def until_full(port):
+    """Until a client is waited for, and the kernels hold what they can."""
+    seen = [None, []]
+    while seen[-1] != seen[-2]:
+        until(lambda: unsent(port))
+        seen.append(unsent(port))
+        time.sleep(0.05)
 
 
 def until(condition):
