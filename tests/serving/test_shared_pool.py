@@ -153,11 +153,11 @@ def test_clients_of_several_models_at_once(card_of, home):
 def test_what_cannot_be_in_time_is_refused_at_once(card_of, home):
     """A load takes longer than there is time: 503 with the reason, before the deadline."""
     with gateway({**CLOCKWORK, "clockwork.memory_mb": 1}, home, card_of("m0")) as running:
-        running.call(running.engine.deploy(card_of("slow", 1, load_s=0.4)))
+        running.call(running.engine.deploy(card_of("slow", 1, load_s=0.8)))
         assert ask(running, "m0")[0] == 200
         began_s = time.monotonic()
-        status, error = ask(running, "slow", timeout_us=200_000)
-        assert (status, time.monotonic() - began_s < 0.2) == (503, True), error
+        status, error = ask(running, "slow", timeout_us=600_000)
+        assert (status, time.monotonic() - began_s < 0.6) == (503, True), error
         assert "cannot be loaded before the request's deadline" in error
         assert ask(running, "slow", 1, timeout_us=5_000_000) == (200, 2)
 
@@ -183,7 +183,7 @@ def test_a_replica_that_is_killed_is_replaced(card_of, home):
         assert ask(running, "m1") == (200, 2)
         (victim,) = replicas(running)
         os.kill(victim["pid"], signal.SIGKILL)
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 60
         while [one["pid"] for one in replicas(running)] in ([], [victim["pid"]]):
             assert time.monotonic() < end_s
             time.sleep(0.01)
@@ -225,7 +225,7 @@ def test_a_model_that_fails_to_load_later_is_left_alone_for_a_while(card_of):
             assert ask(running, "flaky", timeout_us=2_000_000)[0] == 503
             assert ask(running, "m0") == (200, 1)
         gone.unlink()
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 60
         while ask(running, "flaky", timeout_us=2_000_000) != (200, 4):
             assert time.monotonic() < end_s
             time.sleep(0.1)
@@ -304,9 +304,14 @@ def batch_sizes(running, name, items):
 
 def test_a_largest_batch_of_one_s_own(card_of):
     """It counts at once where it is smaller; where it is larger than that of all, it is told that it does not."""
-    # A batch takes the same time whatever its size, so that none is worth more in two parts.
-    steady = "self.predict_batch = lambda given: (time.sleep(0.005), given)[1]"
-    settings = {**CLOCKWORK, "models.b.batching.max_size": 16}
+    # A batch takes the same time whatever its size, so that none is worth more in two parts: long enough that it
+    # still does where a busy machine adds some milliseconds to one.
+    steady = "self.predict_batch = lambda given: (time.sleep(0.05), given)[1]"
+    settings = {
+        **CLOCKWORK,
+        "models.b.batching.max_size": 16,
+        "clockwork.max_exec_ms": 500.0,
+    }
     with gateway(settings, Processes(), card_of("a", more=steady)) as running:
         running.call(running.engine.deploy(card_of("b", more=steady)))
         assert (batch_sizes(running, "a", 16), batch_sizes(running, "b", 16)) == (8, 8)
@@ -765,7 +770,7 @@ def test_deaths_of_shared_replicas_are_counted(card_of, home):
     with gateway(CLOCKWORK, home, card_of("m0")) as running:
         (victim,) = replicas(running)
         os.kill(victim["pid"], signal.SIGKILL)
-        end_s = time.monotonic() + 10
+        end_s = time.monotonic() + 60
         while True:
             text = running.request("GET", "/metrics", admin=True)[2].decode()
             if 'luthier_pool_replica_deaths_total{pool="python"' in text:

@@ -37,14 +37,14 @@ def deploy(running, card, **more):
 
 
 class Asked:
-    """One item as a query of 0.1 s, and its waiter."""
+    """One item as a query of 1 s, and its waiter."""
 
     def __init__(self):
         tensor = Tensor("data", "UINT8", (1, 1), b"x")
         self.frame = (wire.encode_descriptor([tensor]), b"x")
         self.frame_bytes = sum(map(len, self.frame))
         self.encoding = wire.Encoding.TENSORS
-        self.items, self.priority, self.timeout_s = 1, 0, 0.1
+        self.items, self.priority, self.timeout_s = 1, 0, 1.0
         self.done = asyncio.get_running_loop().create_future()
 
     def answer(self, _frame):
@@ -162,16 +162,16 @@ def test_how_a_version_was_warmed_up_is_shown():
 @pytest.mark.parametrize(
     ("warmup", "first"),
     [
-        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
-        ({"source": "model", "batch_s": {"1": 0.05, "8": 0.2}}, 3),
-        ({"source": "zeros", "batch_s": {"1": 0.05, "8": 0.2}}, 8),
-        ({"source": "file", "batch_s": {"1": 0.05, "8": 0.2}, "failure": "no"}, 8),
+        ({"source": "file", "batch_s": {"1": 0.5, "8": 2.0}}, 3),
+        ({"source": "model", "batch_s": {"1": 0.5, "8": 2.0}}, 3),
+        ({"source": "zeros", "batch_s": {"1": 0.5, "8": 2.0}}, 8),
+        ({"source": "file", "batch_s": {"1": 0.5, "8": 2.0}, "failure": "no"}, 8),
         ({"source": "file", "batch_s": {"0": 1.0, "-1": 1.0, "x": 1.0, "8": "long", "4": -1.0}}, 8),
         ({"source": ["file"], "batch_s": [1, 2]}, 8),
     ],
 )
 def test_the_first_batch_is_as_large_as_the_warm_up_says(warmup, first):
-    """Where it ran on real inputs: 0.1 s are enough for three items; also after a change of settings."""
+    """Where it ran on real inputs: 1 s is enough for three items; also after a change of settings."""
     home = FakeHome()
     home.load_detail = {"load_s": 0.5, "warmup": warmup}
     with gateway({"batching.max_size": 8}, home) as running:

@@ -62,9 +62,9 @@ def running():
         yield it
 
 
-def body(columns=1):
+def body(columns=1, **parameters):
     tensor = {"name": "data", "shape": [1, columns], "datatype": "UINT8", "data": [7] * columns}
-    return json.dumps({"inputs": [tensor]}).encode()
+    return json.dumps({"inputs": [tensor], "parameters": parameters}).encode()
 
 
 def until(condition):
@@ -276,10 +276,10 @@ def test_timing(capacity_mb):
 def test_timing_of_a_refusal():
     """What was in no batch has no stages, whatever was answered before it."""
     home = FakeHome()
-    with gated(home=home, values={"scheduling.default_deadline_s": 0.05}, is_timed=True) as running:
+    with gated(home=home, is_timed=True) as running:
         assert running.request("POST", INFER, body())[0] == 200
         home.hold.set()
-        status, head, _ = running.request("POST", INFER, body())
+        status, head, _ = running.request("POST", INFER, body(timeout=50_000))
         home.release.set()
         assert status == 504
         assert list(timing(head)) == ["total"]

@@ -78,21 +78,21 @@ def test_a_second_slow_call_is_paid_too():
     class Compiles(Doubles):
         def predict_batch(self, inputs):
             if len(self.calls) == 1:
-                time.sleep(0.1)
+                time.sleep(0.5)
             return super().predict_batch(inputs)
 
-    model = Compiles(sample_inputs=lambda: {"x": [[1.0, 2.0]]}, first_s=0.01)
-    assert warm(model, max_items=1).batch_s[1] < 0.05
+    model = Compiles(sample_inputs=lambda: {"x": [[1.0, 2.0]]}, first_s=0.05)
+    assert warm(model, max_items=1).batch_s[1] < 0.25
     assert len(model.calls) >= 3
 
 
 def test_what_would_end_too_late_is_not_begun():
     """A slow model gets a smaller batch than the largest, or single items only; one item is always run."""
     samples = {"sample_inputs": lambda: {"x": np.ones((1, 2))}}
-    model = Doubles(item_s=0.02, **samples)
-    warmed = warm(model, max_items=4096, within_s=0.4)
+    model = Doubles(item_s=0.1, **samples)
+    warmed = warm(model, max_items=4096, within_s=2.0)
     assert 1 < max(model.calls) < 20
-    assert warmed.took_s < 1.0
+    assert warmed.took_s < 5.0
     model = Doubles(first_s=0.05, **samples)
     assert set(warm(model, within_s=0.01).batch_s) == {1}
     assert model.calls == [1], "the first call is made in any case"

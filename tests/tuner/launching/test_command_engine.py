@@ -102,7 +102,7 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
         import sys, time
         print(open("sub/a.txt").read(), sys.argv[1:], flush=True)
         time.sleep(60)
-    ready: {path: /, timeout_s: 0.5}
+    ready: {path: /, timeout_s: 3}
     request: {protocol: raw, path: /, method: GET}
     knobs: {size: {type: int, choices: [1, 2], default: 1}}
     """
@@ -115,24 +115,24 @@ def test_files_and_ports_are_made_for_each_launch(tmp_path: pathlib.Path) -> Non
     finally:
         launcher.close()
     said = str(caught.value)
-    assert "not ready after 0.5 s" in said
+    assert "not ready after 3 s" in said
     assert "it said last: size 2 of /models/m {keep: it} ['" in said
     ports = said.rpartition("[")[2].strip("]").split(", ")
     assert len(set(ports)) == 2
 
 
 @pytest.mark.parametrize(
-    ("fault", "cause", "said"),
+    ("fault", "ready_s", "cause", "said"),
     [
-        ("crash", "start", "exit status 1; it said last: there is no such model"),
-        ("never", "timeout", "not ready after 0.5 s: GET /health was answered with 503"),
+        ("crash", 20, "start", "exit status 1; it said last: there is no such model"),
+        ("never", 3, "timeout", "not ready after 3 s: GET /health was answered with 503"),
     ],
 )
 def test_a_server_that_does_not_start_is_told_with_its_words(
-    launcher_of: Launch, fault: str, cause: str, said: str
+    launcher_of: Launch, fault: str, ready_s: float, cause: str, said: str
 ) -> None:
     """The cause, how it ended, and its last line; nothing of it is left."""
-    launcher = launcher_of(fault, ready_s=0.5)
+    launcher = launcher_of(fault, ready_s=ready_s)
     with pytest.raises(LaunchFailed) as caught:
         launcher.start(QUICK)
     assert caught.value.cause == cause

@@ -291,12 +291,12 @@ def test_a_hanging_request_is_lost_after_the_timeout(generator, serve):
             time.sleep(0.01)
             peer.socket.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 
-    result = load(generator, serve(habit), seconds=0.7, timeout_s=0.3, warmup=COLD)
+    result = load(generator, serve(habit), seconds=2.0, timeout_s=1.0, warmup=COLD)
     lost = result.records.status == 0
     assert np.count_nonzero(lost) == 1
     took = (result.records.finished_s - result.records.started_s)[lost][0]
-    assert took >= 0.3
-    assert "no answer within 0.3 s" in result.last_loss
+    assert took >= 1.0
+    assert "no answer within 1 s" in result.last_loss
 
 
 def test_a_server_that_answers_nothing_ends_the_phase(generator, serve):
