@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 
 from serving.errors import NotReady, ReplicaStartFailed
 from serving.pool import Home
+from serving.replica import as_container
 from serving.replica.as_container import ContainerHome
 from serving.replica.as_process import ProcessHome
 from serving.replica.left import LeftReplica
@@ -28,9 +29,10 @@ log = logging.getLogger(__name__)
 
 def maker(settings: ReplicaSettings, nests: Nests | None = None) -> Callable[[], Home]:
     """What makes the homes that the settings ask for; nests: where they note what could be taken over."""
+    note = None if nests is None else nests.note
     if settings.home == "docker":
-        return functools.partial(ContainerHome, settings.image)
-    return functools.partial(ProcessHome, note=None if nests is None else nests.note)
+        return functools.partial(ContainerHome, settings.image, note=note)
+    return functools.partial(ProcessHome, note=note)
 
 
 class Homes:
@@ -46,7 +48,7 @@ class Homes:
         self._make = make
         self._nests = nests
         self._homes: dict[str, Home] = {}
-        self._taken: dict[str, ProcessHome] = {}
+        self._taken: dict[str, ProcessHome | ContainerHome] = {}
         """Homes of a server that was killed, until `settle`."""
         self._opening = asyncio.Lock()
         self.workers: Iterator[int] = itertools.count(1)
@@ -57,16 +59,24 @@ class Homes:
         if self._nests is None:
             return
         noted = self._nests.taken()
-        lasts = await asyncio.gather(*(self._take(self._nests, *one) for one in noted.items()))
-        self.workers = itertools.count(1 + max(lasts, default=0))
+        async with asyncio.TaskGroup() as group:
+            takes = [
+                group.create_task(self._take(self._nests, *one), name=f"take over {one[0]}")
+                for one in noted.items()
+            ]
+        self.workers = itertools.count(1 + max((take.result() for take in takes), default=0))
 
     async def _take(self, nests: Nests, kind: str, directory: pathlib.Path) -> int:
         """One home; returns the highest number of its replicas."""
         made = self._make()
-        home = made if isinstance(made, ProcessHome) else ProcessHome(note=nests.note)
+        form = ContainerHome if as_container.is_left_in(directory) else ProcessHome
+        home = made if isinstance(made, form) else form(note=nests.note)
         try:
             last = await home.take_over(kind, directory)
-        except NotReady as error:
+        except BaseException as error:
+            await home.close()
+            if not isinstance(error, NotReady):
+                raise
             log.info("nothing is taken over", extra={"kind": kind, "reason": str(error)})
             nests.note(kind, None)
             return 0

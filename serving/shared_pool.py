@@ -15,6 +15,7 @@ import itertools
 import logging
 import math
 import pathlib
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -37,6 +38,9 @@ from serving.settings import ServingSettings
 from serving.values import ModelCard, ModelId
 
 log = logging.getLogger(__name__)
+
+_ROOT = re.compile(r"/[0-9]+")
+"""Below which files are lent (`Shelf.add`)."""
 
 FIRST_CALL_S = 1e-6
 """Time for a warm-up in which nothing but the first call is made: what it costs is part of each load."""
@@ -62,6 +66,7 @@ class _Tenant:
         "pages",
         "profile",
         "root",
+        "roots_before",
         "variant",
         "weights",
     )
@@ -95,6 +100,8 @@ class _Tenant:
         self.on_batch = on_batch
         self.holders: set[int] = set()
         """Workers that were taken over, and hold it since before."""
+        self.roots_before: set[pathlib.Path] = set()
+        """Below which these have found its files."""
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
@@ -300,8 +307,13 @@ class SharedPool:
         tenant.key = key
         tenant.form = form if found.is_prepared else None
         for worker, held in holders.items():
+            before = _root_of(held, weights)
+            if before is not None and not self._home.stays_lent(before):
+                continue
             if held.pages == pages and self.dispatcher.numbers.reserve(held.model, model):
                 tenant.holders.add(worker)
+                if before is not None:
+                    tenant.roots_before.add(before)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
@@ -341,7 +353,8 @@ class SharedPool:
         taught = tenant.measured.taught()
         if taught is not tenant.profile:
             await self._profiles.keep(tenant.key, taught)
-        await self._home.take_back(tenant.root)
+        for root in (tenant.root, *tenant.roots_before):
+            await self._home.take_back(root)
 
     def _holders_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
@@ -350,12 +363,13 @@ class SharedPool:
         if identity is None:
             return {}
         weights = card.weights(settings.model.variant)
-        wanted = (card.name, card.version, card.kind, str(weights), identity.digest)
+        wanted = (card.name, card.version, card.kind, identity.digest)
         return {
             worker: held
             for worker, models in self._held.items()
             for held in models.values()
-            if (held.name, held.version, held.kind, held.path, held.digest) == wanted
+            if (held.name, held.version, held.kind, held.digest) == wanted
+            and (held.path == str(weights) or _root_of(held, weights) is not None)
         }
 
     async def _profile(
@@ -507,6 +521,14 @@ def budget_of(settings: ServingSettings) -> int | None:
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _root_of(held: HeldModel, weights: pathlib.Path | None) -> pathlib.Path | None:
+    """Below which a replica has found a model's file that was lent to it (`Home.lend`); None: it was not."""
+    if held.path is None or weights is None or not held.path.endswith(str(weights)):
+        return None
+    root = held.path.removesuffix(str(weights))
+    return pathlib.Path(root) if _ROOT.fullmatch(root) else None
 
 
 def _memory_bytes(profile: ModelProfile, identity: Identity | None) -> int:

@@ -91,8 +91,12 @@ class Home(Protocol):
         """
         ...
 
+    def stays_lent(self, root: pathlib.Path) -> bool:
+        """What a killed gateway has lent is still in use, by a replica that was taken over; False where it is gone."""
+        ...
+
     async def take_back(self, root: pathlib.Path | None) -> None:
-        """What `lend` returned is needed no more."""
+        """What `lend` returned, or stays lent, is needed no more."""
         ...
 
     async def close(self) -> None:

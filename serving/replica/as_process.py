@@ -225,6 +225,10 @@ class ProcessHome:
         """Nothing is to be done: replicas find all files where they are."""
         return None
 
+    def stays_lent(self, _root: pathlib.Path) -> bool:
+        """Nothing was lent."""
+        return False
+
     async def take_back(self, _root: pathlib.Path | None) -> None:
         """Nothing was lent."""
 

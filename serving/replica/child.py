@@ -19,6 +19,7 @@ import functools
 import gc
 import json
 import logging
+import math
 import os
 import pathlib
 import random
@@ -73,16 +74,22 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
     ignore_requests_to_end()
     if "program" in order:
         return become_program(order)
-    return serve(order["socket"], is_kept=order.get("kept") is not None)
+    patience_s = None if order.get("kept") is None else math.inf  # the template ends it
+    return serve(order["socket"], patience_s=patience_s)
 
 
-def serve(path: str, *, root: pathlib.Path | None = None, is_kept: bool = False) -> int:
+def serve(
+    path: str,
+    *,
+    root: pathlib.Path | None = None,
+    patience_s: float | None = None,
+) -> int:
     """Be a host on the gateway's socket; returns the exit code.
 
     Args:
         path: of the socket.
         root: where the gateway's files lie; see `host.serve`.
-        is_kept: whether to wait for the next gateway when this one has gone.
+        patience_s: longest wait for the next gateway when this one has gone; None: there will be none.
     """
     np.random.seed(random.SystemRandom().getrandbits(32))  # noqa: NPY002 - what a model may use
     gc.disable()
@@ -93,18 +100,23 @@ def serve(path: str, *, root: pathlib.Path | None = None, is_kept: bool = False)
         except OSError as error:
             log.error("a replica cannot connect to its gateway", extra={"error": str(error)})
             return EXIT_NO_GATEWAY
-        following = functools.partial(_next_gateway, pathlib.Path(path)) if is_kept else None
+        following = None
+        if patience_s is not None:
+            following = functools.partial(_next_gateway, pathlib.Path(path), patience_s)
         return host.serve(sock, root=root, next_gateway=following)
 
 
-def _next_gateway(path: pathlib.Path) -> socket.socket | None:
-    """Wait for the next gateway on a path; None when its folder is removed, which ends the wait for everybody."""
+def _next_gateway(path: pathlib.Path, patience_s: float) -> socket.socket | None:
+    """Wait for the next gateway on a path; None after a time, or when its folder is removed, which ends all waits."""
     look_s = _FIRST_LOOK_S
-    while path.parent.is_dir():
+    until_s = time.monotonic() + patience_s
+    while path.parent.is_dir() and (left_s := until_s - time.monotonic()) > 0.0:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(None if left_s == math.inf else left_s)
         with contextlib.suppress(OSError):
             sock.connect(str(path))
             if error_output.take(sock):
+                sock.settimeout(None)
                 return sock
         sock.close()
         time.sleep(look_s)

@@ -1,7 +1,8 @@
 """The error output of a replica is its gateway's: the next gateway hands over its own, for the last one's may be gone.
 
 In: a connected Unix socket, on which one byte and a descriptor go from the gateway to a process that it takes over,
-before anything else is said. A pipe that nobody reads any more would fail whatever prints.
+before anything else is said; to a container the byte alone. A pipe that nobody reads any more would fail whatever
+prints.
 """
 
 from __future__ import annotations
@@ -24,6 +25,18 @@ def send(sock: socket.socket) -> None:
         OSError: the other side has gone.
     """
     socket.send_fds(sock, [_BYTE], [_STDERR])
+
+
+def send_none(sock: socket.socket) -> None:
+    """Begin without one: what a container prints is its engine's to keep.
+
+    Args:
+        sock: on which nothing was sent yet; may be non-blocking.
+
+    Raises:
+        OSError: the other side has gone.
+    """
+    sock.send(_BYTE)
 
 
 def take(sock: socket.socket) -> bool:

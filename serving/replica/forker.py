@@ -16,16 +16,14 @@ import os
 import pathlib
 import signal
 import socket
-import stat
-import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from serving import __version__, owner
+from serving import __version__
 from serving.errors import NotReady, ReplicaStartFailed
 from serving.models import runtime_of
-from serving.replica import error_output
+from serving.replica import predecessor
 from serving.replica.template import SOCKET
 from serving.values import Program
 
@@ -33,16 +31,12 @@ log = logging.getLogger(__name__)
 
 _END_S = 10.0
 _STDERR = 2
-_LONGEST_LINE_BYTES = 2**24
-"""Of a report that tells of all replicas."""
+_READ_BYTES = 65_536
 _OF_ONE_START = frozenset(
     {"_", "SHLVL", "OLDPWD", "LINES", "COLUMNS"}
     | {"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "WATCHDOG_PID", "LISTEN_PID"}
 )
 """Variables of shells and of systemd that differ from one start of the same to the next."""
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-_CREDENTIALS = struct.Struct("3i")
-"""What SO_PEERCRED tells: pid, user, group."""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -203,28 +197,22 @@ class Forker:
         Raises:
             NotReady: there is none, it is not this user's own, or runs another program than one of this server.
         """
-        maker = _maker_of(directory)
+        pid, streams, told = await predecessor.reached(
+            directory, SOCKET, "template", timeout_s=timeout_s
+        )
+        forker = cls(pid, None, streams, on_event)
         try:
-            async with asyncio.timeout(timeout_s):
-                streams = await _reached(directory, maker)
-        except (OSError, TimeoutError) as error:
-            raise NotReady(f"no template answers in {directory} ({error!r})") from error
-        forker = cls(maker.pid, None, streams, on_event)
-        try:
-            async with asyncio.timeout(timeout_s):
-                line = await streams[0].readline()
-            told: dict[str, Any] = json.loads(line)
             program, forker.forks = dict(told["program"]), bool(told["forks"])
             workers = [LeftWorker(**one) for one in told["workers"]]
             left = Left(dict(told["limits"]), int(told["last"]), workers)
-        except (OSError, TimeoutError, ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             streams[1].close()
-            raise NotReady(f"no template answers in {directory} ({error!r})") from error
-        for name, here in program_of(kind).items():
-            if program.get(name) != here:
-                await forker.close()
-                there = program.get(name)
-                raise NotReady(f"the template in {directory} is of {name} {there}, this is {here}")
+            raise predecessor.unanswered(directory, "template", error) from error
+        try:
+            predecessor.check_facts(program, program_of(kind), directory, "template")
+        except NotReady:
+            await forker.close()
+            raise
         forker._listen()
         return forker, left
 
@@ -295,7 +283,7 @@ class Forker:
         elif self._reading is not None:
             await asyncio.shield(self._reading)
         else:
-            while await self._reader.read(_LONGEST_LINE_BYTES):
+            while await self._reader.read(_READ_BYTES):
                 pass
 
     async def abandon(self) -> None:
@@ -334,57 +322,3 @@ def _folder() -> str:
         return str(pathlib.Path.cwd())
     except OSError:
         return ""
-
-
-def _maker_of(directory: pathlib.Path) -> owner.Owner:
-    """The living process that a directory of this user alone is named after.
-
-    Whoever may write where it lies could have made it anew when its template had ended.
-
-    Raises:
-        NotReady: it is no such directory.
-    """
-    maker = owner.of(directory.name)
-    if maker is None:
-        raise NotReady(f"{directory} is no template's")
-    try:
-        seen = directory.lstat()
-    except OSError as error:
-        raise NotReady(f"no template is left in {directory} ({error!r})") from error
-    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & _OTHERS:
-        raise NotReady(f"{directory} is no template's: it is not a directory of this user alone")
-    if maker.is_gone():
-        raise NotReady(f"no template is left in {directory}: its process {maker.pid} has ended")
-    return maker
-
-
-async def _reached(
-    directory: pathlib.Path, maker: owner.Owner
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect to a template and hand over the error output.
-
-    Raises:
-        OSError: nobody listens.
-        NotReady: somebody else does.
-    """
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(sock, str(directory / SOCKET))
-        pid = _peer_of(sock)
-        if pid not in {maker.pid, None}:
-            raise NotReady(f"no template answers in {directory}: process {pid} does")
-        error_output.send(sock)
-        return await asyncio.open_unix_connection(sock=sock, limit=_LONGEST_LINE_BYTES)
-    except BaseException:
-        sock.close()
-        raise
-
-
-def _peer_of(sock: socket.socket) -> int | None:
-    """The process that listened where a socket is connected; None where the system does not tell."""
-    if sys.platform != "linux":
-        return None
-    told = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid: int = _CREDENTIALS.unpack(told)[0]
-    return pid

@@ -1,7 +1,7 @@
 """A replica that outlived its gateway, and comes back to the next one with the models that it holds.
 
-In: what the template has kept of it. Out: whether it is back, and what it holds. `as_process` makes these. Belongs to
-the event loop's thread.
+In: what its template, or the label of its container, has kept of it. Out: whether it is back, and what it holds.
+`as_process` and `as_container` make these. Belongs to the event loop's thread.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from serving.errors import ReplicaStartFailed
+from serving.replica.container import ContainerReplica
 from serving.replica.process import Replica
 from serving.replica.wire import HeldModel, HelloMessage
 
@@ -20,7 +21,7 @@ class LeftReplica:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: Replica | ContainerReplica,
         kept: Mapping[str, Any],
         greeting: asyncio.Task[HelloMessage | None],
     ) -> None:

@@ -42,7 +42,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from serving.replica import child, error_output
+from serving.replica import child, succession
 from serving.replica.log_lines import log_lines
 from serving.replica.warm import warm_up
 
@@ -51,8 +51,6 @@ log = logging.getLogger(__name__)
 _CLEANUP_S = 5.0
 _RETRY_S = 0.005
 _RECEIVED_BYTES = 65_536
-_FIRST_WORD_S = 5.0
-"""Longest wait for a gateway that has connected: it says at once that it takes this over."""
 SOCKET = "template.sock"
 """Where the next gateway finds it, in the directory that it owns."""
 
@@ -140,15 +138,10 @@ class Template:
             if self._wake_out.fileno() in ready:
                 self._drain_wakeups()
             if self._listener.fileno() in ready:
-                self._control, _ = self._listener.accept()
-                self._control.settimeout(_FIRST_WORD_S)
-                if not error_output.take(self._control):
-                    self._control.close()
-                    self._control = None
-                    continue
-                self._control.setblocking(True)
-                self._tell(self._left())
-                return True
+                self._control = succession.met(self._listener)
+                if self._control is not None:
+                    self._tell(self._left())
+                    return True
 
     def _left(self) -> dict[str, Any]:
         """What the next gateway is told."""
@@ -232,16 +225,10 @@ class Template:
     def _listens(self) -> bool:
         """Whether the next gateway will find this template."""
         if self._listener is None and self._directory is not None:
-            listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             try:
-                listener.bind(str(pathlib.Path(self._directory, SOCKET)))
-                listener.listen(1)
-                listener.setblocking(False)
+                self._listener = succession.listener_in(self._directory, SOCKET)
             except OSError as error:
-                listener.close()
                 log.warning("replicas cannot be taken over", extra={"error": str(error)})
-            else:
-                self._listener = listener
         return self._listener is not None
 
     def _kill(self, *workers: int) -> None:

@@ -1,7 +1,8 @@
 """Where replicas can be found that outlived a gateway, by kind of model: one small file of the state's folder.
 
-In: directories of templates. Out: the same, for the next server. It is a hint and no promise: what it speaks of is
-there for seconds after a server was killed, so a file that is missing, old or nonsense means that nothing is left.
+In: directories of templates and keepers. Out: the same, for the next server. It is a hint and no promise: what it
+speaks of is there for seconds after a server was killed, so a file that is missing, old or nonsense means that nothing
+is left.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ async def _started(home):
     return await home.start(1, cpu=0.5, memory_mb=128, ready_timeout_s=WAIT_S, card=CARD)
 
 
-def _of(client, home):
+def _of(client, name):
     return client.containers.list(
-        all=True, filters={"label": f"{OWNER_LABEL}={home._name}"}, ignore_removed=True
+        all=True, filters={"label": f"{OWNER_LABEL}={name}"}, ignore_removed=True
     )
 
 
@@ -99,10 +99,10 @@ async def test_what_an_engine_that_is_away_does_not_end_is_given_up_and_removed_
     replica.sock.close()
     await _until(lambda: not home._lives)
     relay.open()
-    assert len(_of(client, home)) == 1
+    assert len(_of(client, home._nest.name)) == 1
     another = await home.start(2, cpu=None, memory_mb=None, ready_timeout_s=WAIT_S, card=CARD)
     another.sock.close()
-    await _until(lambda: not _of(client, home))
+    await _until(lambda: not _of(client, home._nest.name))
 
 
 @needs_docker
@@ -110,14 +110,14 @@ async def test_what_an_engine_that_is_away_does_not_end_is_given_up_and_removed_
 async def test_an_end_while_the_engine_is_away_leaves_the_rest_to_the_keeper(client, home, relay):
     """The home is closed at once; the keeper asks until the engine is back."""
     replica = await _started(home)
-    keeper = home._keeper
+    nest, keeper = home._nest, home._nest.keeper
     relay.cut()
     await home.close()
     replica.sock.close()
-    assert len(_of(client, home)) == 1
+    assert len(_of(client, nest.name)) == 1
     relay.open()
     await _until(lambda: keeper._process.poll() is not None)
-    assert not _of(client, home)
+    assert not _of(client, nest.name)
 
 
 def test_a_signal_ends_a_server_whose_engine_does_not_answer(tmp_path):

@@ -34,7 +34,7 @@ async def main():
     card = ModelCard(name="m", version="1", kind="echo", path=None)
     for number in range(2):
         await home.start(number, cpu=1.0, memory_mb=128, ready_timeout_s=30, card=card)
-    print(json.dumps({"home": home._name, "keeper": home._keeper.pid}), flush=True)
+    print(json.dumps({"home": home._nest.name, "keeper": home._nest.keeper.pid}), flush=True)
     await asyncio.sleep(120)
 
 asyncio.run(main())

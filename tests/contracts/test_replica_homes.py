@@ -179,7 +179,7 @@ async def test_what_is_not_there_cannot_be_lent(home, card):
     with pytest.raises(ReplicaStartFailed, match=r"/nowhere/samples\.npz") as caught:
         await home.lend(gone)
     assert "\n" not in str(caught.value)
-    assert not list(home._shelf.folder.iterdir())
+    assert not list(home._nest.shelf.folder.iterdir())
 
 
 async def test_what_nobody_waited_for_is_not_kept(home, card):
@@ -201,7 +201,7 @@ async def test_what_nobody_waited_for_is_not_kept(home, card):
             last = await home.lend(card)
             mine += 1
             await home.take_back(last)
-        while list(home._shelf.folder.iterdir()):
+        while list(home._nest.shelf.folder.iterdir()):
             await asyncio.sleep(0.01)
 
 
@@ -338,7 +338,7 @@ async def test_a_closed_home_leaves_no_folder(make):
     """The folder of its sockets is gone with it."""
     home = make()
     await home.open("echo")
-    folder = home._directory if isinstance(home, ContainerHome) else home._nest.directory
+    folder = home._nest.directory
     assert os.path.isdir(folder)  # noqa: PTH112, ASYNC240
     await home.close()
     assert not os.path.exists(folder)  # noqa: PTH110, ASYNC240

@@ -165,6 +165,9 @@ class FakeHome:
     async def lend(self, card):
         return None
 
+    def stays_lent(self, root):
+        return False
+
     async def take_back(self, root):
         pass
 

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+import shutil
 import socket
 import threading
 import time
@@ -14,6 +16,7 @@ from hypothesis import strategies as st
 from serving.models import onnx
 from serving.replica import host, wire
 from serving.replica.fingerprint import identity_of
+from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus
 from tests.fakes.adding import adding
 
@@ -551,6 +554,43 @@ def test_a_replica_says_what_it_has_loaded(converse, tmp_path, form):
     first.sock.close()
     (held,) = second.hello().models
     assert held.digest == (known.digest if form == "there" else None)
+    second.sock.close()
+    thread.join(20)
+    gc.unfreeze()
+
+
+@pytest.mark.parametrize("change", ["none", "time", "size", "gone"])
+def test_a_copy_is_known_by_its_size_and_time(converse, tmp_path, change):
+    """Below a root files may be copies, of other numbers than those that were deployed."""
+    pairs = [socket.socketpair() for _ in range(2)]
+    following = iter([pairs[1][1]])
+    file = adding(tmp_path / "m.onnx", 1.0, items=2)
+    known = identity_of("onnx", file)
+    root = tmp_path / "root"
+    copy = placed(file, root)
+    copy.parent.mkdir(parents=True)
+    shutil.copy2(file, copy)
+    if change == "time":
+        os.utime(copy, ns=(0, file.stat().st_mtime_ns + 1))
+    stamps = dict(known.stamps)
+    if change == "size":
+        device, inode, size, time_ns = stamps[str(file)]
+        stamps[str(file)] = (device, inode, size + 1, time_ns)
+    if change == "gone":
+        stamps[str(tmp_path / "weights")] = stamps[str(file)]
+
+    def run():
+        with pairs[0][1] as theirs:
+            host.serve(theirs, root=root, next_gateway=lambda: next(following, None))
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    first, second = (converse(ours) for ours, _ in pairs)
+    first.hello()
+    assert first.load("onnx", str(file), model=1, digest=known.digest, stamps=stamps).status == 0
+    first.sock.close()
+    (held,) = second.hello().models
+    assert held.digest == (known.digest if change == "none" else None)
     second.sock.close()
     thread.join(20)
     gc.unfreeze()

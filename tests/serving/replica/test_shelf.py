@@ -277,3 +277,59 @@ def test_each_model_sees_its_own_and_the_last_one_leaves_nothing(steps):
         for root, _ in living:
             shelf.remove(root)
         assert names(shelf.folder) == []
+
+
+def test_a_shelf_that_a_killed_gateway_left(shelf, models, tmp_path):
+    """What is still in use stays until it is taken back, the rest is removed; new numbers are new."""
+    files = [models / name for name in ("a", "b", "c")]
+    for file in files:
+        file.write_text(file.name)
+    first, second = (shelf.add([file]) for file in files[:2])
+    again = Shelf(shelf.folder, is_there=True)
+    third = again.add([files[2]])
+    again.keep(second)
+    again.settle()
+    assert not seen(again, first, files[0]).exists()
+    assert is_same(seen(again, second, files[1]), files[1])
+    assert is_same(seen(again, third, files[2]), files[2])
+    again.remove(second)
+    assert names(again.folder) == [third.name]
+    with pytest.raises(FileNotFoundError):
+        Shelf(tmp_path / "none", is_there=True)
+
+
+def test_a_shelf_that_moves(tmp_path, models, elsewhere):
+    """With the folder in which it is: what was laid out is there, and copies are known again."""
+    file = elsewhere / "weights"
+    file.write_bytes(bytes(1000))
+    (tmp_path / "home").mkdir()
+    shelf = Shelf(tmp_path / "home" / "files")
+    before = shelf.add([file])
+    shelf.move(tmp_path / "other")
+    assert shelf.folder == tmp_path / "other" / "files"
+    after = shelf.add([file])
+    assert is_same(seen(shelf, before, file), seen(shelf, after, file))
+    assert not (tmp_path / "home").exists()
+
+
+def test_copies_of_a_killed_gateway_are_used_again(shelf, elsewhere, monkeypatch):
+    """Though there is no room for more; one that was cut off, or is of another file, is none."""
+    whole, cut, other = (elsewhere / name for name in ("whole", "cut", "other"))
+    for file in (whole, cut, other):
+        file.write_bytes(bytes(1000))
+    before = shelf.add([whole, cut, other])
+    os.utime(seen(shelf, before, cut))
+    other.write_bytes(bytes(1001))
+    again = Shelf(shelf.folder, is_there=True)
+    full = shutil.disk_usage(again.folder)._replace(free=0)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: full)
+        after = again.add([whole])
+        with pytest.raises(OSError, match="are free"):
+            again.add([whole, cut])
+        with pytest.raises(OSError, match="are free"):
+            again.add([other])
+    again.settle()
+    assert not seen(again, before, whole).exists()
+    assert seen(again, after, whole).read_bytes() == bytes(1000)
+    assert seen(again, again.add([other]), other).stat().st_size == 1001
