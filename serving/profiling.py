@@ -155,6 +155,7 @@ async def profile(
     workers: Iterator[int],
     *,
     prepared: pathlib.Path | None = None,
+    box: pathlib.Path | None = None,
     identity: Identity | None = None,
 ) -> ModelProfile:
     """Measure a model.
@@ -165,13 +166,14 @@ async def profile(
         home: where replicas of its kind live, open.
         workers: numbers that no other replica of the home has.
         prepared: folder for a form of it that is loaded quicker, made first unless it is there; None: none is made.
+        box: folder in which that is, where the replica may write; None: it may write where it can, or nowhere.
         identity: of its files, as the form shall be; None: unknown.
 
     Raises:
         ServingError: it cannot be loaded, or not be run on samples.
     """
     one = settings.changed({"replica.count": 1})
-    run = _Run(card, one, prepared, identity)
+    run = _Run(card, one, prepared, box, identity)
     dispatcher = Dispatcher(run, on_batch=lambda _: None)
     pool = Pool(home, dispatcher, one, run, workers, run)
     try:
@@ -192,9 +194,11 @@ class _Run:
         card: ModelCard,
         settings: ServingSettings,
         prepared: pathlib.Path | None,
+        box: pathlib.Path | None,
         identity: Identity | None,
     ) -> None:
         self.card = card
+        self.beside = {} if prepared is None else {box or prepared: box is not None}
         self._identity = identity
         self._settings = settings
         self._prepared = prepared
@@ -313,7 +317,7 @@ class _Run:
                 "give the model samples (docs/models.md)"
             )
         last = self._told[-1]
-        is_prepared = self._prepared is not None and self._prepared.is_dir()
+        is_prepared = last.is_prepared
         signature = dataclasses.replace(last.signature, reads_json=self._reads_json)
         return ModelProfile(
             signature=signature,

@@ -11,24 +11,28 @@ kind of model, since a home runs one kind. Belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 import math
 import pathlib
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from serving import kept_profiles, profiling
 from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
-from serving.errors import InvalidSettings, ServingError
+from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
 from serving.metrics.exposition import PoolMetrics
-from serving.pool import Home, Member, Pool
+from serving.models.cuda import CUDA
+from serving.pool import NOTHING_BESIDE, Home, Member, Pool
 from serving.prepared import Forms
 from serving.profiling import Measured, ModelProfile
+from serving.replica import blocking
 from serving.replica.fingerprint import Identity, identity_of
 from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
@@ -124,6 +128,7 @@ class SharedPool:
 
     is_shared = True
     card = None
+    beside = NOTHING_BESIDE
 
     def __init__(
         self,
@@ -153,7 +158,7 @@ class SharedPool:
         self._tenants: dict[ModelId, _Tenant] = {}
         self._again = itertools.count(2)
         self._profiles = profiles
-        self._forms = forms if settings.replica.home == "process" else None
+        self._forms = forms
         self._held: dict[int, dict[int, HeldModel]] = {}
         """What workers hold that were taken over and have not begun, by the number on the wire."""
         self.dispatcher = Dispatcher(
@@ -254,8 +259,8 @@ class SharedPool:
                     extra={"model": model.name, "version": model.version},
                 )
                 continue
-            form = await self._form_of(tenant.card, tenant.identity)
-            found = await self._profile(tenant.card, wanted, key, tenant.identity, form)
+            # Replicas that do without a form go on without it.
+            found = await self._profile(tenant.card, wanted, key, tenant.identity, tenant.form)
             changed[model] = key, found
         return changed
 
@@ -297,7 +302,7 @@ class SharedPool:
         else:
             pages = max(1, math.ceil(_memory_bytes(found, identity) / page_bytes(settings)))
         _check_fits(card, pages, settings)
-        root = await self._home.lend(card)
+        root = await self._home.lend(card, form if found.is_prepared else None)
         model = card.id
         if model in self._tenants or model in self.dispatcher.numbers:
             # The old one still answers, or is still to be unloaded: what it is called is its own.
@@ -382,12 +387,20 @@ class SharedPool:
     ) -> ModelProfile:
         """Of a model, or of another one of the same content under the same limits, now or before a restart."""
         known = self._profiles.of(key)
-        is_prepared = form is not None and await asyncio.to_thread(form.is_dir)
-        if known is not None and known.is_prepared == is_prepared:
+        is_there = form is not None and await asyncio.to_thread(form.is_dir)
+        if known is not None and (known.is_prepared == is_there or known.told.device == CUDA):
             return known
-        found = await profiling.profile(
-            card, settings, self._home, self._workers, prepared=form, identity=identity
-        )
+        found = None
+        if form is not None and is_there:
+            found = await self._measured(card, settings, identity, form)
+            if not found.is_prepared and found.told.device != CUDA:  # it is broken
+                await asyncio.to_thread(shutil.rmtree, form, ignore_errors=True)
+                found = None
+        if found is None and form is not None and self._home.lends:
+            found = await self._measured_in_box(card, settings, identity, form)
+        if found is None:
+            prepared = None if self._home.lends else form
+            found = await self._measured(card, settings, identity, prepared)
         log.info(
             "model profiled",
             extra={
@@ -404,6 +417,51 @@ class SharedPool:
             await asyncio.to_thread(self._forms.trim)
         return found
 
+    async def _measured_in_box(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        identity: Identity | None,
+        form: pathlib.Path,
+    ) -> ModelProfile | None:
+        """A profile of a model whose form is written by a replica that may write nowhere else; None: it cannot be."""
+        assert self._forms is not None
+        box = self._forms.box()
+        if box is None:
+            return None
+        made, adopting = box / form.name, None
+        try:
+            found = await self._measured(card, settings, identity, made, box)
+            if not found.is_prepared:
+                return found
+            adopting = asyncio.ensure_future(asyncio.to_thread(self._forms.adopt, made, form))
+            return found if await asyncio.shield(adopting) else None
+        finally:
+            if adopting is not None:  # it must not find a part of it
+                await asyncio.wait({adopting})
+            await asyncio.to_thread(self._forms.remove_box, box)
+
+    async def _measured(
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        identity: Identity | None,
+        prepared: pathlib.Path | None,
+        box: pathlib.Path | None = None,
+    ) -> ModelProfile:
+        """A profile; without a form where what it needs cannot be given to a replica."""
+        measure = functools.partial(
+            profiling.profile, card, settings, self._home, self._workers, identity=identity
+        )
+        if prepared is None or not self._home.lends:
+            return await measure(prepared=prepared)
+        try:
+            return await measure(prepared=prepared, box=box)
+        except ReplicaStartFailed as error:
+            facts = {"model": card.name, "version": card.version, "error": str(error)}
+            log.warning("measured without a prepared form", extra=facts)
+            return await measure()
+
     async def _key_of(
         self, card: ModelCard, settings: ServingSettings, identity: Identity | None
     ) -> str | None:
@@ -415,7 +473,8 @@ class SharedPool:
         """Where a form of the model is, or may be made, that is loaded quicker than its file."""
         if self._forms is None:
             return None
-        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity)
+        software = self._home.software
+        return await asyncio.to_thread(self._forms.folder_of, card.kind, identity, software)
 
     # What the pool's replicas hold
 
@@ -457,10 +516,15 @@ class SharedPool:
         return budget_of(settings)
 
     def loaded(self, model: ModelId, told: Loaded, _member: Member, *, reads_json: bool) -> bool:  # noqa: ARG002
-        """Nothing follows: its profile has told all."""
+        """Its profile has told all; a form that cannot be loaded is made anew by the next deploy."""
         tenant = self._tenants.get(model)
-        if tenant is not None and told.load_s is not None:
+        if tenant is None:
+            return False
+        if told.load_s is not None:
             tenant.measured.load(told.load_s)
+        if tenant.form is not None and not told.is_prepared and told.device != CUDA:
+            blocking.asked(functools.partial(shutil.rmtree, tenant.form, ignore_errors=True))
+            tenant.form = None
         return False
 
     def failed(self, model: ModelId, error: ServingError) -> None:

@@ -61,7 +61,7 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
         device=wanted.device,
         pages=wanted.pages,
         budget=wanted.budget,
-        prepared=None if wanted.prepared is None else str(wanted.prepared),
+        prepared=_found(wanted.prepared, wanted.root),
         prepares=wanted.prepares,
         digest=known.digest if known else None,
         stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},

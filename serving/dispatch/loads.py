@@ -61,6 +61,8 @@ class Loaded(NamedTuple):
     """Where it runs, `cpu` or `cuda`; None: it does not say."""
     memory_bytes: int | None = None
     """By how much the process has grown; None: it does not say."""
+    is_prepared: bool = False
+    """Whether the form was loaded that is prepared for it."""
 
     @property
     def batch_s(self) -> dict[int, float]:
@@ -117,6 +119,7 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
         warmup if isinstance(warmup, dict) else {},
         device if isinstance(device, str) else None,
         _number(detail, "memory_bytes", int),
+        detail.get("is_prepared") is True,
     )
 
 

@@ -14,6 +14,7 @@ It must not know how arrays come and go, nor which limits the process has: it on
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import mmap
@@ -214,13 +215,14 @@ def _of_prepared(
     if folder is None or device != cuda.CPU or not (folder / PREPARED).is_file():
         return None
     try:
-        os.utime(folder)  # the least recently used are removed first
+        with contextlib.suppress(OSError):  # in a container it cannot be changed
+            os.utime(folder)  # the least recently used are removed first
         _read_in(folder / _WEIGHTS)
         return _session(folder / PREPARED, _as_it_is(session_options(threads=threads)), device)
     except Exception as error:  # it was removed meanwhile, or is not what was written
         facts = {"folder": str(folder), "error": _reason(error)}
         log.warning(
-            "the prepared form cannot be loaded and is removed; the model's own file is loaded",
+            "the prepared form cannot be loaded and is of no use; the model's own file is loaded",
             extra=facts,
         )
         shutil.rmtree(folder, ignore_errors=True)

@@ -59,6 +59,11 @@ class Home(Protocol):
         """What tells the programs of its replicas from this installation's: an image's id; empty where none are."""
         ...
 
+    @property
+    def lends(self) -> bool:
+        """Whether its replicas see no files but those that they are given."""
+        ...
+
     async def open(self, kind: str) -> None:
         """Make ready for replicas that run models of a kind."""
         ...
@@ -72,16 +77,19 @@ class Home(Protocol):
         ready_timeout_s: float,
         accelerator: AcceleratorSettings,
         card: ModelCard | None,
+        beside: Mapping[pathlib.Path, bool],
         kept: Mapping[str, Any] | None = None,
     ) -> Replica:
         """Start a replica: alive, limited, connected and greeted; without a card for models that are lent.
+
+        Beside the card's files it sees folders, and may write into those whose value is true.
 
         With something to be kept it may outlive a gateway that is killed, where the home can do that.
         """
         ...
 
-    async def lend(self, card: ModelCard) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files.
+    async def lend(self, card: ModelCard, beside: pathlib.Path | None) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files, and a folder beside them.
 
         Returns:
             Below which folder they find them; None: where they are.

@@ -321,6 +321,7 @@ class Pool:
                     ready_timeout_s=timeout_s,
                     accelerator=member.accelerator,
                     card=self._contents.card,
+                    beside=self._contents.beside,
                     kept=member.kept,
                 )
                 member.replica = replica

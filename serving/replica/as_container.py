@@ -21,6 +21,7 @@ started with something to be kept outlive a killed gateway for a while: a home t
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import errno
 import functools
 import logging
@@ -28,7 +29,7 @@ import os
 import pathlib
 import shutil
 import socket
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 from serving import __version__
@@ -114,6 +115,7 @@ class ContainerHome:
         self._limits_text = "not enforced: the home of the replicas is not open"
         self.software = ""
         """The id of the image, once it is open."""
+        self.lends = True
 
     @property
     def limits_text(self) -> str:
@@ -207,6 +209,7 @@ class ContainerHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
+        beside: Mapping[pathlib.Path, bool] | None = None,
         accelerator: AcceleratorSettings | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> ContainerReplica:
@@ -219,6 +222,7 @@ class ContainerHome:
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load, whose files are mounted, read-only; None: models that
                 are lent.
+            beside: folders that are mounted, too -> whether it may write into them; where there is a card.
             accelerator: what it sees of the GPU; None: the first one, where the engine offers GPUs.
             kept: what the next gateway is to know of it, where this one is killed, as plain data; "takeover_s" in
                 it is for how long it then stays. None: it ends with this gateway.
@@ -245,6 +249,8 @@ class ContainerHome:
                 elif kept is not None:
                     nest.keep(kept, functools.partial(self._note, kind))
                 spec = self._spec(worker, nest, memory_mb, card, kind, accelerator, gpu, kept)
+                if beside:
+                    spec = _with_folders(spec, beside)
                 self._replicas[worker] = replica
                 life = self._live(replica, spec.name, engine, spec)
                 self._spawn(life, f"container {worker}")
@@ -271,8 +277,10 @@ class ContainerHome:
             raise
         return replica
 
-    async def lend(self, card: ModelCard) -> pathlib.Path | None:
-        """Let replicas that were started without a card read a model's files.
+    async def lend(
+        self, card: ModelCard, beside: pathlib.Path | None = None
+    ) -> pathlib.Path | None:
+        """Let replicas that were started without a card read a model's files, and a folder beside them.
 
         Returns:
             Below which folder of theirs the files are.
@@ -284,12 +292,14 @@ class ContainerHome:
         if self._kind is None or self._nest is None:
             raise NotReady("the home of the replicas is not open")
         shelf = self._nest.shelf
-        lending = _asked(shelf.add, card.files)
+        if beside is not None:
+            try:
+                return await _laid_out(shelf, (*card.files, beside))
+            except OSError as error:  # it may be gone, or there is no room for a copy
+                facts = {"folder": str(beside), "error": str(error)}
+                log.warning("a folder is not laid out for containers", extra=facts)
         try:
-            return await asyncio.shield(lending)
-        except asyncio.CancelledError:  # nobody gets to know where they are
-            lending.add_done_callback(functools.partial(_removed, shelf))
-            raise
+            return await _laid_out(shelf, card.files)
         except OSError as error:
             text = f"the files of {card.label} cannot be laid out for containers that run already: {error}"
             if error.errno in {errno.ENOSPC, errno.EDQUOT}:
@@ -505,6 +515,24 @@ async def _clean_up() -> None:
             log.info("removed what a killed gateway left", extra={"container": name})
     except EngineError as error:  # it is in nobody's way
         log.warning("what a killed gateway left stays", extra={"error": str(error)})
+
+
+def _with_folders(spec: ContainerSpec, beside: Mapping[pathlib.Path, bool]) -> ContainerSpec:
+    files = {f"{FILES_FOLDER}{folder}": folder for folder in beside}
+    writable = (f"{FILES_FOLDER}{folder}" for folder, is_writable in beside.items() if is_writable)
+    return dataclasses.replace(
+        spec, files={**spec.files, **files}, writable=spec.writable.union(writable)
+    )
+
+
+async def _laid_out(shelf: Shelf, files: Sequence[pathlib.Path]) -> pathlib.Path:
+    """Lay out files on a shelf; if cancelled, they are removed."""
+    lending = _asked(shelf.add, files)
+    try:
+        return await asyncio.shield(lending)
+    except asyncio.CancelledError:  # nobody gets to know where they are
+        lending.add_done_callback(functools.partial(_removed, shelf))
+        raise
 
 
 def _removed(shelf: Shelf, lent: asyncio.Future[pathlib.Path]) -> None:

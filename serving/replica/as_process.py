@@ -90,6 +90,8 @@ class ProcessHome:
         """Replicas of a gateway that was killed, for whoever takes them out of this list."""
         self.software = ""
         """They run what this process runs."""
+        self.lends = False
+        """They find all files where they are."""
 
     @property
     def limits_text(self) -> str:
@@ -173,6 +175,7 @@ class ProcessHome:
         memory_mb: int | None,
         ready_timeout_s: float,
         card: ModelCard | None,
+        beside: Mapping[pathlib.Path, bool] | None = None,  # noqa: ARG002
         accelerator: AcceleratorSettings | None = None,
         kept: Mapping[str, Any] | None = None,
     ) -> Replica:
@@ -185,6 +188,7 @@ class ProcessHome:
             ready_timeout_s: longest wait.
             card: the model that it will be asked to load, of the kind command the program that it becomes; None:
                 models that are lent.
+            beside: nothing is to be done: replicas find all folders where they are.
             accelerator: what it sees of the GPU; None: all that this process sees.
             kept: what the next gateway is to know of it, where this one is killed, as plain data; "takeover_s" in
                 it is for how long it then stays. None: it ends with this gateway.
@@ -221,7 +225,9 @@ class ProcessHome:
             raise
         return replica
 
-    async def lend(self, _card: ModelCard) -> pathlib.Path | None:
+    async def lend(
+        self, _card: ModelCard, _beside: pathlib.Path | None = None
+    ) -> pathlib.Path | None:
         """Nothing is to be done: replicas find all files where they are."""
         return None
 

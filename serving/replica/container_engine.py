@@ -68,7 +68,9 @@ class ContainerSpec:
     socket_folder: pathlib.Path
     """Mounted, read-only, at `SOCKET_FOLDER`."""
     files: Mapping[str, pathlib.Path]
-    """Mounted, read-only: where in the container -> file or folder, absolute."""
+    """Mounted: where in the container -> file or folder, absolute."""
+    writable: frozenset[str] = frozenset()
+    """Of these, folders into which it may write; the others are read-only."""
     memory_mb: int | None
     environment: dict[str, str]
     gpu: str | None = None
@@ -200,7 +202,7 @@ class ContainerEngine:
             docker.types.Mount(SOCKET_FOLDER, str(spec.socket_folder), "bind", read_only=True)
         ]
         mounts += [
-            docker.types.Mount(where, str(file), "bind", read_only=True)
+            docker.types.Mount(where, str(file), "bind", read_only=where not in spec.writable)
             for where, file in spec.files.items()
         ]
         gpus = None

@@ -308,6 +308,7 @@ class Host:
             "load_s": load_s,
             "warmup": warmed.as_json(),
             "device": getattr(model, "device", None),
+            "is_prepared": getattr(model, "is_prepared", False),
             "started_ns": began_ns,
             "memory_bytes": max(0, memory.resident_bytes(settled=settled) - before_bytes),
         }

@@ -126,6 +126,7 @@ class FakeHome:
         self.replicas = []
         self.limits_text = "not enforced: replicas are threads"
         self.software = ""
+        self.lends = False
         self.exec_s = 0.0
         self.entry_status = 0
         self.load_error = None
@@ -154,7 +155,16 @@ class FakeHome:
         pass
 
     async def start(
-        self, worker, *, cpu, memory_mb, ready_timeout_s, card, accelerator=None, kept=None
+        self,
+        worker,
+        *,
+        cpu,
+        memory_mb,
+        ready_timeout_s,
+        card,
+        beside=None,
+        accelerator=None,
+        kept=None,
     ):
         replica = FakeReplica(worker, self)
         replica.accelerator = accelerator
@@ -162,7 +172,7 @@ class FakeHome:
         self.replicas.append(replica)
         return replica
 
-    async def lend(self, card):
+    async def lend(self, card, beside):
         return None
 
     def stays_lent(self, root):

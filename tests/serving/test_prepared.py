@@ -38,6 +38,73 @@ def test_a_folder_belongs_to_a_content(tmp_path, file, monkeypatch):
     assert folder_of(forms, twin) != first
 
 
+def test_a_form_is_copied_from_a_box(tmp_path, file):
+    """Everybody may write into the box where it is mounted, nobody into the copy; the box is whoever's asked for it."""
+    forms = Forms(tmp_path / "forms")
+    folder = folder_of(forms, file)
+    box = forms.box()
+    assert (box.stat().st_mode & 0o777, box.parent.stat().st_mode & 0o777) == (0o777, 0o700)
+    assert box.parent.parent == folder.parent
+    made = box / folder.name
+    made.mkdir(mode=0o700)
+    for name in ("model.onnx", "weights.bin"):
+        (made / name).write_text(name)
+        (made / name).chmod(0o600)
+    assert forms.adopt(made, folder)
+    (made / "weights.bin").write_text("changed")
+    assert {one.name: one.read_text() for one in folder.iterdir()} == {
+        "model.onnx": "model.onnx",
+        "weights.bin": "weights.bin",
+    }
+    modes = [one.stat().st_mode & 0o777 for one in (folder, *folder.iterdir())]
+    assert modes == [0o755, 0o644, 0o644]
+    assert folder_of(forms, file) == folder
+    assert forms.adopt(made, folder), "another server was quicker"
+    assert (folder / "weights.bin").read_text() == "weights.bin"
+    forms.remove_box(box)
+    assert [*folder.parent.iterdir()] == [folder]
+
+
+@pytest.mark.parametrize(
+    "what", ["a link", "a pipe", "a folder", "too much", "a linked form", "no", "many"]
+)
+def test_what_is_no_form_is_not_copied(tmp_path, file, monkeypatch, caplog, what):
+    """Who writes there may be anybody: no link is followed, nothing is waited for, nothing is left of it."""
+    forms = Forms(tmp_path / "forms")
+    folder = folder_of(forms, file)
+    box = forms.box()
+    made = box / folder.name
+    if what == "a linked form":
+        (box / "other").mkdir()
+        made.symlink_to(box / "other")
+    elif what != "no":
+        made.mkdir()
+        (made / "weights.bin").write_text("12345")
+    if what == "a link":
+        (made / "model.onnx").symlink_to("/etc/passwd")
+    elif what == "a pipe":
+        os.mkfifo(made / "model.onnx")
+    elif what == "a folder":
+        (made / "model.onnx").mkdir()
+    elif what == "many":
+        for number in range(9):
+            (made / str(number)).touch()
+    elif what == "too much":
+        monkeypatch.setattr(prepared, "MOST_BYTES", 4)
+    assert not forms.adopt(made, folder)
+    assert [*folder.parent.iterdir()] == [box.parent]
+    assert "their own files" in caplog.text
+
+
+def test_other_software_has_other_forms(tmp_path, file):
+    """What one runtime has optimised another one may not be able to read."""
+    forms = Forms(tmp_path / "forms")
+    identity = identity_of("onnx", file)
+    assert (
+        len({forms.folder_of("onnx", identity, one) for one in ("", "sha256:1", "sha256:2")}) == 3
+    )
+
+
 def test_who_has_none(tmp_path, file, monkeypatch, caplog):
     """Kinds that are not prepared, files that are not there, weights beside the file, where there is no room."""
     forms = Forms(tmp_path / "forms")

@@ -14,7 +14,7 @@ import time
 import numpy as np
 import pytest
 
-from serving import shared_pool
+from serving import profiling, shared_pool
 from serving.errors import InvalidSettings, ModelLoadFailed, ReplicaStartFailed, UnknownModel
 from serving.kept_profiles import KeptProfiles
 from serving.prepared import Forms
@@ -621,6 +621,100 @@ def test_models_are_loaded_from_a_form_that_was_prepared(tmp_path, onnx_card):
         twin = dataclasses.replace(onnx_card, name="b")
         running.call(running.engine.deploy(twin))
         assert list(root.iterdir()) == [folder]
+
+
+@needs_docker
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_containers_load_a_form_that_one_of_them_has_written(tmp_path, is_kept):
+    """Into a folder of its own; what is kept is a copy. The next server uses it, unless it is broken."""
+    file = adding(tmp_path / "m.onnx", 1.0)
+    open_up(tmp_path)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+    root = tmp_path / "forms"
+    inodes = []
+    for start in range(4):
+        kept = KeptProfiles.of_folder(tmp_path) if is_kept else KeptProfiles()
+        home = Containers()
+        forms = Forms(root)
+        with gateway(CLOCKWORK, home, card, forms=forms, profiles=kept) as running:
+            assert added_by(running) == 1.0
+            is_broken = is_kept and start == 2  # it is seen where it is loaded first
+            until(lambda is_broken=is_broken: not is_broken or not [*root.glob("*/weights.bin")])
+            made = [*root.glob("*/weights.bin")]
+            assert len([*root.iterdir()]) == len(made), "a folder is left"
+            (replica,) = replicas(running)
+            is_mapped = "/weights.bin" in maps_of(replica["pid"])
+            assert is_mapped == bool(made)
+        inodes.append([one.stat().st_ino for one in made])
+        if start == 1:
+            assert len(home.started) == (1 if is_kept else 2)
+            made[0].write_bytes(b"short")
+        kept.close()
+    first, second, third, again = inodes
+    assert first == second != []
+    assert (third == []) == is_kept  # else it was measured, and made anew at once
+    assert again
+    assert again != first
+
+
+@needs_docker
+def test_containers_do_without_a_form_that_cannot_be_given_to_them(tmp_path, monkeypatch, caplog):
+    """It is gone when it is to be laid out, or the engine cannot mount its folder: the model is served all the same."""
+    file = adding(tmp_path / "m.onnx", 1.0)
+    open_up(tmp_path)
+    card = ModelCard(name="a", version="1", kind="onnx", path=file)
+
+    class Losing(Containers):
+        async def lend(self, card, beside=None):
+            shutil.rmtree(beside)
+            return await super().lend(card, beside)
+
+    root = tmp_path / "forms"
+    with gateway(CLOCKWORK, Losing(), card, forms=Forms(root)) as running:
+        assert added_by(running) == 1.0
+    assert "is not laid out" in caplog.text
+    assert [*root.iterdir()] == []
+
+    class Blind(Containers):
+        async def start(self, worker, *, beside, **wanted):
+            elsewhere = {pathlib.Path("/nowhere") / one.name: how for one, how in beside.items()}
+            return await super().start(worker, beside=elsewhere, **wanted)
+
+    with gateway(CLOCKWORK, Blind(), card, forms=Forms(root)) as running:
+        assert added_by(running) == 1.0
+    assert "measured without a prepared form" in caplog.text
+    assert [*root.iterdir()] == []
+
+
+def until(condition):
+    end_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < end_s
+        time.sleep(0.01)
+
+
+def test_a_form_is_not_broken_because_a_gpu_has_no_use_for_it(tmp_path, onnx_card, monkeypatch):
+    """Another server of this user may serve the same on the CPU; and it is measured once."""
+    root = tmp_path / "forms"
+    with gateway(CLOCKWORK, Processes(), onnx_card, forms=Forms(root)):
+        (folder,) = root.iterdir()
+    measure = profiling.profile
+
+    async def on_a_gpu(*arguments, **named):
+        found = await measure(*arguments, **named)
+        told = found.told._replace(device="cuda", is_prepared=False)
+        return dataclasses.replace(found, told=told, is_prepared=False)
+
+    monkeypatch.setattr(profiling, "profile", on_a_gpu)
+    kept = KeptProfiles.of_folder(tmp_path)
+    started = []
+    for _ in range(2):
+        home = Processes()
+        with gateway(CLOCKWORK, home, onnx_card, forms=Forms(root), profiles=kept):
+            assert [*root.iterdir()] == [folder]
+        started.append(len(home.started))
+    kept.close()
+    assert started == [2, 1]
 
 
 def added_by(running):

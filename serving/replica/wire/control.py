@@ -9,7 +9,8 @@
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
 Without what follows "threads" there is no warm-up, on whatever device, whatever memory it takes. LOADED's JSON is
-{"signature": see `Signature.as_json`, "load_s", "warmup", "device", "started_ns", "memory_bytes"} or {"error"};
+{"signature": see `Signature.as_json`, "load_s", "warmup", "device", "is_prepared", "started_ns", "memory_bytes"} or
+{"error"};
 UNLOADED's is {} or {"error"}. Unknown keys of a JSON object are ignored, so that later versions may add some.
 """
 
