@@ -240,13 +240,18 @@ class _Keeping:
         if self._listener is None or self._keep_s <= 0.0:
             return False
         until_s = time.monotonic() + self._keep_s
+        is_met = threading.Event()
         # An engine that is busy must not keep the next gateway waiting.
-        threading.Thread(target=_remove_others, args=[self._names], daemon=True).start()
+        threading.Thread(
+            target=remove_others, args=[self._names, is_met.is_set], daemon=True
+        ).start()
         while (left_s := until_s - time.monotonic()) > 0.0:
             if select.select([self._listener], [], [], left_s)[0]:
                 self._control = succession.met(self._listener)
-                if self._control is not None and self._tell_next():
-                    return True
+                if self._control is not None:
+                    is_met.set()
+                    if self._tell_next():
+                        return True
         return False
 
     def _tell_next(self) -> bool:
@@ -283,14 +288,23 @@ def _say(text: str) -> None:
         sys.stderr.flush()
 
 
-def _remove_others(names: Sequence[str]) -> None:
-    """Remove what is not kept, as far as the engine does it: the rest is removed later."""
+def remove_others(names: Sequence[str], is_met: Callable[[], bool]) -> None:
+    """Remove what is not kept, as far as the engine does it: the rest is removed later.
+
+    Args:
+        names: of the owners.
+        is_met: whether the next gateway has come: what is listed from then on may be its own, under the same names.
+    """
     with (
         contextlib.suppress(EngineError),
         contextlib.closing(container_engine.ContainerEngine.connect()) as engine,
     ):
         others = [one for name in names for one in engine.of_owner(name) if one.kept is None]
-        container_engine.remove_all(engine, [one.container for one in others])
+        for other in others:
+            if is_met():
+                return
+            with contextlib.suppress(EngineError):
+                engine.remove(other.container)
 
 
 def _remove_all(names: Sequence[str]) -> None:

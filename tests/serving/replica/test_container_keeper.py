@@ -5,25 +5,22 @@ import json
 import os
 import pathlib
 import signal
-import tempfile
 
 import pytest
 
-from serving import owner
 from serving.errors import NotReady
-from serving.replica.container_engine import KEPT_LABEL, OWNER_LABEL, WORKER_LABEL, Found
-from serving.replica.container_keeper import SOCKET, Keeper
+from serving.replica.container_engine import (
+    KEPT_LABEL,
+    OWNER_LABEL,
+    WORKER_LABEL,
+    ContainerEngine,
+    EngineError,
+    Found,
+)
+from serving.replica.container_keeper import SOCKET, Keeper, remove_others
 
 FACTS = {"version": "1", "engine": "unix:///x"}
 LISTED = {"Id": "abc", "ImageID": "sha256:1", "Names": ["/luthier-1"], "State": "running"}
-
-
-@pytest.fixture(name="directory")
-def _directory():
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has at most some hundred letters
-        directory = pathlib.Path(short) / owner.this_process().new_name()
-        directory.mkdir(mode=0o700)
-        yield directory
 
 
 async def _refused(directory, told):
@@ -91,6 +88,43 @@ def test_an_end_is_told_where_nobody_asked_for_it(directory, is_killed):
 
     assert asyncio.run(scenario()) is is_killed
     assert directory.is_dir()
+
+
+class Engine:
+    """Two containers, of which one is kept; a gateway may come at a word of it."""
+
+    def __init__(self, comes=None):
+        self.comes = comes
+        self.is_met = False
+        self.removed = []
+
+    def _asked(self, what):
+        self.is_met = self.is_met or what == self.comes
+
+    def of_owner(self, name):
+        self._asked("list")
+        labels = [{KEPT_LABEL: '{"takeover_s": 5}'}, {}, {}]
+        listed = [LISTED | {"Id": f"{name}{n}", "Labels": one} for n, one in enumerate(labels)]
+        return [Found.listed(one) for one in listed]
+
+    def remove(self, container):
+        self._asked("remove")
+        self.removed.append(container)
+        raise EngineError("busy")
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("comes", "removed"), [(None, ["a1", "a2"]), ("list", []), ("remove", ["a1"])]
+)
+def test_what_the_next_gateway_may_have_made_is_not_removed(monkeypatch, comes, removed):
+    """It has containers that are not kept as well, under the same name: what is listed late may be one of these."""
+    engine = Engine(comes)
+    monkeypatch.setattr(ContainerEngine, "connect", lambda: engine)
+    remove_others(["a"], lambda: engine.is_met)
+    assert engine.removed == removed
 
 
 def _runs(pid):

@@ -7,7 +7,6 @@ import json
 import os
 import pathlib
 import subprocess
-import tempfile
 
 import pytest
 
@@ -26,14 +25,6 @@ def _left(**more):
     """What a template says that can be taken over, but for some of it."""
     said = {"program": program_of("echo"), "forks": True, "limits": {}, "last": 0, "workers": []}
     return json.dumps(said | more).encode() + b"\n"
-
-
-@pytest.fixture(name="directory")
-def _directory():
-    with tempfile.TemporaryDirectory() as short:  # a socket's path has at most some hundred letters
-        directory = pathlib.Path(short) / owner.this_process().new_name()
-        directory.mkdir(mode=0o700)
-        yield directory
 
 
 async def _refused(directory, answer):
