@@ -107,12 +107,18 @@ class ReplicaSettings:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSettings:
-    """What is served of a model that has several forms."""
+    """What is served of a model that has several forms, and what is known of its inputs."""
 
     variant: str | None = _knob(None)
     """Name of one of the variants in the model's `model.yaml` (docs/models.md); a change loads it in new replicas.
 
     Default none: the variant that the card's `file` names.
+    """
+    shapes: str | None = _knob(None)
+    """Sizes of the dimensions that the model leaves free, such as `image=3x640x640 sequence=16..512`.
+
+    With them inputs can be made up for the warm-up (docs/models.md). They limit no request. Default none: those of
+    the model's `model.yaml`, and without these a model that has such dimensions is warmed up by its samples alone.
     """
 
 

@@ -37,11 +37,15 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TensorSpec:
-    """Name, datatype and shape of one input or output; -1 marks a free dimension, the first is the batch."""
+    """Name, datatype and shape of one input or output; -1 marks a free dimension."""
 
     name: str
     datatype: str
     shape: tuple[int, ...]
+    dimensions: tuple[str, ...] = ()
+    """Names of the dimensions as the model's file has them, an empty one where it has none; or nothing at all."""
+    item_axis: int | None = 0
+    """Where the items of a batch lie, if the model is batched. None: an input that all items share."""
 
     def __post_init__(self) -> None:
         if self.datatype not in ITEM_BYTES:
@@ -54,15 +58,36 @@ class TensorSpec:
                 f"-1 for a free dimension"
             )
 
+    def dimension(self, axis: int) -> str:
+        """The name of a dimension; empty where it has none."""
+        return self.dimensions[axis] if self.dimensions else ""
+
     def as_json(self) -> dict[str, Any]:
-        """The form of the protocol's metadata: name, datatype, shape."""
-        return {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+        """The form of the protocol's metadata: name, datatype, shape; what else is known as its `parameters`."""
+        data = {"name": self.name, "datatype": self.datatype, "shape": list(self.shape)}
+        known: dict[str, Any] = {}
+        if any(self.dimensions):
+            known["dimensions"] = list(self.dimensions)
+        if self.item_axis != 0:
+            known["item_axis"] = self.item_axis
+        return {**data, "parameters": known} if known else data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> TensorSpec:
-        """Inverse of `as_json`; raises KeyError or ValueError on a malformed mapping."""
+        """Inverse of `as_json`; raises KeyError, TypeError or ValueError on a malformed mapping."""
+        known, shape = data.get("parameters") or {}, tuple(data["shape"])
+        dimensions = tuple(map(str, known.get("dimensions", ())))
+        axis = known.get("item_axis", 0)
+        if len(dimensions) not in (0, len(shape)):
+            raise ValueError(f"{len(dimensions)} names for {len(shape)} dimensions")
+        if axis is not None and not (type(axis) is int and 0 <= axis < max(1, len(shape))):
+            raise ValueError(f"item axis {axis!r} of {len(shape)} dimensions")
         return cls(
-            name=str(data["name"]), datatype=str(data["datatype"]), shape=tuple(data["shape"])
+            name=str(data["name"]),
+            datatype=str(data["datatype"]),
+            shape=shape,
+            dimensions=dimensions,
+            item_axis=axis,
         )
 
 
@@ -75,19 +100,32 @@ class Signature:
     platform: str = ""
     reads_json: bool = True
     """Whether its replica reads requests in JSON as they came; not part of the JSON form."""
+    unbatched: str | None = None
+    """Why requests run one at a time, whole; empty: items of several run together. None: the shapes alone tell."""
+    padding: str | None = None
+    """Why requests of different sizes are not filled up to one; empty: they can be. None: nothing is known."""
 
     @property
     def is_batched(self) -> bool:
-        """Whether items of several requests can run together: no input has a fixed first dimension."""
-        return not any(spec.shape and spec.shape[0] >= 0 for spec in self.inputs)
+        """Whether items of several requests can run together."""
+        if self.unbatched is None:
+            return not any(spec.shape and spec.shape[0] >= 0 for spec in self.inputs)
+        return not self.unbatched
 
     def as_json(self) -> dict[str, Any]:
         """JSON form that travels in the replica wire's LOAD result."""
-        return {
+        data = {
             "inputs": [spec.as_json() for spec in self.inputs],
             "outputs": [spec.as_json() for spec in self.outputs],
             "platform": self.platform,
         }
+        return {**data, "parameters": self.parameters} if self.parameters else data
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """What is known of batches, for the model's metadata; see `unbatched` and `padding`."""
+        told = {"unbatched": self.unbatched, "padding": self.padding}
+        return {name: text for name, text in told.items() if text is not None}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
@@ -96,7 +134,14 @@ class Signature:
             inputs=tuple(TensorSpec.from_json(item) for item in data["inputs"]),
             outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
             platform=str(data.get("platform", "")),
+            unbatched=_text(data.get("parameters"), "unbatched"),
+            padding=_text(data.get("parameters"), "padding"),
         )
+
+
+def _text(data: Mapping[str, Any] | None, name: str) -> str | None:
+    value = (data or {}).get(name)
+    return None if value is None else str(value)
 
 
 class ModelId(NamedTuple):
@@ -148,6 +193,14 @@ class ModelCard:
     """npz of real inputs: one array per input name, first axis = items, and optionally `labels`."""
     quality: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Measured quality, for example dataset, metric, value, n."""
+    shapes: tuple[str, ...] = ()
+    """Sizes of free dimensions, as `sizes.sizes_of` reads them; `model.shapes` wins over them, name by name."""
+    item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Input or output -> axis of the items, where that is told; what it does not name has them along axis 0."""
+    shared: tuple[str, ...] = ()
+    """Inputs that must be equal in all requests of a batch."""
+    pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Input -> value that fills it up to a larger size."""
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=dict)
     """Forms of the model by name, from which `model.variant` chooses; one of them has the weights of `path`."""
 

@@ -1,0 +1,196 @@
+"""The shapes of a model's inputs: its signature together with the sizes that a user gave for what is free in it.
+
+In: a signature, and sizes by the name of an input or of a dimension (`sizes`). Out: for every axis a size, or that it
+is missing, which is said and never made up: a model that takes any image says nothing of the images that it will get.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from serving.errors import InvalidSettings, nearest
+from serving.sizes import Size, Sizes
+from serving.values import Signature, TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Axes = Mapping[str, tuple[Size | None, ...]]
+"""Input -> size of each axis; None: the item axis, or one whose size is missing."""
+
+
+class FreeAxis(NamedTuple):
+    """A free dimension of which nobody has told the size."""
+
+    input: str
+    axis: int
+    dimension: str
+    """Its name in the model's file; may be empty."""
+
+    def __str__(self) -> str:
+        named = f" ({self.dimension})" if self.dimension else ""
+        return f"input {self.input!r}, axis {self.axis}{named}"
+
+
+def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
+    """The axis of an input along which items lie; None: it has none, or the model is served whole."""
+    return spec.item_axis if signature.is_batched and spec.shape else None
+
+
+def bind(signature: Signature, sizes: Sizes, *, source: str = "--shape") -> Axes:
+    """The size of every axis of every input.
+
+    What is given for an input counts for all dimensions of the same name; what is given for an input itself wins.
+
+    Raises:
+        InvalidSettings: a name is none of an input or a dimension, or sizes do not fit.
+    """
+    inputs = {spec.name: spec for spec in signature.inputs}
+    free = {name for spec in signature.inputs for _, name in _free(spec, signature) if name}
+    for name in sizes:
+        if name not in inputs and name not in free:
+            known = [*inputs, *sorted(free - inputs.keys())]
+            raise InvalidSettings(
+                f"{source} {name}: there is no input or free dimension of that name"
+                f"{nearest(name, known)} (known: {', '.join(known)})"
+            )
+    own = {
+        name: _of_input(inputs[name], given, signature, source)
+        for name, given in sizes.items()
+        if name in inputs
+    }
+    by_dimension: dict[str, Size] = {}
+    for name, given in sizes.items():
+        if name not in inputs:
+            if len(given) != 1:
+                raise InvalidSettings(f"{source} {name}: {len(given)} sizes for one dimension")
+            by_dimension[name] = given[0]
+    for name, axes in own.items():
+        for axis, dimension in _free(inputs[name], signature):
+            if dimension:
+                by_dimension.setdefault(dimension, axes[axis])
+    return {
+        spec.name: own.get(spec.name) or _by_dimension(spec, by_dimension, signature)
+        for spec in signature.inputs
+    }
+
+
+def missing(signature: Signature, axes: Axes) -> list[FreeAxis]:
+    """The free dimensions beside the item axis that have no size."""
+    return [
+        FreeAxis(spec.name, axis, name)
+        for spec in signature.inputs
+        for axis, name in _free(spec, signature)
+        if axes[spec.name][axis] is None
+    ]
+
+
+def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
+    """The options that would tell the missing sizes, to be pasted, with sizes that are only examples."""
+    by_input: dict[str, list[str]] = {}
+    for one in lacking:
+        by_input.setdefault(one.input, []).append(one.dimension)
+    specs = {spec.name: spec for spec in signature.inputs}
+    texts: list[str] = []
+    for name, dimensions in by_input.items():
+        if all(dimensions):
+            texts += [f"{dimension}={_example(dimension)}" for dimension in dimensions]
+            continue
+        spec, items = specs[name], item_axis(specs[name], signature)
+        sizes = [
+            str(size) if size >= 0 else _example(spec.dimension(axis), rank=len(spec.shape))
+            for axis, size in enumerate(spec.shape)
+            if axis != items
+        ]
+        texts.append(f"{name}={'x'.join(sizes)}")
+    return " ".join(f"--shape {text}" for text in dict.fromkeys(texts))
+
+
+def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:
+    """One shape for each input: the medians, and so many items along the item axis."""
+    return {
+        name: tuple(items if size is None else size.typical for size in each)
+        for name, each in axes.items()
+    }
+
+
+def drawn(
+    signature: Signature, axes: Axes, rng: np.random.Generator, *, items: int = 1
+) -> dict[str, tuple[int, ...]]:
+    """Shapes of one request: equal for dimensions of one name, and for sizes that are written alike in the same place.
+
+    So `ids` and `mask` that are both 16..512 have the same length, and an image of 320..640x320..640 is no square.
+    """
+    known: dict[object, int] = {}
+    shapes = {}
+    for spec in signature.inputs:
+        shape = []
+        for axis, size in enumerate(axes[spec.name]):
+            if size is None:
+                shape.append(items)
+                continue
+            key = spec.dimension(axis) or (size.text, axis)
+            if key not in known:
+                known[key] = size.draw(rng)
+            shape.append(known[key] if size.varies else size.low)
+        shapes[spec.name] = tuple(shape)
+    return shapes
+
+
+def _free(spec: TensorSpec, signature: Signature) -> list[tuple[int, str]]:
+    """The free axes of an input beside its item axis, each with its name."""
+    items = item_axis(spec, signature)
+    return [
+        (axis, spec.dimension(axis))
+        for axis, size in enumerate(spec.shape)
+        if size < 0 and axis != items
+    ]
+
+
+def _of_input(
+    spec: TensorSpec, given: tuple[Size, ...], signature: Signature, source: str
+) -> tuple[Size | None, ...]:
+    items = item_axis(spec, signature)
+    axes = [axis for axis in range(len(spec.shape)) if axis != items]
+    free = [axis for axis, _ in _free(spec, signature)]
+    if len(given) != len(axes):
+        axes = free if len(given) == len(free) else axes
+    if len(given) != len(axes):
+        raise InvalidSettings(
+            f"{source} {spec.name}={'x'.join(size.text for size in given)}: {len(given)} sizes, expected "
+            f"{len(axes)}, for {list(spec.shape)}"
+            + ("" if items is None else f" without the item axis {items}")
+        )
+    found = list(_by_dimension(spec, {}, signature))
+    for axis, size in zip(axes, given, strict=True):
+        fixed = spec.shape[axis]
+        if fixed >= 0 and (size.varies or size.low != fixed):
+            raise InvalidSettings(
+                f"{source} {spec.name}: {size.text} for axis {axis}, which the model fixes at {fixed}"
+            )
+        found[axis] = size
+    return tuple(found)
+
+
+def _by_dimension(
+    spec: TensorSpec, sizes: Mapping[str, Size | None], signature: Signature
+) -> tuple[Size | None, ...]:
+    items = item_axis(spec, signature)
+    return tuple(
+        None
+        if axis == items
+        else Size(str(size), size, size)
+        if size >= 0
+        else sizes.get(spec.dimension(axis) or "")
+        for axis, size in enumerate(spec.shape)
+    )
+
+
+def _example(dimension: str, *, rank: int = 0) -> str:
+    """A size to begin with: images have hundreds of pixels a side, texts some hundred tokens."""
+    name = dimension.lower()
+    if any(word in name for word in ("height", "width")) or (rank == 4 and not name):
+        return "224"
+    return "1" if "batch" in name else "128"

@@ -1,0 +1,148 @@
+"""Sizes of free dimensions, as a user writes them: `3x640x640`, `16..512`, `lognormal(64,0.8)<=512`, `@lengths.txt`.
+
+In: texts such as `image=3x640x640` and `sequence=16..512`; the left side names an input or a dimension. Out: the
+sizes by that name, which can be drawn from. Which axes they belong to is decided elsewhere (`shapes`). Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from serving.errors import InvalidSettings
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST = 2**31 - 1
+"""The largest size of a dimension."""
+_MOST_LINES = 1_000_000
+FORMS = "640, 16..512, lognormal(64,0.8)<=512 or @FILE with a size in each line"
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_LOGNORMAL = re.compile(r"lognormal\((\d+(?:\.\d+)?),(\d+(?:\.\d+)?)\)<=(\d+)")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Size:
+    """How long one free dimension is, in every request or from request to request."""
+
+    text: str
+    """As it was written."""
+    low: int
+    high: int
+    """Both ends of what is drawn; equal where it is one size."""
+    median: float | None = None
+    sigma: float | None = None
+    """Of a lognormal distribution; longer ones are cut to `high`, as a tokenizer cuts a text. None: uniform."""
+    lengths: tuple[int, ...] = ()
+    """Sizes of a file, each as likely as any other."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether it may differ from request to request."""
+        return self.low < self.high
+
+    @property
+    def typical(self) -> int:
+        """The median of what is drawn."""
+        if self.lengths:
+            return round(statistics.median(self.lengths))
+        if self.median is not None:
+            return min(max(round(self.median), self.low), self.high)
+        return (self.low + self.high) // 2
+
+    def draw(self, rng: np.random.Generator) -> int:
+        """One size."""
+        if self.lengths:
+            return int(self.lengths[rng.integers(len(self.lengths))])
+        if self.median is not None and self.sigma is not None:
+            drawn = rng.lognormal(math.log(self.median), self.sigma)
+            return min(max(round(drawn), self.low), self.high)
+        return int(rng.integers(self.low, self.high + 1))
+
+
+Sizes = Mapping[str, tuple[Size, ...]]
+"""Name of an input -> sizes of its axes, the item axis left out; or name of a dimension -> its one size."""
+
+
+def sizes_of(
+    texts: Sequence[str], *, read: Callable[[str], str] | None = None, source: str = "--shape"
+) -> dict[str, tuple[Size, ...]]:
+    """The sizes in texts of the form NAME=SIZES.
+
+    Args:
+        texts: `image=3x640x640`, `sequence=16..512`, ...
+        read: gives the text of a file; None: files are refused.
+        source: what to name in an error.
+
+    Raises:
+        InvalidSettings: a text is none of that form, or a name comes twice.
+        OSError: a file cannot be read.
+    """
+    found: dict[str, tuple[Size, ...]] = {}
+    for text in texts:
+        name, separator, sizes = text.partition("=")
+        if not separator or not name.strip() or not sizes.strip():
+            raise InvalidSettings(
+                f"{source} {text!r}: expected NAME=SIZES, as image=3x640x640 or sequence=128, NAME being an "
+                "input or a dimension"
+            )
+        if name.strip() in found:
+            raise InvalidSettings(f"{source} {text!r}: {name.strip()!r} is given twice")
+        found[name.strip()] = _parsed(sizes.strip(), read, f"{source} {text!r}")
+    return found
+
+
+def written(sizes: Sizes) -> str:
+    """The text from which `sizes_of` makes the same, without files: of one that was drawn from a file its range."""
+    return " ".join(
+        f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
+    )
+
+
+def _without_file(size: Size) -> str:
+    return f"{size.low}..{size.high}" if size.lengths and size.varies else size.text
+
+
+def _parsed(text: str, read: Callable[[str], str] | None, where: str) -> tuple[Size, ...]:
+    if text.startswith("@"):
+        if read is None:
+            raise InvalidSettings(f"{where}: a file is not read here; give its range, as 16..512")
+        return (_of_lines(text, read(text[1:]), where),)
+    return tuple(_size(part, where) for part in text.split("x"))
+
+
+def _size(text: str, where: str) -> Size:
+    if text.isdecimal():
+        return _checked(Size(text, int(text), int(text)), where)
+    if found := _RANGE.fullmatch(text):
+        return _checked(Size(text, int(found[1]), int(found[2])), where)
+    if found := _LOGNORMAL.fullmatch(text):
+        high = int(found[3])
+        size = Size(text, 1, high, median=float(found[1]), sigma=float(found[2]))
+        if float(found[1]) < 1:
+            raise InvalidSettings(f"{where}: a median of {found[1]}, expected 1 or more")
+        return _checked(size, where)
+    raise InvalidSettings(f"{where}: {text!r} is no size; expected {FORMS}")
+
+
+def _of_lines(text: str, content: str, where: str) -> Size:
+    lines = content.split()
+    if not 0 < len(lines) <= _MOST_LINES or not all(line.isdecimal() for line in lines):
+        raise InvalidSettings(
+            f"{where}: expected a file with one whole number in each line, up to {_MOST_LINES:,} of them"
+        )
+    lengths = tuple(map(int, lines))
+    return _checked(Size(text, min(lengths), max(lengths), lengths=lengths), where)
+
+
+def _checked(size: Size, where: str) -> Size:
+    if not 1 <= size.low <= size.high <= MOST:
+        raise InvalidSettings(
+            f"{where}: {size.text!r} is no size; expected from 1 to {MOST:,}, the smaller one first"
+        )
+    return size
