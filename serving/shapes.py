@@ -69,8 +69,9 @@ def bind(signature: Signature, sizes: Sizes, *, source: str = "--shape") -> Axes
             by_dimension[name] = given[0]
     for name, axes in own.items():
         for axis, dimension in _free(inputs[name], signature):
-            if dimension:
-                by_dimension.setdefault(dimension, axes[axis])
+            size = axes[axis]
+            if dimension and size is not None:
+                by_dimension.setdefault(dimension, size)
     return {
         spec.name: own.get(spec.name) or _by_dimension(spec, by_dimension, signature)
         for spec in signature.inputs
