@@ -19,6 +19,7 @@ import os
 import pathlib
 
 from serving import __version__, machine, models
+from serving.dispatch import told_inputs
 from serving.errors import ServingError
 from serving.profiling import ModelProfile
 from serving.replica.fingerprint import Identity, digest_of
@@ -160,6 +161,7 @@ def key_of(
             "share": accelerator.share,
             "clock_mhz": accelerator.clock_mhz,
             "max_items": settings.batching.max_size,
+            "inputs": told_inputs(card, settings.model, pad_to=settings.batching.pad_to).as_json(),
         },
         separators=(",", ":"),
     )

@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
-from serving.dispatch import Dispatcher, Loaded, Wanted
+from serving.dispatch import Dispatcher, Loaded, Wanted, told_inputs
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.pool import Home, Member, Pool
 from serving.replica.fingerprint import Identity
@@ -219,13 +219,15 @@ class _Run:
     def wanted(self, model: ModelId, member: Member) -> Wanted:
         """The load of a number, with its largest batch."""
         limits = member.limits
+        known = self._told[-1].signature if self._told else None
         return Wanted(
             self.card,
             limits.threads,
             self._sizes[int(model.version)],
             limits.warmup_s,
             device=member.accelerator.device,
-            weights=self.card.weights(member.variant),
+            weights=self.card.weights(member.model.variant),
+            inputs=told_inputs(self.card, member.model, pad_to=member.pad_to, known=known),
             prepared=self._prepared,
             prepares=model.version == "0",
             identity=self._identity,

@@ -16,12 +16,13 @@ import os
 import pathlib
 import types
 import typing
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Literal, cast
 
 import yaml
 
 from serving.errors import InvalidSettings, nearest
+from serving.sizes import pads_of, sizes_of
 from serving.yaml_problem import yaml_problem
 
 ENVIRONMENT_PREFIX = "LUTHIER_"
@@ -42,6 +43,8 @@ class Limits:
     low: float | None = None
     high: float | None = None
     live: bool = True
+    check: Callable[[str], object] | None = None
+    """Raises InvalidSettings where a text is not of the form that the field has."""
 
 
 def _knob(
@@ -51,8 +54,10 @@ def _knob(
     high: float | None = None,
     *,
     live: bool = True,
+    check: Callable[[str], object] | None = None,
 ) -> Any:
-    return dataclasses.field(default=default, metadata={"limits": Limits(unit, low, high, live)})
+    limits = Limits(unit, low, high, live, check)
+    return dataclasses.field(default=default, metadata={"limits": limits})
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +119,18 @@ class ModelSettings:
 
     Default none: the variant that the card's `file` names.
     """
-    shapes: str | None = _knob(None)
+    shapes: str | None = _knob(
+        None, check=lambda text: sizes_of(text.split(), source="model.shapes")
+    )
     """Sizes of the dimensions that the model leaves free, such as `image=3x640x640 sequence=16..512`.
 
     With them inputs can be made up for the warm-up (docs/models.md). They limit no request. Default none: those of
     the model's `model.yaml`, and without these a model that has such dimensions is warmed up by its samples alone.
+    """
+    pad: str | None = _knob(None, check=pads_of)
+    """Values that fill inputs up where `batching.pad_to` is set, such as `ids=0 mask=0`.
+
+    Every input with a free dimension beside the item axis needs one. Default none: those of the model's `model.yaml`.
     """
 
 
@@ -146,6 +158,12 @@ class BatchingSettings:
     """Longest time that the oldest waiting item waits for company while a worker is free.
 
     Default 0: not at all.
+    """
+    pad_to: int | None = _knob(None, "", 1, 65_536)
+    """Free dimensions of requests are filled up to the next multiple of it, so that more requests share a batch.
+
+    Needs a value for each input (`model.pad`) and a model whose answers stay the same, which is checked when it is
+    loaded (docs/batching.md). Default none: only requests of equal shapes share a call of the model.
     """
 
 
@@ -500,6 +518,8 @@ class Knob:
         if str in self.kinds:
             if not isinstance(value, str) or not value:
                 raise self._wrong(value, source)
+            if self.limits.check is not None:
+                self.limits.check(value)
             return value
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self._wrong(value, source)

@@ -11,6 +11,7 @@ kind of model, since a home runs one kind. Belongs to the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import itertools
 import logging
@@ -23,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from serving import kept_profiles, profiling
-from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted
+from serving.dispatch import ActionEnded, BatchDone, Dispatcher, Loaded, Wanted, told_inputs
 from serving.errors import InvalidSettings, ReplicaStartFailed, ServingError
 from serving.kept_profiles import KeptProfiles
 from serving.metrics.counters import PoolCounters
@@ -65,13 +66,14 @@ class _Tenant:
         "identity",
         "key",
         "measured",
+        "model",
         "most",
         "on_batch",
+        "pad_to",
         "pages",
         "profile",
         "root",
         "roots_before",
-        "variant",
         "weights",
     )
 
@@ -87,8 +89,9 @@ class _Tenant:
     ) -> None:
         self.card = card
         self.root = root
-        self.variant = settings.model.variant
-        self.weights = card.weights(self.variant)
+        self.model = settings.model
+        self.pad_to = settings.batching.pad_to
+        self.weights = card.weights(self.model.variant)
         self.most = settings.batching.max_size
         """Items of its largest batch, as its settings have them."""
         self.pages = pages
@@ -109,7 +112,8 @@ class _Tenant:
 
     def settings(self, pool: ServingSettings) -> ServingSettings:
         """The pool's, and its own where these are not meant."""
-        return pool.changed({"model.variant": self.variant, "batching.max_size": self.most})
+        batching = {"batching.max_size": self.most, "batching.pad_to": self.pad_to}
+        return dataclasses.replace(pool.changed(batching), model=self.model)
 
     @property
     def memory_bytes(self) -> int:
@@ -287,10 +291,11 @@ class SharedPool:
             ServingError: it cannot be loaded or run, or is larger than a replica's budget.
         """
         own = {
-            "model.variant": settings.model.variant,
             "batching.max_size": settings.batching.max_size,
+            "batching.pad_to": settings.batching.pad_to,
         }
-        settings = self._settings.changed(own)  # the rest is the pool's
+        # The rest is the pool's.
+        settings = dataclasses.replace(self._settings.changed(own), model=settings.model)
         weights = card.weights(settings.model.variant)
         identity = await asyncio.to_thread(identity_of, card.kind, weights)
         key = await self._key_of(card, settings, identity)
@@ -319,6 +324,7 @@ class SharedPool:
                 tenant.holders.add(worker)
                 if before is not None:
                     tenant.roots_before.add(before)
+        self.dispatcher.lay_out(model, found.signature)
         self.dispatcher.model_up(ModelUp(model, pages, found.load_s, tenant.batch_s))
         return model, found
 
@@ -509,6 +515,9 @@ class SharedPool:
             budget=member.pages,
             prepared=tenant.form,
             identity=tenant.identity,
+            inputs=told_inputs(
+                tenant.card, tenant.model, pad_to=tenant.pad_to, known=tenant.profile.signature
+            ),
         )
 
     def pages(self, settings: ServingSettings) -> int | None:

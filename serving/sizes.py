@@ -104,6 +104,22 @@ def written(sizes: Sizes) -> str:
     )
 
 
+def pads_of(text: str, *, source: str = "model.pad") -> dict[str, float]:
+    """Input -> value that fills it up, in a text such as `ids=0 mask=0`.
+
+    Raises:
+        InvalidSettings: it is none.
+    """
+    found = {}
+    for part in text.split():
+        name, _, value = part.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise InvalidSettings(f"{source} {part!r}: expected INPUT=NUMBER, as ids=0") from None
+    return found
+
+
 def _without_file(size: Size) -> str:
     return f"{size.low}..{size.high}" if size.lengths and size.varies else size.text
 

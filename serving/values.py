@@ -144,6 +144,44 @@ def _text(data: Mapping[str, Any] | None, name: str) -> str | None:
     return None if value is None else str(value)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ToldInputs:
+    """What a replica is told of a model's inputs beside what the model's file says."""
+
+    shapes: tuple[str, ...] = ()
+    """Sizes of free dimensions, as `sizes.sizes_of` reads them."""
+    item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Input or output -> axis of the items; what is not named, where any is, has them along axis 0."""
+    shared: tuple[str, ...] = ()
+    """Inputs that must be equal in all requests of a batch."""
+    pad: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    """Input -> value that fills it up to a larger size."""
+    pad_to: int | None = None
+    """Free dimensions are filled up to a multiple of it; None: not at all."""
+    unbatched: str | None = None
+    """What another replica has found of it; see `Signature`."""
+    padding: str | None = None
+    """The same."""
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON form that travels in the replica wire's LOAD."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> ToldInputs:
+        """Inverse of `as_json`; raises TypeError or ValueError on a malformed mapping."""
+        pad_to = data.get("pad_to")
+        return cls(
+            shapes=tuple(map(str, data.get("shapes", ()))),
+            item_axis={str(name): int(axis) for name, axis in data.get("item_axis", {}).items()},
+            shared=tuple(map(str, data.get("shared", ()))),
+            pad={str(name): float(value) for name, value in data.get("pad", {}).items()},
+            pad_to=None if pad_to is None else int(pad_to),
+            unbatched=_text(data, "unbatched"),
+            padding=_text(data, "padding"),
+        )
+
+
 class ModelId(NamedTuple):
     """Name and version of one model; versions are any string."""
 

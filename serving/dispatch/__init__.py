@@ -11,7 +11,7 @@ from serving.dispatch.connection import Connection
 from serving.dispatch.dispatcher import Dispatcher
 from serving.dispatch.ended import ActionEnded, BatchDone
 from serving.dispatch.job import Job, Request
-from serving.dispatch.loads import Loaded, Wanted
+from serving.dispatch.loads import Loaded, Wanted, told_inputs
 
 __all__ = [
     "ActionEnded",
@@ -22,4 +22,5 @@ __all__ = [
     "Loaded",
     "Request",
     "Wanted",
+    "told_inputs",
 ]

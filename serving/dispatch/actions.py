@@ -14,8 +14,17 @@ from serving.scheduling.seam import Action
 from serving.values import Buffer
 
 
-def infer_message(action: Action, jobs: dict[int, Job], model: int) -> list[Buffer]:
+def infer_message(
+    action: Action, jobs: dict[int, Job], model: int, *, has_rows: bool
+) -> list[Buffer]:
     """An INFER of a model, by its number, in pieces.
+
+    Args:
+        action: what is to be run.
+        jobs: the requests by their ids.
+        model: the number.
+        has_rows: whether items are rows of all inputs; else a request of which a part is run goes whole, and the
+            replica cuts it.
 
     Raises:
         WireError: the requests are too large together, or the one is.
@@ -26,7 +35,9 @@ def infer_message(action: Action, jobs: dict[int, Job], model: int) -> list[Buff
         job = jobs[id_]
         request = job.request
         if stop - start != job.items:
-            buffers = parts_of.cut(request.frame, request.encoding, start, stop)
+            buffers = (
+                parts_of.cut(request.frame, request.encoding, start, stop) if has_rows else None
+            )
             if buffers is not None:
                 frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
                 message += buffers
@@ -64,6 +75,7 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
         prepared=_found(wanted.prepared, wanted.root),
         prepares=wanted.prepares,
         digest=known.digest if known else None,
+        inputs=wanted.inputs,
         stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
         earliest_ns=earliest_ns,
         latest_ns=latest_ns,

@@ -58,7 +58,7 @@ from serving.scheduling.seam import (
     WorkerUp,
 )
 from serving.settings import ServingSettings
-from serving.values import ModelId, StageTimes
+from serving.values import ModelId, Signature, StageTimes
 from serving.waiter import Batch, Waiter, answer, refuse, spoilt
 
 log = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ class Dispatcher:
         """Model -> its requests without an answer."""
         self._workers: dict[int, Worker] = {}
         self._refusals: dict[ModelId, dict[str, int]] = {}
+        self._axes: dict[ModelId, dict[str, int]] = {}
+        """Models whose items are no rows of all inputs and outputs -> axis of the items of each output."""
         self._retired: set[ModelId] = set()
         """Of these, models that are down, and had requests without an answer when they went."""
         self._last_id = 0
@@ -181,6 +183,13 @@ class Dispatcher:
         self._retired.discard(event.model)
         self._scheduler.on(event, self._clock())
 
+    def lay_out(self, model: ModelId, signature: Signature) -> None:
+        """How items lie in a model's inputs and outputs, for requests that are split."""
+        if all(spec.item_axis == 0 for spec in (*signature.inputs, *signature.outputs)):
+            self._axes.pop(model, None)
+        else:
+            self._axes[model] = {spec.name: spec.item_axis or 0 for spec in signature.outputs}
+
     def profiled(self, event: Profiled) -> None:
         """A model was measured anew."""
         self._scheduler.on(event, self._clock())
@@ -199,6 +208,7 @@ class Dispatcher:
             self._retired.discard(model)
             self._unfinished.pop(model, None)
             self._refusals.pop(model, None)
+            self._axes.pop(model, None)
 
     def settings_changed(self, settings: ServingSettings, *, keep_learnt: bool) -> None:
         """New settings for the scheduler, from now on."""
@@ -330,7 +340,12 @@ class Dispatcher:
         known = self._workers[action.worker]
         if action.kind is Kind.INFER:
             try:
-                message = infer_message(action, self._jobs, self.numbers.of(action.model))
+                message = infer_message(
+                    action,
+                    self._jobs,
+                    self.numbers.of(action.model),
+                    has_rows=action.model not in self._axes,
+                )
             except wire.WireError as error:
                 self._unsent.append((action, str(error)))
                 return
@@ -393,7 +408,9 @@ class Dispatcher:
         if message.status in NOT_STARTED and action.latest_s < math.inf:
             pass  # it is no fault of the model, and will be tried again
         elif ok:
-            known.on_loaded(model, what_was_loaded(message.detail))
+            loaded = what_was_loaded(message.detail)
+            self.lay_out(model, loaded.signature)
+            known.on_loaded(model, loaded)
         else:
             kind = ModelMissing if message.detail.get("is_missing") is True else ModelLoadFailed
             known.on_loaded(model, kind(label, str(message.detail.get("error"))))
@@ -488,7 +505,9 @@ class Dispatcher:
         del self._jobs[id_]
         self._unfinished[job.model] -= 1
         try:
-            joined = parts_of.join([answer for _, _, answer in sorted(job.answers)])
+            joined = parts_of.join(
+                [answer for _, _, answer in sorted(job.answers)], self._axes.get(job.model, {})
+            )
         except wire.WireError as error:
             refuse(job.release(), error)
         else:

@@ -10,9 +10,12 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from serving.item_axes import judged
 from serving.replica import wire
 from serving.replica.fingerprint import Identity
-from serving.values import ModelCard, Signature, StageTimes
+from serving.settings import ModelSettings
+from serving.sizes import pads_of, sizes_of, written
+from serving.values import ModelCard, Signature, StageTimes, ToldInputs
 
 Number = TypeVar("Number", int, float)
 
@@ -47,6 +50,8 @@ class Wanted(NamedTuple):
     """Whether the form is to be made first."""
     identity: Identity | None = None
     """Of the model's files, as they were when it was deployed; None: unknown."""
+    inputs: ToldInputs = ToldInputs()
+    """What it is told of the model's inputs."""
 
 
 class Loaded(NamedTuple):
@@ -102,6 +107,35 @@ class Loaded(NamedTuple):
         return _number(self.warmup, "warmup_s", float) or 0.0
 
 
+def told_inputs(
+    card: ModelCard,
+    settings: ModelSettings,
+    *,
+    pad_to: int | None,
+    known: Signature | None = None,
+) -> ToldInputs:
+    """What a replica is told of a model's inputs.
+
+    Args:
+        card: the model.
+        settings: its own; what they say of an input or a dimension wins over the card.
+        pad_to: `batching.pad_to`.
+        known: the signature that another replica has found; None: there was none before.
+    """
+    shapes = sizes_of(card.shapes, source="shapes")
+    if settings.shapes is not None:
+        shapes |= sizes_of(settings.shapes.split(), source="model.shapes")
+    return ToldInputs(
+        shapes=tuple(written(shapes).split()),
+        item_axis=card.item_axis,
+        shared=card.shared,
+        pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},
+        pad_to=pad_to,
+        unbatched=None if known is None else known.unbatched,
+        padding=None if known is None else known.padding,
+    )
+
+
 def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
     """What LOADED says of a model.
 
@@ -110,8 +144,10 @@ def what_was_loaded(detail: Mapping[str, Any]) -> Loaded:
     """
     try:
         signature = Signature.from_json(detail["signature"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise wire.WireError(f"LOADED holds no signature: {error!r}") from error
+    # A program of another language has not judged it.
+    signature = judged(signature, item_axis={}, shared=(), where="")
     warmup, device = detail.get("warmup"), detail.get("device")
     return Loaded(
         signature,

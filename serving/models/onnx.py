@@ -76,6 +76,15 @@ CUDA_OPTIONS: Mapping[str, Any] = {
 _SOURCE_PLACE = re.compile(r"^/\S+\.(cc|h):\d+ .*\) ")
 """Where in its own C++ the runtime raised; some versions begin the reason with it."""
 
+_DIMENSION = re.compile(r"(?!unk__\d|(?:p2o\.)?DynamicDimension\.)[A-Za-z_][\w.-]*")
+"""A dimension's name that its author gave; exporters make others of counters, formulas and question marks."""
+
+_DYNAMIC = tuple(
+    b"\x22" + bytes([len(name)]) + name
+    for name in (b"DynamicQuantizeLinear", b"DynamicQuantizeMatMul", b"DynamicQuantizeLSTM")
+)
+"""The type of a node, as it stands in a file (field 4 of NodeProto), that scales by all that is in the batch."""
+
 _UNREADABLE = re.compile(r"parsing failed|No graph was found")
 """What the runtime says of bytes that are no model at all, or the beginning of one."""
 
@@ -131,6 +140,7 @@ class Model:
             inputs=tuple(_spec(item, path) for item in self._session.get_inputs()),
             outputs=tuple(_spec(item, path) for item in self._session.get_outputs()),
             platform=PLATFORM,
+            unbatched=_why_unbatched(path),
         )
         self._outputs = [spec.name for spec in self.signature.outputs]
         self._strings = [spec.name for spec in self.signature.inputs if spec.datatype == "BYTES"]
@@ -318,11 +328,23 @@ def _spec(item: onnxruntime.NodeArg, path: pathlib.Path) -> TensorSpec:
             str(path),
             f"{item.name!r} is of type {item.type}, expected one of {', '.join(DATATYPES)}{hint}",
         )
+    names = tuple(
+        size if isinstance(size, str) and _DIMENSION.fullmatch(size) else "" for size in item.shape
+    )
     return TensorSpec(
         name=item.name,
         datatype=DATATYPES[item.type],
         shape=tuple(size if isinstance(size, int) else -1 for size in item.shape),
+        dimensions=names if any(names) else (),
     )
+
+
+def _why_unbatched(path: pathlib.Path) -> str | None:
+    """Why a file's answers differ from batch to batch; None: it does not tell."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+        if any(data.find(mark) >= 0 for mark in _DYNAMIC):
+            return "it is quantised dynamically: its scales are those of all items of a batch"
+    return None
 
 
 def _as_text(array: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from typing import Any
 from serving.dispatch import Connection
 from serving.errors import LimitsUnavailable
 from serving.pool.home import Replica
-from serving.settings import AcceleratorSettings, ReplicaSettings, ServingSettings
+from serving.settings import AcceleratorSettings, ModelSettings, ReplicaSettings, ServingSettings
 
 log = logging.getLogger(__name__)
 
@@ -27,11 +27,12 @@ class Member:
         "leaving",
         "limits",
         "max_items",
+        "model",
+        "pad_to",
         "pages",
         "ready",
         "replica",
         "state",
-        "variant",
         "worker",
     )
 
@@ -40,7 +41,8 @@ class Member:
         worker: int,
         limits: ReplicaSettings,
         accelerator: AcceleratorSettings,
-        variant: str | None,
+        model: ModelSettings,
+        pad_to: int | None,
         max_items: int,
         pages: int | None,
         kept: Mapping[str, Any] | None,
@@ -48,8 +50,10 @@ class Member:
         self.worker = worker
         self.limits = limits
         self.accelerator = accelerator
-        self.variant = variant
-        """Of the model, that it loads; None: the default one."""
+        self.model = model
+        """Which form of the model it loads, and what is known of its inputs."""
+        self.pad_to = pad_to
+        """To a multiple of which it fills up requests of different sizes; None: it does not."""
         self.max_items = max_items
         """Items of the largest batch that it is warmed up with."""
         self.pages = pages
@@ -87,7 +91,7 @@ class Member:
         seen, shall_see = self.accelerator, settings.accelerator
         if (seen.device, seen.share) != (shall_see.device, shall_see.share):
             return False
-        if self.variant != settings.model.variant:
+        if (self.model, self.pad_to) != (settings.model, settings.batching.pad_to):
             return False
         if now.threads != wanted.threads or now.home != wanted.home:
             return False

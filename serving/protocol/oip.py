@@ -27,10 +27,12 @@ class Codec:
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
         """The model's metadata response, with the versions of it that are served."""
         signature = self._signature
+        known = {"parameters": signature.parameters} if signature.parameters else {}
         return {
             "name": self._name,
             "versions": list(versions),
             "platform": signature.platform,
             "inputs": [spec.as_json() for spec in signature.inputs],
             "outputs": [spec.as_json() for spec in signature.outputs],
+            **known,
         }

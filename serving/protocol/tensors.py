@@ -54,6 +54,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
             f"inputs are {given}; model {model!r} takes exactly {', '.join(specs)}"
         )
     items: int | None = None
+    is_batched = signature.is_batched
     for tensor in tensors:
         spec = specs[tensor.name]
         if tensor.datatype != spec.datatype:
@@ -68,12 +69,17 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
                 f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {model!r} takes "
                 f"{list(spec.shape)} (-1: any)"
             )
-        length = tensor.shape[0] if tensor.shape else 1
+        axis = spec.item_axis
+        if axis is None or not is_batched:
+            continue
+        length = tensor.shape[axis] if tensor.shape else 1
         if items is not None and length != items:
-            raise InvalidRequest(f"inputs differ in their first dimension: {items} and {length}")
+            raise InvalidRequest(
+                f"inputs differ in their number of items: {items} and {length}, which is axis {axis} of {tensor.name!r}"
+            )
         items = length
-    if not signature.is_batched:
-        return 1  # the model takes this many at a time, no fewer and no more
+    if not is_batched:
+        return 1  # the model takes a request as it is, and no two together
     if tensors and all(0 in tensor.shape for tensor in tensors):
         return 1  # nothing to compute, however many items of nothing it names
     return max(1, items or 0)

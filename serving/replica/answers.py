@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from serving.replica import arrays, wire
 from serving.replica.collation import Group
+from serving.replica.padding import Padding
 from serving.values import Buffer, Signature
 
 
@@ -54,7 +55,12 @@ class _Output:
 
 
 def frames(
-    group: Group, outputs: object, signature: Signature, *, as_block: bool = False
+    group: Group,
+    outputs: object,
+    signature: Signature,
+    *,
+    as_block: bool = False,
+    padding: Padding | None = None,
 ) -> list[Frame] | Block:
     """The outputs of a group as one frame per request, in the group's order.
 
@@ -63,6 +69,7 @@ def frames(
         outputs: what the model returned.
         signature: the model's.
         as_block: whether small frames of equal requests may come as a block.
+        padding: how the requests were filled up; None: they were not.
 
     Raises:
         BrokenContract: an output is missing, of another datatype than the signature says, or has
@@ -74,13 +81,17 @@ def frames(
     named = [_output(outputs, spec.name, spec.datatype) for spec in signature.outputs]
     if not group.has_items:
         return [_frame(named)]
-    for output in named:
+    axes = [spec.item_axis or 0 for spec in signature.outputs]
+    for output, axis in zip(named, axes, strict=True):
         array = output.array
-        if array.ndim == 0 or array.shape[0] != count:
+        if array.ndim <= axis or array.shape[axis] != count:
+            where = "the first axis" if axis == 0 else f"axis {axis}"
             raise BrokenContract(
                 f"the model returned output {output.name!r} of shape {list(array.shape)} for {count} "
-                f"items; expected one entry per item along the first axis"
+                f"items; expected one entry per item along {where}"
             )
+    if any(axes) or padding is not None:
+        return _frames_of_cuts(group, named, axes, padding)
     if any(output.datatype == "BYTES" for output in named):
         return _frames_of_rows(group, named)
     if as_block and group.rows is not None:
@@ -175,6 +186,27 @@ def _frames_of_rows(group: Group, named: list[_Output]) -> list[Frame]:
     for items in group.counts:
         end = position + items
         rows = [_raw_output(out.name, out.datatype, out.array[position:end]) for out in named]
+        result.append(_frame(rows))
+        position = end
+    return result
+
+
+def _frames_of_cuts(
+    group: Group, named: list[_Output], axes: list[int], padding: Padding | None
+) -> list[Frame]:
+    """Frames of outputs whose items lie along any axis, without what was filled up."""
+    result = []
+    position = 0
+    for place, items in enumerate(group.counts):
+        end = position + items
+        rows = []
+        for out, axis in zip(named, axes, strict=True):
+            cut = [slice(None)] * out.array.ndim
+            cut[axis] = slice(position, end)
+            if padding is not None:
+                for padded, size in padding.sizes_of(out.name, group.shapes[place]):
+                    cut[padded] = slice(size)
+            rows.append(_raw_output(out.name, out.datatype, out.array[tuple(cut)]))
         result.append(_frame(rows))
         position = end
     return result

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.models import LoadedModel
 from serving.replica import answers, wire
 from serving.replica.collation import Collator, Failure, Group
+from serving.replica.padding import Padding
 from serving.replica.wire import ActionStatus
-from serving.values import Buffer
+from serving.values import Buffer, Tensor
 
 log = logging.getLogger(__name__)
 
@@ -59,13 +61,18 @@ class Outcomes:
 class Execution:
     """A model in memory and what is known about its requests."""
 
-    def __init__(self, model: LoadedModel, *, quiet: bool = False) -> None:
+    def __init__(
+        self, model: LoadedModel, *, padding: Padding | None = None, quiet: bool = False
+    ) -> None:
         """Nothing is run yet.
 
         Args:
             model: loaded.
+            padding: how requests are filled up; None: they are not.
             quiet: do not log what the model raises; nobody's request is in it.
         """
+        self._model = model
+        self._padding = padding
         self.signature = model.signature
         self._quiet = quiet
         self._predict_batch: Any = (
@@ -73,7 +80,31 @@ class Execution:
         )  # what it returns is held against the signature
         self._preprocess = getattr(model, "preprocess", None)
         self._postprocess = getattr(model, "postprocess", None)
-        self._collator = Collator(model.signature)
+        self._collator = Collator(model.signature, padding)
+
+    def quiet(self) -> Execution:
+        """The same, which does not log what the model raises."""
+        return Execution(self._model, padding=self._padding, quiet=True)
+
+    def together(self, entries: Sequence[wire.InferEntry]) -> list[tuple[Tensor, ...]]:
+        """The outputs of requests in one call of the model.
+
+        Raises:
+            InvalidRequest: a request is wrong, or they do not fit into one call.
+            Exception: whatever the model raises; `answers.BrokenContract` of outputs that are not per item.
+        """
+        groups, failures = self._collator.groups(entries)
+        if failures or len(groups) != 1:
+            raise InvalidRequest(next(iter(failures.values())).text if failures else "they differ")
+        inputs: Any = groups[0].inputs()
+        if self._preprocess is not None:
+            inputs = self._preprocess(inputs)
+        outputs = self._predict_batch(inputs)
+        if self._postprocess is not None:
+            outputs = self._postprocess(outputs)
+        frames = answers.frames(groups[0], outputs, self.signature, padding=self._padding)
+        assert not isinstance(frames, answers.Block)
+        return [tuple(wire.decode_frame(memoryview(b"".join(frame)))) for _, frame in frames]
 
     def run(
         self, message: wire.InferMessage, started_ns: int
@@ -156,7 +187,9 @@ class Execution:
             if self._postprocess is not None:
                 outputs = self._postprocess(outputs)
             is_whole = len(group.indexes) == len(outcomes.each)
-            frames = answers.frames(group, outputs, self.signature, as_block=is_whole)
+            frames = answers.frames(
+                group, outputs, self.signature, as_block=is_whole, padding=self._padding
+            )
         except (Exception, SystemExit) as error:  # a model may raise anything
             is_told = len(group.indexes) == 1 and not self._quiet
             failure = _failure(error, items=sum(group.counts), is_told=is_told)

@@ -17,6 +17,7 @@ It must not know how the process came to be, nor its limits (`template`, `limits
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import logging
 import os
@@ -30,11 +31,15 @@ import numpy as np
 
 from serving import models
 from serving.errors import ModelLoadFailed, ModelMissing
+from serving.item_axes import judged
 from serving.replica import memory, warmup, wire
 from serving.replica.collation import Failure
 from serving.replica.execution import Execution, Outcome, error_text, failed
 from serving.replica.fingerprint import stamp_or_none
+from serving.replica.padding import Padding
+from serving.replica.samples import Samples, samples_of
 from serving.replica.shelf import placed
+from serving.replica.trial import tried
 from serving.replica.wire import ActionStatus, MessageType
 from serving.values import Buffer
 
@@ -274,10 +279,7 @@ class Host:
             is_same = getattr(model, "is_prepared", False) or (
                 is_same and self._is_as_deployed(message)
             )
-            execution = Execution(model)
-            samples = self._place(message.samples)
-            wanted = warmup.Wanted(samples, message.max_items, message.warmup_s)
-            warmed = warmup.warm_up(model, execution, wanted)
+            execution, warmed = self._settle(model, message)
         except (Exception, SystemExit) as error:  # a model's constructor may raise anything
             text = error.text if isinstance(error, ModelLoadFailed) else error_text(error)
             if self._root is not None and message.path is not None:
@@ -285,9 +287,6 @@ class Host:
             log.info("a model was not loaded", extra={"model": message.name, "error": text})
             detail = {"error": text, "is_missing": isinstance(error, ModelMissing)}
             return wire.encode_loaded(message.action_id, ActionStatus.LOAD_FAILED, detail)
-        if warmed.failure is not None:
-            facts = {"model": message.name, "error": warmed.failure}
-            log.warning("not warmed up: made-up inputs fail; give the model samples", extra=facts)
         held = wire.HeldModel(
             message.model,
             message.name,
@@ -313,6 +312,33 @@ class Host:
             "memory_bytes": max(0, memory.resident_bytes(settled=settled) - before_bytes),
         }
         return wire.encode_loaded(message.action_id, ActionStatus.OK, detail)
+
+    def _settle(
+        self, model: models.LoadedModel, message: wire.LoadMessage
+    ) -> tuple[Execution, warmup.WarmUp]:
+        """Find out how the model takes batches, and warm it up.
+
+        Raises:
+            ModelLoadFailed: real samples make it fail, or what is told does not fit it.
+        """
+        told = message.inputs
+        model.signature = judged(
+            model.signature, item_axis=told.item_axis, shared=told.shared, where=message.name
+        )
+        if told.unbatched is not None:
+            model.signature = dataclasses.replace(
+                model.signature, unbatched=told.unbatched, padding=told.padding
+            )
+        samples: Samples | str = ""
+        padding: Padding | None = None
+        if message.warmup_s:
+            samples = samples_of(model, self._place(message.samples), told.shapes)
+            if isinstance(samples, Samples) and getattr(model, "is_pure", False):
+                model.signature, padding = tried(model, samples, told)
+        execution = Execution(model, padding=padding)
+        return execution, warmup.warm_up(
+            execution, samples, max_items=message.max_items, within_s=message.warmup_s
+        )
 
     def _is_as_deployed(self, message: wire.LoadMessage) -> bool:
         """Whether the model's files are as they were when it was deployed, of which the gateway says all.

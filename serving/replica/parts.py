@@ -1,14 +1,17 @@
 """Frames of a request that is split over batches: cut by items, and answers put together again.
 
-In: frames in the tensors encoding; out: frames in the tensors encoding. Items lie along axis 0, so
-the items of a tensor of fixed-size elements are one range of its bytes. Pure.
+In: frames in the tensors encoding; out: frames in the tensors encoding. Where items lie along axis 0, the
+items of a tensor of fixed-size elements are one range of its bytes; elsewhere arrays are cut and joined. Pure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 
-from serving.replica import wire
+import numpy as np
+
+from serving.replica import arrays, wire
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
 
@@ -32,8 +35,12 @@ def cut(frame: Sequence[Buffer], encoding: int, start: int, stop: int) -> list[B
     return [wire.encode_descriptor(parts), *(part.data for part in parts)]
 
 
-def join(frames: Sequence[Buffer]) -> memoryview:
+def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:
     """One frame with the items of several, in their order.
+
+    Args:
+        frames: one or more.
+        axes: output -> axis of its items, where it is not the first.
 
     Raises:
         WireError: the frames differ in more than their number of items.
@@ -42,6 +49,9 @@ def join(frames: Sequence[Buffer]) -> memoryview:
     joined = []
     for tensors in zip(*answers, strict=True):
         first = tensors[0]
+        if first.name in axes:
+            joined.append(_joined(tensors, axes[first.name]))
+            continue
         if any(
             (other.name, other.datatype, other.shape[1:])
             != (first.name, first.datatype, first.shape[1:])
@@ -53,3 +63,24 @@ def join(frames: Sequence[Buffer]) -> memoryview:
         joined.append(Tensor(first.name, first.datatype, (items, *first.shape[1:]), data))
     descriptor = wire.encode_descriptor(joined)
     return memoryview(b"".join([descriptor, *(tensor.data for tensor in joined)]))
+
+
+def _joined(tensors: Sequence[Tensor], axis: int) -> Tensor:
+    """One output of several answers, along an axis that is not the first.
+
+    Raises:
+        WireError: they differ along another one.
+    """
+    first = tensors[0]
+    pieces = []
+    for tensor in tensors:
+        if tensor.datatype == "BYTES":
+            elements = arrays.split_bytes(tensor.data, math.prod(tensor.shape))
+            pieces.append(arrays.bytes_array(tensor.shape, elements))
+        else:
+            pieces.append(arrays.array_of(tensor.datatype, tensor.shape, [tensor.data]))
+    try:
+        array = np.concatenate(pieces, axis)
+    except ValueError as error:
+        raise wire.WireError(f"the parts of output {first.name!r} differ in shape") from error
+    return Tensor(first.name, first.datatype, array.shape, arrays.raw_of(array))

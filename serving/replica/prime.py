@@ -15,6 +15,7 @@ import sys
 from serving import models
 from serving.replica import warmup
 from serving.replica.execution import Execution
+from serving.replica.samples import samples_of
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +32,8 @@ def prime() -> None:
             continue
         try:
             model = models.load(kind, folder / "model.onnx", threads=1, device="cpu")
-            wanted = warmup.Wanted(folder / "samples.npz", _ITEMS, _WITHIN_S)
-            warmup.warm_up(model, Execution(model), wanted)
+            samples = samples_of(model, folder / "samples.npz")
+            warmup.warm_up(Execution(model), samples, max_items=_ITEMS, within_s=_WITHIN_S)
         except Exception as error:  # a replica that is not primed serves as well
             log.warning("not primed", extra={"kind": kind, "error": str(error)})
     gc.collect()

@@ -1,12 +1,14 @@
 """Sample inputs of a model: real ones from a file, its author's, or made up.
 
-    a file           npz beside the model, one array per input, first axis items (`ModelCard.sample`)
+    a file           npz beside the model, one array per input (`ModelCard.sample`)
     the model's own  `sample_inputs()`, in the same form
-    made up          zeros and empty texts by the signature, free dimensions 1, for kinds whose models are
-                     pure functions (`is_pure`): others may do anything with what they are given
+    made up          random numbers and empty texts by the signature, for kinds whose models are pure functions
+                     (`is_pure`): others may do anything with what they are given. A dimension that is free has the
+                     size that was told; where none was, nothing is made up
 
-In: a loaded model and perhaps a file. Out: arrays in the signature's datatypes; whether their shapes fit is
-seen when they are run.
+The first axis of an array counts samples: it is that of the items, or, where a sample is more or less than a row, one
+before all of the input's own. In: a loaded model, perhaps a file, and told sizes. Out: requests of one item each, or
+whole ones, in the signature's datatypes; whether their shapes fit is seen when they are run.
 """
 
 from __future__ import annotations
@@ -17,17 +19,22 @@ import math
 import pathlib
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import ModelLoadFailed
+from serving.errors import InvalidSettings, ModelLoadFailed
 from serving.models import Arrays, LoadedModel
 from serving.replica import arrays
-from serving.values import TensorSpec
+from serving.shapes import bind, missing, option_for, typical
+from serving.sizes import sizes_of
+from serving.values import Signature, TensorSpec
 
+MADE_UP = "made-up"
+_LARGEST = (1, 9, 127)
+"""Whole numbers are made up from 0 to one of these: the first is an index of anything, the last a byte of a file."""
 _UNPACKING = (zipfile.BadZipFile, zlib.error, lzma.LZMAError)
 """What unpacking a damaged archive raises; RuntimeError where it is encrypted or packed in a way unknown here."""
 
@@ -36,52 +43,131 @@ class Samples(NamedTuple):
     """Where sample inputs come from, and how to get them."""
 
     source: str
-    """`file`, `model`, or `zeros`."""
+    """`file`, `model`, or `made-up`."""
     where: str
     """For people."""
-    rows: Callable[[int], Arrays]
-    """Up to so many of them, at least one: {input name: (n, ...) array}; raises ModelLoadFailed."""
+    requests: Callable[[int], list[Arrays]]
+    """So many requests, which may repeat: {input name: array} each; raises ModelLoadFailed."""
+    pairs: Callable[[], Iterator[list[Arrays]]]
+    """Two requests each, of several kinds where they are made up; some may make no sense to the model."""
 
 
-def samples_of(model: LoadedModel, file: pathlib.Path | None) -> Samples | None:
-    """The best samples that there are of a model; None: there are none.
+def samples_of(
+    model: LoadedModel, file: pathlib.Path | None, shapes: Sequence[str] = ()
+) -> Samples | str:
+    """The best samples that there are of a model, or why there are none; empty: it is none of the pure kinds.
 
     Args:
-        model: loaded.
+        model: loaded, its signature judged.
         file: npz of real inputs, if there is one.
+        shapes: sizes of free dimensions, as `sizes.sizes_of` reads them.
 
     Raises:
-        ModelLoadFailed: the model's own samples lack an input, or are of another datatype.
+        ModelLoadFailed: the model's own samples lack an input, or are of another datatype; or a size does not fit it.
         Exception: whatever the model's own `sample_inputs` raises.
     """
-    inputs = model.signature.inputs
+    signature = model.signature
+    try:
+        axes = bind(signature, sizes_of(shapes, source="model.shapes"), source="model.shapes")
+    except InvalidSettings as error:
+        raise ModelLoadFailed("model.shapes", str(error)) from error
     if file is not None:
-        return Samples("file", str(file), lambda count: _of_file(file, inputs, count))
+        return _real("file", str(file), lambda count: _of_file(file, signature, count), signature)
     ask = getattr(model, "sample_inputs", None)
     own: Mapping[str, Any] | None = ask() if ask is not None else None
     if own is not None:
         fitted = {}
-        for spec in inputs:
+        for spec in signature.inputs:
             if spec.name not in own:
                 raise _missing("sample_inputs", spec.name, own)
             fitted[spec.name] = _fitted(np.asarray(own[spec.name]), spec, "sample_inputs")
-        return Samples("model", "sample_inputs", lambda _count: fitted)
-    if getattr(model, "is_pure", False):
-        return Samples("zeros", "", lambda count: {one.name: _zeros(one, count) for one in inputs})
-    return None
+        return _real("model", "sample_inputs", lambda _count: fitted, signature)
+    if not getattr(model, "is_pure", False):
+        return ""
+    lacking = missing(signature, axes)
+    if lacking:
+        hint = option_for(signature, lacking).replace("--shape ", "")
+        return (
+            f"{'; '.join(map(str, lacking))}: its size is free, and nobody has told it; "
+            f'give samples, or model.shapes, as model.shapes="{hint}"'
+        )
+    shape = typical(axes)
+    return Samples(
+        MADE_UP,
+        "",
+        lambda count: _made_up(signature, shape, count, most=1),
+        lambda: (_made_up(signature, shape, 2, most=most) for most in _LARGEST),
+    )
 
 
-def _zeros(spec: TensorSpec, count: int) -> NDArray[Any]:
-    """Made-up items of one input: zeros, or empty texts; free dimensions are 1."""
-    shape = [1 if size < 0 else size for size in spec.shape]
-    if spec.shape[:1] == (-1,):
-        shape[0] = count
+def _real(source: str, where: str, read: Callable[[int], Arrays], signature: Signature) -> Samples:
+    """Samples that are read, so many at least."""
+
+    def requests(count: int) -> list[Arrays]:
+        return _requests(read(count), signature, count)
+
+    def pairs() -> Iterator[list[Arrays]]:
+        several = requests(2 * len(_LARGEST))
+        return (several[place : place + 2] for place in range(0, len(several), 2))
+
+    return Samples(source, where, requests, pairs)
+
+
+def _made_up(
+    signature: Signature, shapes: Mapping[str, tuple[int, ...]], count: int, *, most: int
+) -> list[Arrays]:
+    """Random requests: numbers around zero, whole ones up to `most`, empty texts; what items share is one for all."""
+    rng = np.random.default_rng(0)
+    requests: list[Arrays] = [{} for _ in range(count)]
+    for spec in signature.inputs:
+        shape = shapes[spec.name]
+        is_shared = signature.is_batched and spec.item_axis is None
+        for index, request in enumerate(requests):
+            request[spec.name] = (
+                requests[0][spec.name] if is_shared and index else _random(spec, shape, rng, most)
+            )
+    return requests
+
+
+def _random(
+    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, most: int
+) -> NDArray[Any]:
     if spec.datatype == "BYTES":
         return np.full(shape, b"", object)
-    return np.zeros(shape, arrays.DTYPES[spec.datatype])
+    dtype = arrays.DTYPES[spec.datatype]
+    if dtype.kind == "f":
+        return np.asarray(rng.standard_normal(shape)).astype(dtype)
+    return np.asarray(rng.integers(0, (1 if dtype.kind == "b" else most) + 1, shape)).astype(dtype)
 
 
-def _of_file(file: pathlib.Path, inputs: tuple[TensorSpec, ...], count: int) -> Arrays:
+def _requests(samples: Arrays, signature: Signature, count: int) -> list[Arrays]:
+    """Requests of one sample each; few samples come again and again."""
+    return [
+        {
+            spec.name: _sample(samples[spec.name], spec, _rows(spec, signature), index)
+            for spec in signature.inputs
+        }
+        for index in range(count)
+    ]
+
+
+def _sample(array: NDArray[Any], spec: TensorSpec, rows: int | None, index: int) -> NDArray[Any]:
+    if array.ndim > len(spec.shape):
+        return np.asarray(array[index % len(array)])
+    if rows is None or not array.ndim:
+        return array
+    return array[[place % len(array) for place in range(index * rows, (index + 1) * rows)]]
+
+
+def _rows(spec: TensorSpec, signature: Signature) -> int | None:
+    """Rows of an array that are one sample; None: all of them."""
+    if signature.is_batched:
+        return 1 if spec.item_axis == 0 else None
+    fixed = [one.shape[0] for one in (spec, *signature.inputs) if one.shape and one.shape[0] >= 0]
+    return fixed[0] if fixed and spec.shape else None
+
+
+def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
     """The first samples of an npz.
 
     Only these are read: a file may hold more than the replica's memory.
@@ -93,11 +179,13 @@ def _of_file(file: pathlib.Path, inputs: tuple[TensorSpec, ...], count: int) -> 
     try:
         with zipfile.ZipFile(file) as archive:
             names = [member.removesuffix(".npy") for member in archive.namelist()]
-            for spec in inputs:
+            for spec in signature.inputs:
                 if spec.name not in names:
                     raise _missing(str(file), spec.name, names)
-                rows = max(count, 1, *spec.shape[:1])
-                array = _first_rows(archive, f"{spec.name}.npy", rows)
+                rows = _rows(spec, signature)
+                array = _first_rows(
+                    archive, f"{spec.name}.npy", None if rows is None else max(count, rows)
+                )
                 samples[spec.name] = _fitted(array, spec, str(file))
     except (OSError, ValueError, EOFError, RuntimeError, *_UNPACKING) as error:
         text = f"the samples in {file} cannot be read as npz: {error}"
@@ -105,8 +193,8 @@ def _of_file(file: pathlib.Path, inputs: tuple[TensorSpec, ...], count: int) -> 
     return samples
 
 
-def _first_rows(archive: zipfile.ZipFile, member: str, count: int) -> NDArray[Any]:
-    """Up to `count` rows of an array in an npz.
+def _first_rows(archive: zipfile.ZipFile, member: str, count: int | None) -> NDArray[Any]:
+    """Up to `count` rows of an array in an npz; None: all of them.
 
     Raises:
         ValueError: it is not one that is stored plainly, row by row.
@@ -119,7 +207,7 @@ def _first_rows(archive: zipfile.ZipFile, member: str, count: int) -> NDArray[An
         shape, is_fortran, dtype = read(stream)
         if dtype.hasobject or (is_fortran and len(shape) > 1):
             raise ValueError(f"{member} is an array of {dtype}, expected plain rows (numpy.savez)")
-        if shape:
+        if shape and count is not None:
             shape = (min(shape[0], count), *shape[1:])
         data = bytearray(stream.read(math.prod(shape) * dtype.itemsize))
         return np.frombuffer(data, dtype).reshape(shape)

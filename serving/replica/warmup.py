@@ -14,15 +14,15 @@ In: a model, its execution, what is wanted. Out: what was run, and how long it t
 
 from __future__ import annotations
 
-import pathlib
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving.errors import ModelLoadFailed
-from serving.models import Arrays, LoadedModel
+from serving.models import Arrays
 from serving.replica import arrays, wire
 from serving.replica.execution import Execution
-from serving.replica.samples import Samples, samples_of
+from serving.replica.samples import MADE_UP, Samples
 from serving.values import Signature, Tensor
 
 _MOST_RUNS = 5
@@ -31,32 +31,18 @@ _SETTLED = 1.25
 """A call of at most so many times what was expected has no first call's cost in it."""
 
 
-class Wanted(NamedTuple):
-    """How a model is to be warmed up."""
-
-    samples: pathlib.Path | None
-    """npz of real inputs."""
-    max_items: int
-    """Items of the largest batch that may come."""
-    within_s: float
-    """Time after the first run, which is made in any case: one that is expected to end later is not begun.
-
-    0: nothing is run.
-    """
-
-
 class WarmUp(NamedTuple):
     """What was run."""
 
     source: str
-    """Of the samples: `file`, `model` or `zeros`; `none`: nothing was run."""
+    """Of the samples: `file`, `model` or `made-up`; `none`: nothing was run."""
     took_s: float
     batch_s: dict[int, float]
     """Items of a batch -> seconds of its last run: inputs, execution and outputs."""
     stages_s: dict[int, tuple[float, float, float]]
     """Items of a batch -> the same, stage by stage."""
     failure: str | None = None
-    """Why made-up inputs failed, which is no fault of the model."""
+    """Why made-up inputs failed, or cannot be made up, which is no fault of the model."""
 
     def as_json(self) -> dict[str, object]:
         """The form that LOADED carries."""
@@ -70,35 +56,32 @@ class WarmUp(NamedTuple):
         return data if self.failure is None else {**data, "failure": self.failure}
 
 
-_NOTHING = WarmUp("none", 0.0, {}, {})
-
-
 class _Failed(Exception):
     """A run in which a sample failed; the text is the model's."""
 
 
-def warm_up(model: LoadedModel, execution: Execution, wanted: Wanted) -> WarmUp:
+def warm_up(
+    execution: Execution, samples: Samples | str, *, max_items: int, within_s: float
+) -> WarmUp:
     """Run a model on samples, as long as that pays and is allowed.
 
     Args:
-        model: loaded, and not run by a request yet.
-        execution: of this model; requests will use it.
-        wanted: samples, sizes, time.
+        execution: of a model that was not run by a request yet; requests will use it.
+        samples: what it is run on, or why there is nothing.
+        max_items: items of the largest batch that may come.
+        within_s: time after the first run, which is made in any case: one that is expected to end later is not begun.
 
     Raises:
         ModelLoadFailed: real samples cannot be read, do not fit, or make the model fail.
-        Exception: whatever the model's own `sample_inputs` raises.
     """
-    samples = samples_of(model, wanted.samples) if wanted.within_s else None
-    if samples is None:
-        return _NOTHING
-    made_up = samples.source == "zeros"
-    trial = Execution(model, quiet=True) if made_up else execution
-    run = _Run(trial, samples, wanted.within_s)
+    if isinstance(samples, str):
+        return WarmUp("none", 0.0, {}, {}, samples or None)
+    made_up = samples.source == MADE_UP
+    run = _Run(execution.quiet() if made_up else execution, samples, within_s)
     began_s = time.monotonic()
     failure = None
     try:
-        run.all_sizes(wanted.max_items if model.signature.is_batched else 1)
+        run.all_sizes(max_items if execution.signature.is_batched else 1)
     except _Failed as error:
         if not made_up:
             raise ModelLoadFailed(
@@ -151,7 +134,7 @@ class _Run:
             expected_s = took_s
 
     def _entries(self, items: int) -> list[wire.InferEntry]:
-        return _requests(self._samples.rows(items), items, self._execution.signature)
+        return entries_of(self._samples.requests(items), self._execution.signature)
 
     def _once(self, entries: list[wire.InferEntry]) -> float:
         """Run a batch; returns the seconds that it took."""
@@ -168,21 +151,14 @@ class _Run:
         return took_s
 
 
-def _requests(samples: Arrays, items: int, signature: Signature) -> list[wire.InferEntry]:
-    """A batch of requests of one item each, as they come over the wire; few samples come again and again."""
-    fixed = [spec.shape[0] for spec in signature.inputs if spec.shape and spec.shape[0] >= 0]
-    rows = fixed[0] if fixed else 1
+def entries_of(requests: Sequence[Arrays], signature: Signature) -> list[wire.InferEntry]:
+    """Requests as they come over the wire."""
     frames: list[memoryview] = []
-    for index in range(items):
-        tensors = []
-        data = []
-        for spec in signature.inputs:
-            array = samples[spec.name]
-            if array.ndim:
-                places = [place % len(array) for place in range(index * rows, (index + 1) * rows)]
-                array = array[places]
-            raw = arrays.raw_of(array)
-            tensors.append(Tensor(spec.name, spec.datatype, array.shape, raw))
-            data.append(raw)
-        frames.append(memoryview(b"".join([wire.encode_descriptor(tensors), *data])))
+    for request in requests:
+        raws = [arrays.raw_of(request[spec.name]) for spec in signature.inputs]
+        tensors = [
+            Tensor(spec.name, spec.datatype, request[spec.name].shape, raw)
+            for spec, raw in zip(signature.inputs, raws, strict=True)
+        ]
+        frames.append(memoryview(b"".join([wire.encode_descriptor(tensors), *raws])))
     return [(int(wire.Encoding.TENSORS), 0, 0, frame) for frame in frames]

@@ -42,6 +42,7 @@ from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, neare
 from serving.models import KINDS
 from serving.values import ModelCard, Program, Variant
 from serving.yaml_problem import yaml_problem
+from serving.zoo import inputs
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
@@ -86,6 +87,10 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "quality": (dict, type(None)),
     "variants": (dict,),
     "built": (bool,),
+    "shapes": (dict,),
+    "item_axis": (dict,),
+    "shared": (list,),
+    "pad": (dict,),
 }
 _REQUIRED = ("name", "version", "kind")
 
@@ -318,6 +323,10 @@ def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -
         sample=_beside(file, "sample", card.get("sample"))
         or _if_there(file.parent.absolute() / SAMPLES_FILE),
         quality=_plain(card.get("quality") or {}, file),
+        shapes=inputs.shapes_of(card.get("shapes", {}), file),
+        item_axis=inputs.axes_of(card.get("item_axis", {}), file),
+        shared=inputs.names_of(card.get("shared", []), file),
+        pad=inputs.pads_of(card.get("pad", {}), file),
         variants=_variants(card.get("variants", {}), path, file),
     )
 

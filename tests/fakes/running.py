@@ -20,7 +20,7 @@ from serving.settings import ServingSettings
 from serving.values import ModelCard
 from tests.fakes.replicas import FakeHome
 
-CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
+CARD = ModelCard(name="echo", version="1", kind="echo", path=None, shapes=("data=3",))
 WAIT_S = 60.0
 """Longest wait for the gateway: where its replicas are processes, their starts and loads are in it."""
 

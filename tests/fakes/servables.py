@@ -78,7 +78,7 @@ class FunctionHome(FakeHome):
     def deploy(self, running, name, version, signature, function):
         """Serve a function under a name and a version, in a running gateway."""
         self._models[ModelId(name, version)] = (signature, function)
-        card = ModelCard(name=name, version=version, kind="echo", path=None)
+        card = ModelCard(name=name, version=version, kind="echo", path=None, shapes=("data=3",))
         running.call(running.engine.deploy(card))
 
 

@@ -503,4 +503,5 @@ def test_requests_of_a_model_with_a_fixed_batch_are_not_batched(caplog):
         assert [size for replica in home.replicas for size in replica.batches] == [1] * 9
         status, answer = running.json("POST", INFER, {"inputs": [{**tensor, "shape": [1, 2]}]})
         assert (status, "takes [2, 1]" in answer["error"]) == (400, True)
-    assert "first dimension is fixed" in caplog.text
+    reasons = {getattr(record, "reason", "") for record in caplog.records}
+    assert "input 'data' has a first dimension that is fixed at 2" in reasons

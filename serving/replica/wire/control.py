@@ -4,7 +4,8 @@
     LOAD             = u64 action, i64 earliest_ns, i64 latest_ns,
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
-                             "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`}
+                             "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`,
+                             "inputs": see `ToldInputs`}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
@@ -23,7 +24,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
 from serving.replica.wire.stream import VERSION, MessageType, WireError, message, unpack_start
+from serving.values import ToldInputs
 
+_NOTHING_TOLD = ToldInputs()
 FEATURES = ("json", "stage-times", "windows")
 """What this implementation offers: JSON frames, stage times in results, windows that are obeyed."""
 
@@ -90,6 +93,8 @@ class LoadMessage(NamedTuple):
     """Of the model's files, when it was deployed (`fingerprint.Identity`); None: unknown."""
     stamps: Mapping[str, Any] = MappingProxyType({})
     """Of these, by their absolute paths: device, inode, size, time of change."""
+    inputs: ToldInputs = _NOTHING_TOLD
+    """What is known of its inputs beside what its file says."""
 
 
 class UnloadMessage(NamedTuple):
@@ -179,6 +184,7 @@ def encode_load(
     prepares: bool = False,
     digest: str | None = None,
     stamps: Mapping[str, Sequence[int]] = MappingProxyType({}),
+    inputs: ToldInputs = _NOTHING_TOLD,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -200,6 +206,7 @@ def encode_load(
         "prepares": prepares,
         "digest": digest,
         "stamps": dict(stamps),
+        "inputs": inputs.as_json(),
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -234,7 +241,15 @@ def parse_load(body: memoryview) -> LoadMessage:
         prepares=data.get("prepares") is True,
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
         stamps=_field({"stamps": {}, **data}, "stamps", dict, "LOAD"),
+        inputs=_told_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
     )
+
+
+def _told_inputs(data: dict[str, Any]) -> ToldInputs:
+    try:
+        return ToldInputs.from_json(data)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise WireError(f"LOAD's inputs are malformed: {error}") from error
 
 
 def encode_unload(action_id: int, *, model: int, earliest_ns: int = 0, latest_ns: int = 0) -> bytes:

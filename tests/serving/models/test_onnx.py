@@ -80,6 +80,7 @@ def test_datatypes_are_the_protocols_and_values_pass(load, element, datatype, ar
         "name": "in",
         "datatype": datatype,
         "shape": [-1, 1],
+        "parameters": {"dimensions": ["n", ""]},
     }
     assert model.signature.platform == "onnxruntime_onnx"
     answer = model.predict_batch({"in": array})["out"]

@@ -12,7 +12,7 @@ from serving.replica import prime
 FIRST_LOAD = """
 import json, pathlib, sys
 from serving import models
-from serving.replica import warmup
+from serving.replica import samples as sampling, warmup
 from serving.replica.execution import Execution
 from serving.replica.prime import prime
 
@@ -25,7 +25,8 @@ if is_primed:
     prime()
 before = set(sys.modules)
 model = models.load("onnx", pathlib.Path(path), threads=1)
-warmup.warm_up(model, Execution(model), warmup.Wanted(pathlib.Path(samples), 1, 1e-6))
+found = sampling.samples_of(model, pathlib.Path(samples))
+warmup.warm_up(Execution(model), found, max_items=1, within_s=1e-6)
 print(json.dumps(sorted(set(sys.modules) - before)))
 """
 

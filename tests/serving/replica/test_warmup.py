@@ -8,7 +8,8 @@ import pytest
 from serving.errors import ModelLoadFailed
 from serving.models import echo, python
 from serving.replica.execution import Execution
-from serving.replica.warmup import Wanted, warm_up
+from serving.replica.samples import samples_of
+from serving.replica.warmup import warm_up
 from serving.values import Signature, TensorSpec
 
 
@@ -44,8 +45,9 @@ class Doubles:
         return {"y": x * 2}
 
 
-def warm(model, samples=None, max_items=8, within_s=5.0):
-    return warm_up(model, Execution(model), Wanted(samples, max_items, within_s))
+def warm(model, samples=None, max_items=8, within_s=5.0, shapes=()):
+    found = samples_of(model, samples, shapes) if within_s else ""
+    return warm_up(Execution(model), found, max_items=max_items, within_s=within_s)
 
 
 def saved(tmp_path, **arrays):
@@ -161,18 +163,18 @@ def test_made_up_inputs_that_fail_are_no_fault_of_the_model(caplog):
         is_pure = True
 
         def predict_batch(self, inputs):
-            if not inputs["x"].any():
+            if np.abs(inputs["x"]).max() < 100:
                 raise ValueError("nothing to do")
             return super().predict_batch(inputs)
 
     warmed = warm(NotZero())
-    assert warmed.source == "zeros"
+    assert warmed.source == "made-up"
     assert warmed.as_json()["failure"] == "ValueError: nothing to do"
     assert not caplog.records
 
 
 def test_made_up_inputs_fit_any_signature():
-    """Free dimensions are 1, texts are empty, a fixed first dimension is one request."""
+    """Free dimensions have the sizes that were told, texts are empty, a fixed first dimension is one request."""
     inputs = specs(("a", "FP32", (-1, -1, 3)), ("b", "BYTES", (-1, 2)), ("c", "BOOL", (-1,)))
     seen = []
 
@@ -181,12 +183,16 @@ def test_made_up_inputs_fit_any_signature():
         signature = Signature(inputs=inputs, outputs=specs(("n", "INT64", (-1,))))
 
         def predict_batch(self, given):
-            seen.append({name: (array.shape, array.ravel()[0]) for name, array in given.items()})
+            seen.append({name: (array.shape, array.dtype) for name, array in given.items()})
+            assert not given["b"].any()
             return {"n": np.zeros(len(given["a"]), np.int64)}
 
-    assert warm(Any(), max_items=2).failure is None
-    assert seen[0] == {"a": ((1, 1, 3), 0), "b": ((1, 2), b""), "c": ((1,), False)}
-    assert seen[-1] == {"a": ((2, 1, 3), 0), "b": ((2, 2), b""), "c": ((2,), False)}
+    assert "input 'a', axis 1" in warm(Any(), max_items=2).failure
+    assert warm(Any(), max_items=2, shapes=["a=5x3"]).failure is None
+    kinds = {"a": np.float32, "b": object, "c": bool}
+    for items, given in ((1, seen[0]), (2, seen[-1])):
+        shapes = {"a": (items, 5, 3), "b": (items, 2), "c": (items,)}
+        assert given == {name: (shapes[name], kinds[name]) for name in kinds}
 
     class Fixed(Doubles):
         is_pure = True
@@ -197,7 +203,7 @@ def test_made_up_inputs_fit_any_signature():
     model = Fixed()
     assert set(warm(model).batch_s) == {1}
     assert set(model.calls) == {4}
-    assert warm(echo.Model(None, threads=1), max_items=64).failure is None
+    assert warm(echo.Model(None, threads=1), max_items=64, shapes=["data=3"]).failure is None
 
 
 def test_a_python_model_brings_its_own_samples(tmp_path):

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.replica import wire
+from serving.values import ToldInputs
 
 u16 = st.integers(0, 2**16 - 1)
 u32 = st.integers(0, 2**32 - 1)
@@ -40,12 +41,23 @@ def test_hello_round_trips(pid, now_ns, features, models):
     assert wire.parse_hello(body) == (1, pid, tuple(features), now_ns, tuple(models))
 
 
+told_inputs = st.builds(
+    ToldInputs,
+    shapes=st.lists(texts).map(tuple),
+    item_axis=st.dictionaries(texts, st.integers(0, 9)),
+    shared=st.lists(texts).map(tuple),
+    pad=st.dictionaries(texts, st.floats(allow_nan=False)),
+    pad_to=st.none() | st.integers(1, 4096),
+    unbatched=st.none() | texts,
+    padding=st.none() | texts,
+)
 loads = st.builds(
     wire.LoadMessage,
     *(u64, i64, i64, u32, texts, texts, texts, st.none() | texts, st.integers(1, 64)),
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
     *(u32, st.none() | u32, st.none() | texts, st.booleans()),
     *(st.none() | texts, st.dictionaries(texts, st.lists(i64, min_size=4, max_size=4))),
+    told_inputs,
 )
 
 

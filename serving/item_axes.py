@@ -1,0 +1,126 @@
+"""Where the items of a batch lie in each input and output of a model, and whether it has such a place at all.
+
+In: a signature as a model's file has it, and what its `model.yaml` tells. Out: the signature with an item axis for each
+tensor, or with the reason why requests are run one at a time, each whole, as the model takes it. What is not told is
+taken to be axis 0 of everything, and only where nothing speaks against it: a batch that mixes up what is no item gives
+wrong answers without a word. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping
+
+from serving.errors import ModelLoadFailed, nearest
+from serving.values import Signature, TensorSpec
+
+_IS_LENGTH = re.compile(r"seq|time|len|frame|token|height|width", re.IGNORECASE)
+"""Names of dimensions that are a size of one item; none that is called so is the number of items."""
+
+
+def judged(
+    signature: Signature,
+    *,
+    item_axis: Mapping[str, int],
+    shared: Collection[str],
+    where: str,
+) -> Signature:
+    """The signature with item axes, or the reason why there are none.
+
+    Args:
+        signature: from the model's file. Where it says already why requests run alone, that stays unless axes are told.
+        item_axis: input or output -> axis of the items, as `model.yaml` tells; empty: nothing is told.
+        shared: inputs that all requests of a batch must have equal, as it tells.
+        where: the model, for errors.
+
+    Raises:
+        ModelLoadFailed: what is told does not fit the signature.
+    """
+    if item_axis or shared:
+        return _told(signature, item_axis, shared, where)
+    if signature.unbatched is not None:
+        return signature
+    return dataclasses.replace(signature, unbatched=_why_not(signature))
+
+
+def _told(
+    signature: Signature, item_axis: Mapping[str, int], shared: Collection[str], where: str
+) -> Signature:
+    inputs = {spec.name for spec in signature.inputs}
+    known = inputs | {spec.name for spec in signature.outputs}
+    for name, group, key in (
+        *((name, known, "item_axis") for name in item_axis),
+        *((name, inputs, "shared") for name in shared),
+    ):
+        if name not in group:
+            kind = "input" if group is inputs else "input or output"
+            raise ModelLoadFailed(
+                where,
+                f"{key}: {name!r} is no {kind} of the model{nearest(name, group)} "
+                f"(known: {', '.join(sorted(group))})",
+            )
+        if key == "item_axis" and name in shared:
+            raise ModelLoadFailed(
+                where, f"item_axis and shared: {name!r} is in both, expected in one"
+            )
+
+    if signature.inputs and inputs <= set(shared):
+        raise ModelLoadFailed(where, "shared: all inputs are, expected one at least that has items")
+
+    def with_axis(spec: TensorSpec) -> TensorSpec:
+        if spec.name in shared:
+            return dataclasses.replace(spec, item_axis=None)
+        axis = item_axis.get(spec.name, 0)
+        if not 0 <= axis < len(spec.shape):
+            hint = "; list it under shared" if spec.name in inputs and not spec.shape else ""
+            raise ModelLoadFailed(
+                where,
+                f"item_axis: {spec.name!r} has no axis {axis}: its shape is {list(spec.shape)}{hint}",
+            )
+        if spec.shape[axis] >= 0 and spec.name in inputs:
+            raise ModelLoadFailed(
+                where,
+                f"item_axis: axis {axis} of {spec.name!r} is fixed at {spec.shape[axis]}, expected a free one",
+            )
+        return dataclasses.replace(spec, item_axis=axis)
+
+    return dataclasses.replace(
+        signature,
+        inputs=tuple(map(with_axis, signature.inputs)),
+        outputs=tuple(map(with_axis, signature.outputs)),
+        unbatched="",
+    )
+
+
+def _why_not(signature: Signature) -> str:
+    """What speaks against axis 0 of all inputs and outputs being the items; empty: nothing."""
+    inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
+    outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
+    for label, spec in inputs + outputs:
+        if not spec.shape:
+            return f"{label} is a scalar"
+        if spec.shape[0] >= 0:
+            return f"{label} has a first dimension that is fixed at {spec.shape[0]}"
+        if _IS_LENGTH.search(spec.dimension(0)):
+            return f"the first dimension of {label} is called {spec.dimension(0)!r}"
+    named = [(label, spec.dimension(0)) for label, spec in inputs if spec.dimension(0)]
+    for label, name in named[1:]:
+        if name != named[0][1]:
+            return (
+                f"the first dimensions of {named[0][0]} and {label} differ: "
+                f"{named[0][1]!r} and {name!r}"
+            )
+    lengths = {
+        spec.dimension(axis): label
+        for label, spec in inputs
+        for axis in range(1, len(spec.shape))
+        if spec.dimension(axis)
+    }
+    for label, spec in inputs + outputs:
+        if spec.dimension(0) in lengths:
+            return (
+                f"the first dimension of {label} is called {spec.dimension(0)!r}, as a later one of "
+                f"{lengths[spec.dimension(0)]} is"
+            )
+    return ""

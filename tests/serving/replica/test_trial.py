@@ -1,0 +1,138 @@
+"""A model's answers in company: what holds is batched, the rest is served whole, and padding changes nothing."""
+
+import numpy as np
+import pytest
+
+from serving.item_axes import judged
+from serving.replica.execution import Execution
+from serving.replica.samples import Samples, samples_of
+from serving.replica.trial import tried
+from serving.replica.warmup import entries_of
+from serving.values import Signature, TensorSpec, ToldInputs
+
+RNG = np.random.default_rng(0)
+
+
+def fp32(name, *shape):
+    return TensorSpec(name=name, datatype="FP32", shape=shape)
+
+
+class Computes:
+    """A model of one function that does nothing but compute."""
+
+    is_pure = True
+
+    def __init__(self, function, *, inputs, outputs):
+        self.signature = judged(
+            Signature(inputs=inputs, outputs=outputs), item_axis={}, shared=(), where=""
+        )
+        self._function = function
+
+    def predict_batch(self, inputs):
+        return self._function(**inputs)
+
+
+def rows(function, shape=(-1, 4), output=(-1, 4)):
+    return Computes(function, inputs=(fp32("x", *shape),), outputs=(fp32("y", *output),))
+
+
+def found(model, *shapes, **told):
+    samples = samples_of(model, None, shapes)
+    assert isinstance(samples, Samples)
+    signature, padding = tried(model, samples, ToldInputs(shapes=shapes, **told))
+    return signature, padding
+
+
+@pytest.mark.parametrize(
+    ("phrase", "function"),
+    [
+        ("on what else is in the batch", lambda x: {"y": x / np.abs(x).max()}),
+        ("on what else is in the batch", lambda x: {"y": np.cumsum(x, 0)}),
+        ("for 1 items", lambda x: {"y": np.repeat(x, 3, 0)}),
+        ("fails on two items together", lambda x: {"y": x.reshape(1, 4)}),
+        (
+            "differ from call to call",
+            lambda x: {"y": x + RNG.random(4, np.float32)},
+        ),
+    ],
+)
+def test_items_that_are_not_alone_are_found(phrase, function):
+    signature, _ = found(rows(function))
+    assert not signature.is_batched
+    assert phrase in signature.unbatched
+
+
+def test_items_that_are_alone_are_batched():
+    signature, _ = found(rows(lambda x: {"y": np.tanh(x)}))
+    assert signature.unbatched == ""
+
+
+def test_rounding_that_one_input_magnifies_is_no_dependence():
+    """With some made-up inputs answers differ in a batch, with others they are equal: it is rounding."""
+
+    def jumps(x):
+        noise = 1e-7 if len(x) > 1 else 0.0
+        return {"y": np.sign(x - x + noise) * (np.abs(x).max() < 2)}
+
+    model = Computes(
+        jumps,
+        inputs=(TensorSpec(name="x", datatype="INT32", shape=(-1, 4)),),
+        outputs=(TensorSpec(name="y", datatype="FP64", shape=(-1, 4)),),
+    )
+    assert found(model)[0].unbatched == ""
+
+
+def test_another_replica_does_not_try_it_again():
+    calls = []
+    model = rows(lambda x: calls.append(len(x)) or {"y": x})
+    found(model, unbatched="")
+    assert calls == []
+
+
+def masked_mean(x):
+    """A mean over time of what is not 0: what is filled up with 0 changes nothing."""
+    weights = (x != 0).sum(1, keepdims=True)
+    return {"y": (x.sum(1, keepdims=True) / np.maximum(weights, 1)).astype(np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("function", "output"),
+    [(masked_mean, (-1, 1)), (lambda x: {"y": np.tanh(x)}, (-1, -1))],
+    ids=["one answer", "an answer for each element"],
+)
+def test_what_is_filled_up_gets_its_own_answer(function, output):
+    """Requests of all lengths share a call, and each answer is as alone, in its own length."""
+    model = rows(function, (-1, -1), output)
+    signature, padding = found(model, "x=16", pad={"x": 0.0}, pad_to=8)
+    assert signature.padding == ""
+    model.signature = signature
+    rng = np.random.default_rng(0)
+    requests = [{"x": rng.random((1, 9 + size), np.float32)} for size in range(8)]
+    entries = entries_of(requests, signature)
+    together = Execution(model, padding=padding).together(entries)
+    for request, (answer,) in zip(requests, together, strict=True):
+        alone = function(request["x"])["y"]
+        assert answer.shape == alone.shape
+        given = np.frombuffer(answer.data, np.float32).reshape(answer.shape)
+        np.testing.assert_allclose(given, alone, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("phrase", "function", "output", "pad"),
+    [
+        ("answers change", lambda x: {"y": x.mean(1, keepdims=True)}, (-1, 1), {"x": 0.0}),
+        ("grows from", lambda x: {"y": np.repeat(x, 2, 1)}, (-1, -1), {"x": 0.0}),
+        ("no value", lambda x: {"y": x}, (-1, -1), {"z": 0.0}),
+    ],
+)
+def test_what_cannot_be_filled_up_says_why(phrase, function, output, pad):
+    signature, padding = found(rows(function, (-1, -1), output), "x=16", pad=pad, pad_to=8)
+    assert padding is None
+    assert phrase in signature.padding
+
+
+def test_nothing_is_made_up_for_a_size_that_nobody_told():
+    reason = samples_of(rows(lambda x: {"y": x}, (-1, 3, -1, -1), (-1, 3, -1, -1)), None)
+    assert isinstance(reason, str)
+    assert "input 'x', axis 2" in reason
+    assert 'model.shapes="x=3x224x224"' in reason
