@@ -61,7 +61,7 @@ DATATYPES: dict[str, str] = {
 }
 """ONNX type as the runtime writes it -> Open Inference Protocol datatype."""
 
-_ERRORS_ONLY = 3
+_ERRORS_ONLY, _FATAL = 3, 4
 """Severity from which the runtime writes: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal."""
 
 CPU_PROVIDER = "CPUExecutionProvider"
@@ -301,7 +301,7 @@ def session_options(*, threads: int) -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _FATAL  # what a run fails with is raised, and told to whoever asked
     # An idle thread that spins takes the core that another replica needs, and counts as work
     # against the cgroup's limit.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

@@ -255,6 +255,7 @@ class Codec:
             InvalidRequest: a shape does not fit the signature, or the first dimensions differ.
         """
         items: int | None = None
+        is_batched = self._signature.is_batched
         for tensor in tensors:
             spec = self._inputs[tensor.name]
             if len(tensor.shape) != len(spec.shape) or any(
@@ -265,12 +266,17 @@ class Codec:
                     f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self.name!r} "
                     f"takes {list(spec.shape)} (-1: any)"
                 )
-            length = tensor.shape[0] if tensor.shape else 1
+            if not is_batched or spec.item_axis is None:
+                continue
+            length = tensor.shape[spec.item_axis] if tensor.shape else 1
             if items is not None and length != items:
+                nth = "0th-dimension" if spec.item_axis == 0 else f"axis {spec.item_axis}"
                 raise InvalidRequest(
-                    f"Input tensors must have equal 0th-dimension size: {items} and {length}"
+                    f"Input tensors must have equal {nth} size: {items} and {length}"
                 )
             items = length
+        if not is_batched:
+            return 1
         if any(0 in tensor.shape for tensor in tensors):
             return 1  # nothing to compute, however many items of nothing it names
         return max(1, items or 0)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.replica import answers, wire
+from serving.replica import answers, parts, wire
 from serving.replica.arrays import join_bytes
 from serving.replica.collation import Collator
 from serving.values import Signature, Tensor, TensorSpec
@@ -227,3 +227,55 @@ def test_requests_of_a_model_with_a_fixed_batch_run_alone():
     assert "takes [2, -1]" in failures[2].text
     answered = _echo(fixed, entries)
     assert [_rows(answer) for answer in answered[:2]] == [[[1], [2]], [[3], [4]]]
+
+
+STATE = TensorSpec(name="state", datatype="INT32", shape=(2, -1, 3), item_axis=1)
+RATE = TensorSpec(name="rate", datatype="INT64", shape=(), item_axis=None)
+LAID = Signature(inputs=(X, STATE, RATE), outputs=(X, STATE), unbatched="")
+
+
+def _laid(first, items, rate, **cut):
+    x = np.arange(first, first + 2 * items, dtype="<i4").reshape(items, 2)
+    state = np.arange(first, first + 6 * items, dtype="<i4").reshape(2, items, 3)
+    return _entry(
+        ("x", "INT32", x.shape, x.tobytes()),
+        ("rate", "INT64", (), np.array(rate, "<i8").tobytes()),
+        ("state", "INT32", state.shape, state.tobytes()),
+        **cut,
+    )
+
+
+def _arrays(tensors):
+    return {one.name: np.frombuffer(one.data, "<i4").reshape(one.shape) for one in tensors}
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([8, 16])), min_size=1, max_size=6))
+def test_items_along_any_axis_come_back_in_their_request(requests):
+    """Each request gets its own; only those that share what is to be equal run in one call."""
+    entries = [_laid(100 * place, items, rate) for place, (items, rate) in enumerate(requests)]
+    groups, failures = Collator(LAID).groups(entries)
+    assert not failures
+    assert len(groups) == len({rate for _, rate in requests})
+    for group in groups:
+        inputs = group.inputs()
+        assert {requests[place][1] for place in group.indexes} == {int(inputs["rate"])}
+        assert inputs["state"].shape == (2, sum(group.counts), 3)
+    for entry, answer in zip(entries, _echo(LAID, entries), strict=True):
+        given = _arrays([one for one in wire.decode_frame(entry[3]) if one.name != "rate"])
+        for name, array in _arrays(answer).items():
+            assert (array == given[name]).all()
+
+
+@given(st.integers(2, 6), st.data())
+def test_parts_along_any_axis_join_to_the_whole(items, data):
+    """A request that is run in two parts is answered as one that was run whole."""
+    middle = data.draw(st.integers(1, items - 1))
+    whole = _echo(LAID, [_laid(0, items, 8)])[0]
+    cut = [_laid(0, items, 8, start=0, stop=middle), _laid(0, items, 8, start=middle, stop=items)]
+    frames = [
+        wire.encode_descriptor(tensors) + b"".join(bytes(one.data) for one in tensors)
+        for tensors in _echo(LAID, cut)
+    ]
+    joined = wire.decode_frame(parts.join(frames, {"x": 0, "state": 1}))
+    for name, array in _arrays(joined).items():
+        assert (array == _arrays(whole)[name]).all()
