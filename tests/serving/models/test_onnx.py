@@ -22,7 +22,7 @@ from serving.models import onnx
 from serving.replica.fingerprint import identity_of
 from tests.fakes.adding import adding
 
-UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 2, 7, 8, 9, 10, 16
+FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16
 """Numbers of ONNX element types (onnx.proto, TensorProto.DataType)."""
 
 
