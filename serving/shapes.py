@@ -39,16 +39,27 @@ def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 
-def bind(signature: Signature, sizes: Sizes, *, source: str = "--shape") -> Axes:
+def bind(
+    signature: Signature, sizes: Sizes, *, source: str = "--shape", is_settled: bool = True
+) -> Axes:
     """The size of every axis of every input.
 
     What is given for an input counts for all dimensions of the same name; what is given for an input itself wins.
+
+    Args:
+        signature: of the model.
+        sizes: by the name of an input or a dimension.
+        source: what to name in an error.
+        is_settled: whether the item axes are known for certain. Before, sizes of them may be given, too: of a model
+            that turns out to be served whole.
 
     Raises:
         InvalidSettings: a name is none of an input or a dimension, or sizes do not fit.
     """
     inputs = {spec.name: spec for spec in signature.inputs}
     free = {name for spec in signature.inputs for _, name in _free(spec, signature) if name}
+    if not is_settled:
+        free |= {name for spec in signature.inputs for name in spec.dimensions if name}
     for name in sizes:
         if name not in inputs and name not in free:
             known = [*inputs, *sorted(free - inputs.keys())]
@@ -57,7 +68,7 @@ def bind(signature: Signature, sizes: Sizes, *, source: str = "--shape") -> Axes
                 f"{nearest(name, known)} (known: {', '.join(known)})"
             )
     own = {
-        name: _of_input(inputs[name], given, signature, source)
+        name: _of_input(inputs[name], given, signature, source, is_settled=is_settled)
         for name, given in sizes.items()
         if name in inputs
     }
@@ -151,13 +162,23 @@ def _free(spec: TensorSpec, signature: Signature) -> list[tuple[int, str]]:
 
 
 def _of_input(
-    spec: TensorSpec, given: tuple[Size, ...], signature: Signature, source: str
+    spec: TensorSpec,
+    given: tuple[Size, ...],
+    signature: Signature,
+    source: str,
+    *,
+    is_settled: bool,
 ) -> tuple[Size | None, ...]:
     items = item_axis(spec, signature)
+    if items is not None and not is_settled and len(given) == len(spec.shape):
+        given = given[:items] + given[items + 1 :]
     axes = [axis for axis in range(len(spec.shape)) if axis != items]
     free = [axis for axis, _ in _free(spec, signature)]
     if len(given) != len(axes):
-        axes = free if len(given) == len(free) else axes
+        later = axes[1:] if items is None and spec.shape[:1] == (-1,) else axes
+        axes = (
+            free if len(given) == len(free) else later
+        )  # axis 0 of what is served whole is missing then
     if len(given) != len(axes):
         raise InvalidSettings(
             f"{source} {spec.name}={'x'.join(size.text for size in given)}: {len(given)} sizes, expected "

@@ -68,7 +68,8 @@ def samples_of(
     """
     signature = model.signature
     try:
-        axes = bind(signature, sizes_of(shapes, source="model.shapes"), source="model.shapes")
+        sizes = sizes_of(shapes, source="model.shapes")
+        axes = bind(signature, sizes, source="model.shapes", is_settled=not signature.is_batched)
     except InvalidSettings as error:
         raise ModelLoadFailed("model.shapes", str(error)) from error
     if file is not None:

@@ -136,3 +136,14 @@ def test_nothing_is_made_up_for_a_size_that_nobody_told():
     assert isinstance(reason, str)
     assert "input 'x', axis 2" in reason
     assert 'model.shapes="x=3x224x224"' in reason
+
+
+def test_sizes_of_what_may_turn_out_to_be_no_item_axis_may_be_told():
+    """Of a model that is served whole after all: by the dimension's name, and among the sizes of an input."""
+    model = rows(lambda x: {"y": np.cumsum(x, 0)}, (-1, -1), (-1, -1))
+    for text in ("x=12x5", "x=5"):
+        assert isinstance(samples_of(model, None, [text]), Samples)
+    model.signature, _ = found(model, "x=12x5")
+    samples = samples_of(model, None, ["x=12x5"])
+    assert [request["x"].shape for request in samples.requests(2)] == [(12, 5), (12, 5)]
+    assert "axis 0" in samples_of(model, None, ["x=5"])
