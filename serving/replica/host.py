@@ -333,7 +333,7 @@ class Host:
         padding: Padding | None = None
         if message.warmup_s:
             samples = samples_of(model, self._place(message.samples), told.shapes)
-            if isinstance(samples, Samples) and getattr(model, "is_pure", False):
+            if getattr(model, "is_pure", False):
                 model.signature, padding = tried(model, samples, told)
                 if not model.signature.is_batched:  # what was its item axis has a size like others
                     samples = samples_of(model, self._place(message.samples), told.shapes)

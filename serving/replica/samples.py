@@ -89,8 +89,8 @@ def samples_of(
     if lacking:
         hint = option_for(signature, lacking).replace("--shape ", "")
         return (
-            f"{'; '.join(map(str, lacking))}: its size is free, and nobody has told it; "
-            f'give samples, or model.shapes, as model.shapes="{hint}"'
+            f"{'; '.join(map(str, lacking))}: its size is free and was not told; give samples, or "
+            f'model.shapes, as model.shapes="{hint}"'
         )
     shape = typical(axes)
     return Samples(

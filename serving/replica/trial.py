@@ -36,24 +36,25 @@ Outputs = Sequence[Tensor]
 
 
 def tried(
-    model: LoadedModel, samples: Samples, told: ToldInputs
+    model: LoadedModel, samples: Samples | str, told: ToldInputs
 ) -> tuple[Signature, Padding | None]:
     """The signature of a model after its answers alone were held against those in company, and how it is filled up.
 
     Args:
         model: loaded, its signature judged; one that does nothing but compute.
-        samples: what it is run on.
+        samples: what it is run on, or why there is nothing: what could not be tried is not done.
         told: of its inputs; where axes are told, or another replica has tried it, that stands.
     """
     signature = model.signature
     if not signature.is_batched:
         return signature, None
     if told.unbatched is None and not told.item_axis and not told.shared:
-        signature = dataclasses.replace(signature, unbatched=_why_alone(model, samples))
+        reason = samples if isinstance(samples, str) else _why_alone(model, samples)
+        signature = dataclasses.replace(signature, unbatched=reason)
     is_wanted = told.pad_to is not None if told.padding is not None else bool(told.pad)
     if not is_wanted or not signature.is_batched:
         return signature, None
-    found = padding_of(model, samples, told)
+    found = samples if isinstance(samples, str) else padding_of(model, samples, told)
     if isinstance(found, str):
         return dataclasses.replace(signature, padding=found), None
     return dataclasses.replace(signature, padding=""), found if told.pad_to is not None else None
@@ -138,7 +139,7 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
     its company does so with every pair.
     """
     execution = Execution(model, quiet=True)
-    reason = ""
+    reason = failure = ""
     for pair in samples.pairs():
         entries = entries_of(pair, model.signature)
         try:
@@ -146,14 +147,17 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
             again = execution.together(entries[:1])[0]
         except BrokenContract as error:
             return str(error)
-        except Exception:  # noqa: S112 - the warm-up says it
+        except Exception as error:  # a model may raise anything
+            failure = (
+                f"batches of it could not be tried: {type(error).__name__}: {str(error)[:200]}"
+            )
             continue
         if _difference(alone[0], again):
             return "its answers to one request differ from call to call"
         reason = _difference_in_company(execution, entries, alone)
         if not reason:
             return ""
-    return reason
+    return reason or failure
 
 
 def _difference_in_company(

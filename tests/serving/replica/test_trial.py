@@ -147,3 +147,16 @@ def test_sizes_of_what_may_turn_out_to_be_no_item_axis_may_be_told():
     samples = samples_of(model, None, ["x=12x5"])
     assert [request["x"].shape for request in samples.requests(2)] == [(12, 5), (12, 5)]
     assert "axis 0" in samples_of(model, None, ["x=5"])
+
+
+def test_what_could_not_be_tried_is_served_whole():
+    """No size was told, or nothing that is made up makes sense to the model: both say what to add."""
+    model = rows(lambda x: {"y": x}, (-1, -1), (-1, -1))
+    signature, _ = tried(model, samples_of(model, None), ToldInputs())
+    assert "model.shapes" in signature.unbatched
+
+    def picky(x):
+        raise ValueError("these are no pixels")
+
+    signature, _ = found(rows(picky))
+    assert "could not be tried: ValueError: these are no pixels" in signature.unbatched
