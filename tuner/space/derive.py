@@ -141,7 +141,7 @@ def _cpu(probe: ProbeResult) -> _Derived:
 
 
 def _memory(probe: ProbeResult) -> _Derived:
-    """From just under what one item took, where the wall is, to four times the peak."""
+    """From just above what one item took, since a limit that fails costs a launch, to four times the peak."""
     smallest, peak = probe.peak_memory_mb[1], max(probe.peak_memory_mb.values())
     machine_mb = probe.machine.memory_mb
     if machine_mb < max(smallest, probe.idle_memory_mb, _SMALLEST_MEMORY_MB):
@@ -151,13 +151,13 @@ def _memory(probe: ProbeResult) -> _Derived:
             f"one replica used {smallest:.0f} MiB in the probe, but the machine has {machine_mb} "
             "MiB: use a smaller model or a larger machine",
         )
-    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(0.9 * smallest)))
+    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(1.1 * smallest)))
     high = min(machine_mb, max(low, math.ceil(4 * peak)))
     values = {min(high, math.ceil(value)) for value in _log_spread(low, high)}
     reason = (
         f"A replica held {probe.idle_memory_mb:.0f} MiB idle, {smallest:.0f} with batches of 1 "
-        f"and {peak:.0f} at its peak: from 0.9 of the former, which should fail, to 4 times the "
-        "peak. The default is the largest, as the server sets no limit untuned."
+        f"and {peak:.0f} at its peak: from 1.1 times the former to 4 times the peak. "
+        " The default is the largest, as the server sets no limit untuned."
     )
     return _Derived(_log_knob("replica.memory_mb", values, default=max(values)), reason)
 
