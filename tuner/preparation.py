@@ -36,6 +36,7 @@ from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
+CACHE_KNOB = "cache.capacity_mb"
 
 
 def bench_of(
@@ -231,6 +232,13 @@ def notes_of(
         yield (
             f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "
             f"one request at a time: {' and '.join(batching)} change nothing"
+        )
+    is_searched = any(knob.name == CACHE_KNOB for knob in arena.knobs)
+    if is_ours and (is_searched or arena.default.get(CACHE_KNOB)):
+        yield (
+            f"launches have a prediction cache ({CACHE_KNOB}), and the same requests come round again and "
+            f"again ({payloads.description}): the hit rate is theirs, not that of your traffic. Leave the "
+            "knob out, or give requests that repeat as yours do (--payload)"
         )
     if payloads.is_synthetic:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
