@@ -291,6 +291,27 @@ def test_candidates_that_do_not_fit_the_study_are_wrong_use(make: Make) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [one for one in ("gpy", "skopt") if one in SAMPLERS])
+def test_what_others_processes_expect_ends_a_search(name: str) -> None:
+    """More than one per cent at first, less when the valley is known, nothing where all cells were run."""
+    study = optuna.create_study(
+        sampler=SAMPLERS[name](seed=4, initial=6, candidates=surfaces.candidates())
+    )
+    run(study, 24, seed=4)
+    key = "largest_expected_improvement"
+    gains = [trial.user_attrs[PROPOSAL].get(key) for trial in study.trials]
+    assert gains[:6] == [None] * 6
+    assert gains[6] > 0.01 > max(gains[-3:])
+    small = optuna.create_study(
+        sampler=SAMPLERS[name](initial=3, candidates=surfaces.small_candidates())
+    )
+    for _ in range(13):
+        trial = small.ask({"a": IntDistribution(1, 12)})
+        small.tell(trial, 10.0 + trial.params["a"])
+    assert small.trials[-1].user_attrs[PROPOSAL][key] == 0.0
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "trials", "within", "needed"),
     [
