@@ -233,6 +233,12 @@ def notes_of(
             f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "
             f"one request at a time: {' and '.join(batching)} change nothing"
         )
+    if payloads.is_synthetic:
+        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+    if served.limits != "enforced":
+        yield f"limits: {served.limits}"
+    if counted:
+        yield f"energy counts {' and '.join(counted)}, each as a whole"
     is_searched = any(knob.name == CACHE_KNOB for knob in arena.knobs)
     if is_ours and (is_searched or arena.default.get(CACHE_KNOB)):
         yield (
@@ -240,12 +246,6 @@ def notes_of(
             f"again ({payloads.description}): the hit rate is theirs, not that of your traffic. Leave the "
             "knob out, or give requests that repeat as yours do (--payload)"
         )
-    if payloads.is_synthetic:
-        yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
-    if served.limits != "enforced":
-        yield f"limits: {served.limits}"
-    if counted:
-        yield f"energy counts {' and '.join(counted)}, each as a whole"
 
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:
