@@ -12,7 +12,7 @@ carries most on each model; then these are measured in turn.
 Clipper reports 26x for a linear SVM in Python under 20 ms (NSDI'17, section 4.3): there the unbatched
 model, behind a gateway in C++ on other machines, was further from what the gateway could pass on.
 
-Ends with 1 when the best policy gains less than 90 % of the bound. Takes five to eight minutes.
+Ends with 1 when the rounds do not show that the best policy gains 90 % of the bound. Takes five to eight minutes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import open_loop
 import result
 import server_process
 
+from tuner.measurement.comparison import ratio_interval
 from tuner.traffic.generator import Generator
 
 OBJECTIVE_S = 0.020
@@ -38,6 +39,8 @@ POLICIES = (("aimd", 0), ("aimd", 2000), ("quantile", 0), ("delayed", 1000), ("d
 """Policy, and how long a request may wait for company, in us."""
 BOUND = "no compute"
 UNBATCHED = "no batching"
+HISTORY = ("2026-11-21, an earlier run of the compiled form: MISSED, 73 % (23,078/s of 31,702/s).",)
+"""Runs that a page has to keep."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,19 +130,24 @@ def best(sweep: Rates, model: str) -> Candidate:
 def concluded(sweep: Rates, rates: Rates) -> result.Result:
     """Tables and verdict."""
     plain, ours, limit = (statistics.median(found) for found in rates.values())
-    gain, bound = ours / plain, limit / plain
+    unbatched, batched, passed = rates.values()
+    gain, gains = ratio_interval(batched, unbatched)
+    share, shares = ratio_interval(batched, passed)
+    assert shares.low is not None
     return result.Result(
         name="batching_gain",
         question=(
             f"How many requests per second does `linear` answer with p99 within "
             f"{1e3 * OBJECTIVE_S:g} ms, open loop, with adaptive batching and without?"
         ),
-        target=f"at least {100 * TARGET:g} % of the gain that the gateway bounds",
+        target=f"at least {100 * TARGET:g} % of the gain that the gateway bounds, by the 95 % interval",
         verdict=(
-            f"{gain:.2f} x ({ours:,.0f}/s over {plain:,.0f}/s) of at most {bound:.2f} x "
-            f"({limit:,.0f}/s pass the gateway without compute): {100 * gain / bound:.0f} %"
+            f"{share:.0%} [{shares.low:.0%}, {shares.high:.0%}] of what passes the gateway without compute "
+            f"({ours:,.0f}/s of {limit:,.0f}/s, medians), {gain:.1f} x [{gains.low:.1f}, {gains.high:.1f}] "
+            f"the rate without batching ({plain:,.0f}/s), {len(batched)} rounds"
         ),
-        is_met=gain >= TARGET * bound,
+        is_met=shares.low >= TARGET,
+        notes=HISTORY,
         tables=(
             result.Table(
                 title=f"Highest rate with p99 within {1e3 * OBJECTIVE_S:g} ms",
@@ -155,7 +163,12 @@ def concluded(sweep: Rates, rates: Rates) -> result.Result:
                 ],
             ),
         ),
-        figures={"sweep": sweep, "rates": rates, "gain": gain, "bound": bound},
+        figures={
+            "sweep": sweep,
+            "rates": rates,
+            "gain": [gain, dataclasses.asdict(gains)],
+            "share": [share, dataclasses.asdict(shares)],
+        },
     )
 
 
@@ -167,7 +180,7 @@ def main() -> int:
     )
     parser.add_argument("--steps", type=int, default=4, help="halvings of a search (default 4)")
     parser.add_argument("--seconds", type=float, default=0.8, help="of a phase (default 0.8)")
-    options = result.parsed(parser, rounds=1, steps=2, seconds=0.5)
+    options = result.parsed(parser, rounds=2, steps=2, seconds=0.5)
     return result.conclude(concluded(*measured(options)), options)
 
 

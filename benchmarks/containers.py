@@ -8,7 +8,7 @@ Needs a Docker engine with the images of `make images` (docs/containers.md), and
    runtime, loads and warms up; then it is lowered again. The time is that of the whole settings request.
 2. Live changes: the CPU limit of that server's one replica.
 3. Latency: two servers of `resnet` with the same settings, one home each, 20 connections in alternating rounds on
-   fresh starts; the ratio of the medians.
+   fresh starts; the mean ratio of the rounds with its 95 % interval.
 4. A study: `tune --model resnet --concurrency 20 --home docker --trials 20`, as a user runs it; then what the engine
    has left of ours. The same after `kill -9` of the tuner in a second study, and `tune doctor --clean`.
 
@@ -37,6 +37,7 @@ import server_process
 import wrk
 
 from serving.replica.container_engine import OWNER_LABEL
+from tuner.measurement.comparison import ratio_interval
 
 MOST_START_S = 2.0
 MOST_CHANGE_S = 0.150
@@ -152,7 +153,10 @@ class Found:
 def concluded(found: Found) -> result.Result:
     """Tables and verdict."""
     ratios = [round_["docker"].p50_ms / round_["process"].p50_ms for round_ in found.rounds]
-    overhead = statistics.median(ratios)
+    overhead, interval = ratio_interval(
+        *([round_[home].p50_ms for round_ in found.rounds] for home in ("docker", "process"))
+    )
+    assert interval.high is not None
     start_s, change_s = statistics.median(found.containers_s), statistics.median(found.changes_s)
     rows = [
         ("start of a container, ms", ms(start_s), ms(max(found.containers_s)), ms(MOST_START_S)),
@@ -181,7 +185,7 @@ def concluded(found: Found) -> result.Result:
     is_met = (
         max(found.containers_s) < MOST_START_S
         and max(found.changes_s) < MOST_CHANGE_S
-        and overhead <= MOST_OVERHEAD
+        and interval.high <= MOST_OVERHEAD
         and found.study_s <= MOST_STUDY_S
         and not found.left
         and not found.left_by_kill
@@ -190,10 +194,12 @@ def concluded(found: Found) -> result.Result:
         name="containers",
         question="What do replicas in containers cost against processes, and is anything left of them?",
         target=f"a start under {MOST_START_S:g} s, a live change under {MOST_CHANGE_S * 1e3:g} ms, p50 at most "
-        f"{MOST_OVERHEAD - 1:.0%} above a process, a study of 20 trials within {MOST_STUDY_S / 60:g} minutes, "
+        f"{MOST_OVERHEAD - 1:.0%} above a process by the 95 % interval of the rounds, a study of 20 trials within "
+        f"{MOST_STUDY_S / 60:g} minutes, "
         f"nothing left",
         verdict=f"{ms(start_s)} ms to start (at most {ms(max(found.containers_s))}), {ms(change_s)} ms to change "
-        f"(at most {ms(max(found.changes_s))}), p50 {overhead:.3f} x, {found.study_s:.0f} s for the study, "
+        f"(at most {ms(max(found.changes_s))}), p50 {overhead:.3f} x [{interval.low:.3f}, {interval.high:.3f}], "
+        f"{found.study_s:.0f} s for the study, "
         f"{found.left + found.left_by_kill} containers left",
         is_met=is_met,
         tables=(
@@ -244,7 +250,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4, help="rounds per start (default 4)")
     parser.add_argument("--seconds", type=int, default=4, help="of a round (default 4)")
     parser.add_argument("--trials", type=int, default=20, help="of the study (default 20)")
-    options = result.parsed(parser, starts_measured=2, starts=1, rounds=1, seconds=1, trials=3)
+    options = result.parsed(parser, starts_measured=2, starts=1, rounds=2, seconds=1, trials=3)
     if problem := wrk.is_missing():
         parser.error(problem)
     containers_s, changes_s, processes_s = starts_and_changes(options.starts_measured)

@@ -362,8 +362,9 @@ class ServerSettings:
     too. One server at a time. Default none: all is forgotten when the server ends.
     """
     state_store: str | None = _knob(None, live=False)
-    """Redis server that keeps what selection policies learn, for several gateways that share it.
+    """Redis server that keeps what selection policies learn, for gateways on any machine, one after another.
 
+    Gateways that run at the same time do not learn together: the last save of a state wins.
     As `redis://HOST:6379/0`, `rediss://HOST:6379/0` (TLS) or `unix:///PATH/OF/SOCKET`; needs
     `pip install '.[redis]'` in a clone. Its password is in the environment variable LUTHIER_STATE_STORE_PASSWORD:
     whoever may read settings would read it in the address. Default none: a file (SQLite) in `state_dir`, and

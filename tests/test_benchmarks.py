@@ -130,6 +130,35 @@ def test_a_study_without_data_says_what_to_do(tmp_path: pathlib.Path) -> None:
     assert "--figure" in run("measure.py", "--help").stdout
 
 
+CONCLUDED = """
+import sys
+sys.path.insert(0, "benchmarks")
+import idle_connections, wrk
+def load(p50_ms):
+    return wrk.Load(requests=1, requests_per_s=1.0, p50_ms=p50_ms, p99_ms=1.0)
+rounds = [(load(1.0), load(ratio)) for ratio in map(float, sys.argv[1:])]
+print(idle_connections.concluded(rounds).is_met)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ratios", "is_met"), [((1.0, 1.1, 1.05, 0.95), True), ((0.7, 1.5, 0.8, 1.3), False)]
+)
+def test_a_target_is_met_by_the_interval_of_the_rounds(
+    ratios: tuple[float, ...], is_met: bool
+) -> None:
+    """A mean within the limit is not enough: 1.02 x of rounds far apart may as well be 1.9 x."""
+    done = subprocess.run(
+        [sys.executable, "-c", CONCLUDED, *map(str, ratios)],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == str(is_met), done.stderr
+
+
 @pytest.fixture(scope="module")
 def findings() -> types.ModuleType:
     """What the study's figures compute."""

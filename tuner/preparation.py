@@ -36,6 +36,7 @@ from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 
 BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
+CACHE_KNOB = "cache.capacity_mb"
 
 
 def bench_of(
@@ -238,6 +239,13 @@ def notes_of(
         yield f"limits: {served.limits}"
     if counted:
         yield f"energy counts {' and '.join(counted)}, each as a whole"
+    is_searched = any(knob.name == CACHE_KNOB for knob in arena.knobs)
+    if is_ours and (is_searched or arena.default.get(CACHE_KNOB)):
+        yield (
+            f"launches have a prediction cache ({CACHE_KNOB}), and the same requests come round again and "
+            f"again ({payloads.description}): the hit rate is theirs, not that of your traffic. Leave the "
+            "knob out, or give requests that repeat as yours do (--payload)"
+        )
 
 
 def _derived(bench: Bench, environment: Environment, served: Served, terminal: Terminal) -> str:

@@ -25,6 +25,10 @@ HEAD = (
     "a ResNet behind a model server), and those of the Clipper review (100,000 queries at 20 "
     "concurrent requests, closed loop), measured on this engine.\n"
     "Each section has the claim, what was found here, a picture, and the numbers.\n"
+    "The models have the names and the tasks of the study's, and are much smaller, on small images and on number "
+    "words (docs/models.md); the machine has two cores; guided is the sampler `gp`, not the study's GPy with "
+    "expected improvement (`gpy` here), which has no figures on this page. So it is the claims that are tried "
+    "here, not the study's numbers that are measured again.\n"
 )
 AGAIN = """## Run again
 

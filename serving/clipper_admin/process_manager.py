@@ -55,6 +55,8 @@ class ProcessContainerManager:
             stop_timeout_s: how long it may take to end, before it is killed.
         """
         self.cluster_name = cluster_name
+        self.cluster_identifier = cluster_name
+        """The same for the released `clipper_admin`, whose connections name it in their log."""
         self._host = host
         self._query_port = clipper_query_port
         self._management_port = clipper_management_port

@@ -1,9 +1,9 @@
-"""States in a Redis server, for several gateways that share them; needs the extra `redis`.
+"""States in a Redis server, for gateways on any machine, one after another; needs the extra `redis`.
 
 In: texts by application and user context. Out: the same after a restart of the gateway; after one
 of the server, as far as that server persists (`appendonly yes`). One hash per application,
 `luthier:states:NAME`, its fields the users. Saves are written in batches, each one MULTI/EXEC. A server
-out of reach holds nobody up: see `reached`.
+out of reach holds nobody up: see `reached`. Of gateways that run together the last save of a state wins.
 """
 
 from __future__ import annotations

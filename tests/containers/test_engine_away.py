@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 
 import docker
 import pytest
@@ -15,7 +14,7 @@ import pytest_asyncio
 
 from serving.replica import as_container, container_keeper
 from serving.replica.as_container import ContainerHome
-from serving.replica.container_engine import OWNER_LABEL
+from serving.replica.container_engine import OWNER_LABEL, REQUEST_TIMEOUT_S
 from serving.values import ModelCard
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.engine_relay import EngineRelay
@@ -138,7 +137,5 @@ def test_a_signal_ends_a_server_whose_engine_does_not_answer(tmp_path):
         ) as server:
             asked, _ = engine.accept()
             with asked:
-                began_s = time.monotonic()
                 server.send_signal(signal.SIGINT)
-                assert server.wait(WAIT_S) == 0
-                assert time.monotonic() - began_s < 5
+                assert server.wait(REQUEST_TIMEOUT_S / 2) == 0

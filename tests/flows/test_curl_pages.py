@@ -1,16 +1,20 @@
-"""The `curl` lines of the pages run as they stand, one after another, on a server with the models of all of them."""
+"""The `curl` lines of the pages, run by curl one after another, on a server with the models of all of them.
+
+They run as they stand, but for the ports, which are the server's, and the option that makes an error of
+the server an exit code. Where there is no curl, they are skipped.
+"""
 
 import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 
 import pytest
 
+pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 BATCHING, CLIPPER, SELECTION, VERSIONS = (
     (DOCS / f"{page}.md").read_text(encoding="utf-8")
@@ -43,8 +47,9 @@ SERVERS = (
     *re.findall(r"^With `python -m serving ([^`]+)`:$", BATCHING, flags=re.MULTILINE),
 )
 """Options with which the pages start a server."""
-SHORT = '"latency_slo_micros": 100000'
-assert SHORT in APPLICATION
+ASKED_AGAIN = 50
+"""Times, at most, where an answer misses the application's objective of 100 ms: the machine may be busy."""
+NUMBER = re.compile(r'"query_id":\d+')
 
 
 @pytest.fixture(scope="module", name="ports")
@@ -70,41 +75,33 @@ def _ports(tmp_path_factory):
 
 
 def run(line, ports):
-    """What a `curl` line prints; the program itself need not be there.
+    """What a `curl` line prints."""
+    words = shlex.split(re.sub(r"localhost:(\d+)", lambda at: f"127.0.0.1:{ports[at[1]]}", line))
+    command = [words[0], "--fail-with-body", "--noproxy", "*", *words[1:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"
+    return done.stdout
 
-    Its ports are those of the server, and its objective is one that a busy machine keeps.
-    """
-    words = shlex.split(line.replace(SHORT, '"latency_slo_micros": 30000000'))[2:]
-    method, data, fields, url = None, None, {}, ""
-    while words:
-        match words.pop(0):
-            case "-X":
-                method = words.pop(0)
-            case "-d":
-                data = words.pop(0).encode()
-            case "-H":
-                name, _, value = words.pop(0).partition(": ")
-                fields[name] = value
-            case word:
-                url = word
-    url = re.sub(r"localhost:(\d+)", lambda found: f"http://127.0.0.1:{ports[found[1]]}", url)
-    method = method or ("GET" if data is None else "POST")
-    request = urllib.request.Request(url, data, fields, method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as response:
-            return response.read().decode()
-    except urllib.error.HTTPError as error:
-        pytest.fail(f"{line}: {error.code} {error.read().decode()}")
+
+def asked(line, ports, expected):
+    """What a query prints but for its number, asked again while it is not answered in time."""
+    for _ in range(ASKED_AGAIN):
+        answer = NUMBER.sub("", run(line, ports))
+        if answer == NUMBER.sub("", expected):
+            break
+    return answer
 
 
 def test_the_application_of_the_page_of_selection(ports):
     """It answers as the page shows: the first feedback changes the answer, and the weights."""
-    answers = [run(line, ports) for line in curls(APPLICATION)]
+    add, link, first, update, second, state = curls(APPLICATION)
     shown = [line for line in "".join(blocks(APPLICATION)).splitlines() if line[0] in "{F"]
-    number = re.compile(r'"query_id":\d+')
-    for answer, expected in zip(answers[2:5], shown[:3], strict=True):
-        assert number.sub("", answer) == number.sub("", expected)
-    assert answers[5].startswith(shown[3].removesuffix(" ...}"))
+    run(add, ports)
+    run(link, ports)
+    assert asked(first, ports, shown[0]) == NUMBER.sub("", shown[0])
+    assert run(update, ports) == shown[1]
+    assert asked(second, ports, shown[2]) == NUMBER.sub("", shown[2])
+    assert run(state, ports).startswith(shown[3].removesuffix(" ...}"))
 
 
 @pytest.mark.parametrize(

@@ -389,15 +389,15 @@ def test_a_load_without_sense_is_one_line(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
-    """Within three seconds, more where others want the cores: code 130, how to go on, no process, no running trial."""
+    """The trial that runs is the last one: code 130, how to go on, no process, no running trial."""
     budget = ("--trials", "30", "--initial", "30")
     with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json") as process:
         wait_for_trials(process, 1)
         descendants = children(process.pid)
-        before_s = time.monotonic()
+        begun = len(states(tmp_path, "s"))
         process.send_signal(number)
-        out, err = process.communicate(timeout=20)
-    assert time.monotonic() - before_s < 3 * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+        out, err = process.communicate(timeout=60)
+    assert len(states(tmp_path, "s")) <= begun + 1  # one may have begun before the signal came
     assert process.returncode == 130
     assert json.loads(out)["exit_code"] == 130
     assert "tune resume s" in err.splitlines()[-1]

@@ -38,6 +38,15 @@ def test_batching_knobs_of_a_model_with_a_fixed_batch_are_noted_once() -> None:
     assert list(notes_of(benches.arena(), RAW, FREE)) == []
 
 
+def test_a_cache_that_is_searched_is_noted_with_what_is_sent() -> None:
+    """Its hit rate is that of the payloads, which come round; without the knob there is no such note."""
+    for choices, default in (([0, 64], 0), ([64], 64)):
+        knob = f"  cache.capacity_mb: {{type: int, choices: {choices}, default: {default}}}\n"
+        (note,) = notes_of(benches.arena(benches.SPACE + knob), RAW, FREE)
+        assert note.startswith("launches have a prediction cache (cache.capacity_mb)")
+        assert "(one): the hit rate is theirs" in note
+
+
 def test_limits_that_are_not_enforced_are_noted() -> None:
     """With the engine's own reason."""
     served = dataclasses.replace(FREE, limits="not enforced: no control groups")

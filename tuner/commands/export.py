@@ -14,6 +14,7 @@ from tuner.errors import WrongUse
 from tuner.export.subject import Files
 from tuner.interruption import resume_command
 from tuner.progress import Terminal
+from tuner.report import lines
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
@@ -50,7 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Write or print the files of one target."""
-    del terminal  # an export has no progress
     export.check(arguments.to)
     where = options.group_of(arguments, StoreSettings)
     folder = run_folder.find(pathlib.Path(where.runs_dir), arguments.study_name)
@@ -67,12 +67,17 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     card = None if arguments.to in export.WITHOUT_MODEL else _card(record.target, arguments.to)
     files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)
     if arguments.out is None:
-        return _printed(folder.name, arguments.to, files)
-    written = _written(files, arguments.out, is_forced=arguments.force)
-    return Said(
-        text="\n".join(map(str, written)),
-        data={"study": folder.name, "written": [str(path) for path in written]},
-    )
+        said = _printed(folder.name, arguments.to, files)
+    else:
+        written = _written(files, arguments.out, is_forced=arguments.force)
+        said = Said(
+            text="\n".join(map(str, written)),
+            data={"study": folder.name, "written": [str(path) for path in written]},
+        )
+    caution = export.caution(record, arguments.to, trial=arguments.trial)
+    if caution is not None:
+        lines.say(terminal.console, f"warning: {caution}", style="yellow")
+    return said
 
 
 def _card(model: str, target: str) -> ModelCard:

@@ -18,6 +18,7 @@ from tuner.advice import Advice
 from tuner.errors import WrongUse
 from tuner.export import (
     compose,
+    container,
     kserve,
     kubernetes,
     other_engine,
@@ -48,6 +49,8 @@ TARGETS: Mapping[str, Exporter] = types.MappingProxyType(
     }
 )
 """`tune export STUDY --to NAME`."""
+ONE_CONTAINER = frozenset({"compose", "kubernetes", "kserve"})
+"""Targets that put the gateway and all replicas into one container."""
 WITHOUT_MODEL = frozenset({"serving", OF_OTHER_ENGINE})
 """Targets that do not look at the model: they name it as the study did."""
 
@@ -120,11 +123,29 @@ def export(
     """
     check(target)
     check_engine(record, target)
+    place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
+    return TARGETS[target](
+        Subject(record=record, advice=_advised(record, trial), place=place, card=card)
+    )
+
+
+def caution(record: StudyRecord, target: str, *, trial: int | None = None) -> str | None:
+    """What makes that which a target runs another thing than what was measured; None where nothing does.
+
+    Raises:
+        WrongUse: as for `export`.
+    """
+    if target not in ONE_CONTAINER:
+        return None
+    subject = Subject(record=record, advice=_advised(record, trial), place=pathlib.PurePath())
+    return container.caution(subject)
+
+
+def _advised(record: StudyRecord, trial: int | None) -> Advice:
     found = advice.advised(record) if trial is None else advice.of_trial(record, trial)
     if found is None:
         raise WrongUse(
             f"study {record.name!r} has no configuration that works, so there is nothing to "
             f"export: `tune report {record.name}` shows why its trials failed"
         )
-    place = (out or pathlib.PurePath()) / ("best" if trial is None else f"trial-{trial}")
-    return TARGETS[target](Subject(record=record, advice=found, place=place, card=card))
+    return found

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import re
+import textwrap
 from collections.abc import Iterator
 
 from serving import __version__, zoo
@@ -37,6 +38,8 @@ DRAIN_S = 30
 """The server ends within `server.drain_s`, 20 s; then some more for its processes."""
 START_S = 60
 """Twice `replica.ready_timeout_s`."""
+WIDTH = 100
+"""Of a line of the head."""
 MOST_NAME = 50
 """A Service may be named by 63 characters; something may be put behind it."""
 
@@ -114,6 +117,8 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
     yield from needed.lines
     yield "The kernel holds the container to that sum; replica.cpu and replica.memory_mb of the single"
     yield "replica are not enforced in it (the server says so): one may use what another leaves."
+    if (said := caution(subject)) is not None:
+        yield from textwrap.wrap(f"WARNING: {said}", WIDTH)
     runtimes = f" RUNTIMES={subject.model.kind}" if subject.model.kind in EXTRAS else ""
     yield f"`make images{runtimes}` in a clone builds the image."
     if _built(subject) is not None or _named(subject) is not None:
@@ -122,6 +127,23 @@ def remarks(subject: Subject, needed: Needs) -> Iterator[str]:
         yield "The configuration is for a GPU: the image must hold a runtime that uses one."
     if subject.model.kind == "command":
         yield "The image must hold what the model's program needs."
+
+
+def caution(subject: Subject) -> str | None:
+    """That limits of single replicas were measured, which the container has not; None where there were none."""
+    knobs = Knobs(subject.advice.configuration)
+    cpu, memory_mb = knobs.maybe("replica.cpu"), knobs.maybe("replica.memory_mb")
+    limits = [f"{cpu:g} cores"] if cpu is not None else []
+    limits += [f"{memory_mb} MiB"] if memory_mb is not None else []
+    if not limits:
+        return None
+    count = knobs.whole("replica.count")
+    where = ", in a container of its own" if subject.record.home == "docker" else ""
+    return (
+        f"this is another machine than the one that was measured. In the study each of {count} "
+        f"replica{'s' * (count > 1)} had {' and '.join(limits)}{where}; here they and the gateway share the "
+        "sum. Take the figures of the study as a guess until `tune load` has measured this one."
+    )
 
 
 def settings_text(subject: Subject, knobs: Knobs) -> str:

@@ -554,15 +554,34 @@ def _worse_beside(study: StudyRecord) -> Iterator[str]:
         beside = compared(study, name)
         # p99 rises with the rate, up to the limit; and with what a scenario's deadline lets be admitted.
         is_meant = (study.objective == "rate" or study.shared is not None) and name == "p99"
-        if name == study.objective or is_meant or beside is None or beside.outcome != "worse":
+        if name == study.objective or is_meant:
             continue
         objective = objectives.named(name)
+        if beside is None:
+            yield from _longer_tail(study) if name == "p99" else ()
+            continue
+        if beside.outcome != "worse":
+            continue
         default, best = (launches(study, role).figure(field).middle for role in ROLES)
         yield (
             f"The {objective.label} of the best is worse than that of the default: "
             f"{wording.number(default)} → {wording.number(best)} {objective.unit}, "
             f"{wording.ratio(beside.ratio, beside.interval)}."
         )
+
+
+def _longer_tail(study: StudyRecord) -> Iterator[str]:
+    """That the p99 of the best is longer, where only the requests of all launches together tell one."""
+    default, best = (launches(study, role).tail for role in ROLES)
+    ends = default.interval.high, best.interval.low
+    if ends[0] is None or ends[1] is None or ends[1] <= ends[0]:
+        return
+    yield (
+        "The p99 of the best is worse than that of the default over the requests of all fresh starts "
+        f"together: {wording.tail(default)} → {wording.tail(best)} ms. Where the slowest requests count, "
+        f"limit them (--constraint 'p99_ms <= {wording.number(default.value_ms)}'), or search for them "
+        "(--objective p99)."
+    )
 
 
 def _so_far(study: StudyRecord) -> str:

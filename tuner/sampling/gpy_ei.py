@@ -11,8 +11,8 @@ import numpy as np
 
 from tuner.sampling import gp_model
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
-from tuner.sampling.expected_improvement import log_expected_improvement
-from tuner.sampling.told import is_too_early, told
+from tuner.sampling.expected_improvement import gain_ratio, log_expected_improvement
+from tuner.sampling.told import at_random, expectation, is_too_early, told
 
 
 class GpySampler(CellSampler):
@@ -22,7 +22,7 @@ class GpySampler(CellSampler):
         """A random cell at first, then the new cell with the largest expected improvement."""
         history, candidates = situation.history, situation.candidates
         if is_too_early(situation):
-            return situation.at_random()
+            return at_random(situation)
         knobs = slice(candidates.design_width)
         vectors, targets = told(situation)
         noise_sd = gp_model.NOISE_SD
@@ -34,8 +34,9 @@ class GpySampler(CellSampler):
         mean, sd = process.predict(candidates.vectors[situation.unseen, knobs])
         incumbent = float(np.min(process.predict(history.vectors[:, knobs])[0]))
         best = int(np.argmax(log_expected_improvement(mean, sd, incumbent)))
+        gains = gain_ratio(mean, sd, incumbent, is_log=history.scale == "log")
         return Proposal(
             configuration=candidates.cells[int(situation.unseen[best])],
             origin="guided",
-            facts={"hyperparameters": list(process.hyperparameters)},
+            facts={"hyperparameters": list(process.hyperparameters), **expectation(gains)},
         )

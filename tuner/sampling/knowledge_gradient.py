@@ -7,8 +7,10 @@ launch there, in units of the targets (on the log scale: as a share). Pure.
 A launch of a cell that was launched before counts like any other, so that repeats come where they are
 worth more than something new (Frazier, Powell and Dayanik, "The Knowledge-Gradient Policy for Correlated
 Normal Beliefs", INFORMS Journal on Computing 21:599, 2009). The expectation over the launch's outcome is
-taken at `NODES` equally likely points instead of by their exact sweep over lines: it is within a
-per cent of it, and one array operation.
+taken at `NODES` equally likely points instead of by their exact sweep over lines: one array operation.
+The rare outcomes beyond the outermost point are missing, so gains come out too small: the largest by some
+per cent, the median cell's by a sixth, and those that only a rare outcome brings as 0. The cell with the
+largest gain is the same: it was in 30 of 30 fits of 6 to 40 launches in five dimensions.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, FloatDistribution
 
-from tuner.sampling.told import PointSampler
+from tuner.sampling.told import Asked, PointSampler
 
 Array = NDArray[np.float64]
 
@@ -23,8 +23,14 @@ Array = NDArray[np.float64]
 class OptunaGpSampler(PointSampler):
     """`optuna.samplers.GPSampler` over the unit cube."""
 
-    def asked(self, vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
-        """The point (d,) that a new sampler asks for after it was told these (n, d) and (n,)."""
+    def asked(
+        self,
+        vectors: Array,
+        targets: Array,
+        cells: Array,  # noqa: ARG002 - it does not tell what it expects
+        rng: np.random.Generator,
+    ) -> Asked:
+        """The point that a new sampler asks for after it was told these."""
         axes: dict[str, BaseDistribution] = {
             f"x{place:03}": FloatDistribution(0.0, 1.0) for place in range(vectors.shape[1])
         }
@@ -45,4 +51,4 @@ class OptunaGpSampler(PointSampler):
                 for row, target in zip(vectors.tolist(), targets.tolist(), strict=True)
             )
             params = study.ask(axes).params
-        return np.array([params[name] for name in axes])
+        return Asked(np.array([params[name] for name in axes]))

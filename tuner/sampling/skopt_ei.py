@@ -12,16 +12,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.sampling.told import PointSampler
+from tuner.sampling.told import Asked, PointSampler
 
 Array = NDArray[np.float64]
+_LEAST_SD = 1e-9
+"""Where its process is sure, the expected improvement is still defined."""
 
 
 class SkoptSampler(PointSampler):
     """skopt's GP, Matern-5/2, and its EI."""
 
-    def asked(self, vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
-        """The point (d,) that a new optimizer asks for after it was told these (n, d) and (n,)."""
+    def asked(
+        self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
+    ) -> Asked:
+        """The point that a new optimizer asks for after it was told these, and what its process expects."""
         import skopt  # noqa: PLC0415 - an extra, and slow to import
 
         optimizer: Any = skopt.Optimizer(
@@ -38,4 +42,7 @@ class SkoptSampler(PointSampler):
             optimizer.tell(
                 [list(map(float, row)) for row in vectors], [float(target) for target in targets]
             )
-            return np.asarray(optimizer.ask(), dtype=float)
+            point = np.asarray(optimizer.ask(), dtype=float)
+            rows = optimizer.space.transform(cells.tolist())
+            mean, sd = optimizer.models[-1].predict(rows, return_std=True)
+        return Asked(point, (mean, np.maximum(sd, _LEAST_SD)))

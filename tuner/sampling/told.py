@@ -9,11 +9,14 @@ seen. Pure.
 from __future__ import annotations
 
 import abc
+import dataclasses
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.sampling.cell_sampler import CellSampler, Proposal, Situation
+from tuner.sampling.expected_improvement import gain_ratio
 
 Array = NDArray[np.float64]
 
@@ -34,6 +37,28 @@ def is_too_early(situation: Situation) -> bool:
     return is_initial or not len(history.targets) or not len(situation.unseen)
 
 
+def at_random(situation: Situation) -> Proposal:
+    """A random cell; where all were run, one of them again, from which no improvement is expected."""
+    found = situation.at_random()
+    if found.origin != "replicate":
+        return found
+    return dataclasses.replace(found, facts=expectation(np.zeros(1)))
+
+
+def expectation(gains: Array) -> dict[str, Any]:
+    """What ends a search early: the largest expected improvement (m,) as a share of the best."""
+    return {"largest_expected_improvement": float(np.max(gains))}
+
+
+class Asked(NamedTuple):
+    """What a library answers."""
+
+    point: Array
+    """(d,) where it would look next."""
+    expected: tuple[Array, Array] | None = None
+    """Mean (m,) and standard deviation (m,) that it expects of the cells; None where it does not tell them."""
+
+
 class PointSampler(CellSampler):
     """Of a library that is told points of the unit cube and asked for one: the nearest cell that was not run.
 
@@ -44,12 +69,24 @@ class PointSampler(CellSampler):
     def propose(self, situation: Situation) -> Proposal:
         """A random cell at first, then the cell nearest to the point that the library asks for."""
         if is_too_early(situation):
-            return situation.at_random()
-        point = self.asked(*told(situation), situation.rng)
+            return at_random(situation)
+        candidates = situation.candidates
+        vectors, targets = told(situation)
+        cells = candidates.vectors[situation.unseen, : candidates.design_width]
+        found = self.asked(vectors, targets, cells, situation.rng)
+        facts = {}
+        if found.expected is not None:
+            incumbent = float(np.min(targets))
+            is_log = situation.history.scale == "log"
+            facts = expectation(gain_ratio(*found.expected, incumbent, is_log=is_log))
         return Proposal(
-            configuration=situation.candidates.realise(point, situation.unseen), origin="guided"
+            configuration=candidates.realise(found.point, situation.unseen),
+            origin="guided",
+            facts=facts,
         )
 
     @abc.abstractmethod
-    def asked(self, vectors: Array, targets: Array, rng: np.random.Generator) -> Array:
-        """The point (d,) that the library asks for after it was told these (n, d) and (n,)."""
+    def asked(
+        self, vectors: Array, targets: Array, cells: Array, rng: np.random.Generator
+    ) -> Asked:
+        """What the library asks for after it was told (n, d) and (n,), and expects of cells (m, d)."""

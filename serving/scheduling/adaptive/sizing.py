@@ -95,7 +95,7 @@ class Aimd(Fixed):
     def ran(self, items: int, took_s: float) -> None:
         """Grow after a full batch in time, shrink after one that was not."""
         if took_s > self._budget_s:
-            self._exact = max(1.0, min(self._exact, items) * BACK_OFF)
+            self._exact = max(1.0, self._exact * BACK_OFF)
         elif items >= self.size:
             self._exact = min(float(self._most), self._exact + 1.0)
         self.size = int(self._exact)

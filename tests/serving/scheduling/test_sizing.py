@@ -71,6 +71,16 @@ def test_batches_that_are_not_full_say_nothing_about_larger_ones():
     assert policy.size == size
 
 
+@pytest.mark.parametrize("items", [1, 8, 64])
+def test_one_slow_batch_costs_aimd_a_tenth_however_small_it_was(items):
+    """A stall under a single item says little of the sizes that were in time before it."""
+    policy = Aimd(SETTINGS)
+    run(policy, lambda size, rng: 1e-4 * size, 63)
+    assert policy.size == 64
+    policy.ran(items, 0.05)
+    assert policy.size == int(0.9 * 64)
+
+
 def test_the_regression_is_not_believed_far_from_what_was_seen():
     """From small batches the size grows step by step."""
     policy = Quantile(SETTINGS)

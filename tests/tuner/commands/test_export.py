@@ -77,12 +77,16 @@ def test_a_repository_of_triton_is_written_whole(
     assert model.read_bytes() == path.read_bytes()
     assert f"--model-repository={out}" in config.read_text(encoding="utf-8")
     assert not list(out.rglob("*.partial"))
+    assert export(runs, "--to", "triton", "--out", out, "--force") == 0
+    assert not capsys.readouterr().err
 
 
 def test_a_single_file_is_printed(runs: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As a pipe to kubectl takes it."""
     assert export(runs, "--to", "kubernetes") == 0
-    assert "kind: Deployment" in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "kind: Deployment" in said.out
+    assert said.err.startswith("warning: this is another machine than the one that was measured")
     assert export(runs, "--to", "kubernetes", "--json") == 0
     assert json.loads(capsys.readouterr().out)["files"].keys() == {"kubernetes.yaml"}
 

@@ -1,11 +1,13 @@
 import dataclasses
 
+import numpy as np
 import pytest
 
 from tests.fakes import studies
 from tuner.budget import Budget
-from tuner.report import reading
-from tuner.values import Outcome, Shared
+from tuner.histogram import Histogram
+from tuner.report import reading, terminal
+from tuner.values import UNKNOWN, Interval, Outcome, Shared
 
 
 def test_the_best_so_far_never_worsens():
@@ -49,6 +51,47 @@ def test_cautions_name_what_went_wrong():
     assert "No p99" not in text, "where it is not the objective, that speaks against nothing"
     said = " ".join(reading.remarks(doubtful))
     assert "No p99 of the default: p99 rests on 100 effective requests" in said
+
+
+def tailed(slower, *, effective=400.0):
+    """A study whose launches are too short for a p99 each, the best's histograms `slower` times the default's."""
+    study = studies.study(has_records=False)
+    rng = np.random.default_rng(1)
+    default, best = (
+        tuple(
+            dataclasses.replace(
+                one,
+                p99_effective=effective,
+                histogram=Histogram.of(factor * rng.lognormal(size=2000)),
+            )
+            for one in side
+        )
+        for side, factor in ((study.verdict.default, 1.0), (study.verdict.best, slower))
+    )
+    changes = {"default": default, "best": best, "p99_ratio": None, "p99_interval": UNKNOWN}
+    return dataclasses.replace(study, verdict=dataclasses.replace(study.verdict, **changes))
+
+
+def test_a_longer_tail_of_the_best_is_said_beside_the_verdict():
+    """Of all launches together where each is too short, with what to do; not where the intervals touch."""
+    (said,) = [text for text in reading.warnings(tailed(2.5)) if "p99 of the best is worse" in text]
+    assert "--objective p99" in said
+    assert "of all fresh starts together" in said
+    assert any("note: The p99 of the best" in text for text in terminal.lines(tailed(2.5), {}))
+    for study in (tailed(1.0), tailed(0.6), tailed(2.5, effective=80.0)):
+        assert not any("p99 of the best" in text for text in reading.warnings(study))
+
+
+def test_a_p99_that_the_pairs_show_to_be_worse_is_said():
+    """With the ratio and its interval; not where it may be chance."""
+    study = studies.study()
+    for interval, is_said in (
+        (Interval(low=1.1, high=1.6), True),
+        (Interval(low=0.9, high=2), False),
+    ):
+        verdict = dataclasses.replace(study.verdict, p99_ratio=1.3, p99_interval=interval)
+        said = reading.warnings(dataclasses.replace(study, verdict=verdict))
+        assert any("of the best is worse than" in text for text in said) == is_said
 
 
 def shared_study(**figures):
