@@ -133,7 +133,7 @@ def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
         files = [
             file
             for file in sorted(path.iterdir())
-            if file.suffix.lower() in zoo.SUFFIXES and not zoo.is_samples(file)
+            if zoo.file_kind(file) is not None and not zoo.is_samples(file)
         ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"
