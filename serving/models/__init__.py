@@ -57,20 +57,33 @@ KINDS: dict[str, str] = {
     "sklearn": "serving.models.sklearn",
     "torch": "serving.models.torch",
     "tensorflow": "serving.models.tensorflow",
+    "xgboost": "serving.models.xgboost",
+    "lightgbm": "serving.models.lightgbm",
+    "catboost": "serving.models.catboost",
     "python": "serving.models.python",
     "command": "serving.models.command",
     "echo": "serving.models.echo",
 }
 """Kind -> module that holds its `Model` class."""
 
-EXTRAS = {"sklearn": "sklearn", "torch": "torch", "tensorflow": "tensorflow"}
+EXTRAS = {
+    "sklearn": "sklearn",
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+    "catboost": "catboost",
+}
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "sklearn": ("scikit-learn",),
     "torch": ("torch",),
-    "tensorflow": ("tensorflow",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+    "xgboost": ("xgboost", "xgboost-cpu"),
+    "lightgbm": ("lightgbm",),
+    "catboost": ("catboost",),
 }
 """Kind -> packages of which one runs it."""
 
