@@ -35,6 +35,7 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.values import ModelCard, ModelId
+from serving.zoo import mlflow_folder
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,7 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
 
 
 def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
-    if (path / zoo.CARD_FILE).is_file():
+    if (path / zoo.CARD_FILE).is_file() or mlflow_folder.is_one(path):
         card = zoo.find(str(path), name=id_.name)
     else:
         files = [

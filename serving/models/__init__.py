@@ -60,6 +60,7 @@ KINDS: dict[str, str] = {
     "xgboost": "serving.models.xgboost",
     "lightgbm": "serving.models.lightgbm",
     "catboost": "serving.models.catboost",
+    "mlflow": "serving.models.mlflow",
     "python": "serving.models.python",
     "command": "serving.models.command",
     "echo": "serving.models.echo",
@@ -73,6 +74,7 @@ EXTRAS = {
     "xgboost": "xgboost",
     "lightgbm": "lightgbm",
     "catboost": "catboost",
+    "mlflow": "mlflow",
 }
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
@@ -84,9 +86,12 @@ RUNTIMES: dict[str, tuple[str, ...]] = {
     "xgboost": ("xgboost", "xgboost-cpu"),
     "lightgbm": ("lightgbm",),
     "catboost": ("catboost",),
+    "mlflow": ("mlflow", "mlflow-skinny"),
 }
 """Kind -> packages of which one runs it."""
 
+ONLY_TRUSTED = ("mlflow",)
+"""Kinds whose files run code when they are loaded, which whoever starts the server must have allowed."""
 
 ON_DEVICE = ("onnx", "torch")
 """Kinds that run where `accelerator.device` says."""

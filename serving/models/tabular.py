@@ -19,7 +19,12 @@ from serving.values import Signature, TensorSpec
 
 INPUT = "input"
 SCORES, PREDICTION = "scores", "prediction"
-DATATYPES = {"f4": "FP32", "f8": "FP64", "i4": "INT32", "i8": "INT64"}
+DATATYPES = {
+    "b1": "BOOL",
+    **{f"u{size}": f"UINT{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"i{size}": f"INT{8 * size}" for size in (1, 2, 4, 8)},
+    **{f"f{size}": f"FP{8 * size}" for size in (2, 4, 8)},
+}
 """NumPy's type of an answer -> Open Inference Protocol datatype; anything else is text."""
 
 _PLACE = re.compile(r"^(\[[\d:]+\] )?\S+\.(cc|cpp|h):\d+: ")
@@ -42,6 +47,8 @@ def as_load_failure(path: pathlib.Path, runtime: str) -> Iterator[None]:
     """Whatever a broken file makes a library raise is one error of one line."""
     try:
         yield
+    except ModelLoadFailed:
+        raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = _PLACE.sub("", lines[0]) if lines else type(error).__name__

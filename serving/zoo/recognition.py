@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+from collections.abc import Mapping
 
 HEAD_BYTES = 4096
 """Read of a file's beginning."""
@@ -23,12 +24,12 @@ TEXTS = {
 """Suffix that belongs to no kind -> what a model in such a file is."""
 
 _ZIP = b"PK\x03\x04"
-_PARTS: tuple[tuple[bytes, str], ...] = (
-    (b"/constants.pkl", "torch"),  # TorchScript
-    (b"/archive_format", "torch"),  # an exported program
-    (b"/data.pkl", "torch"),  # anything else of torch.save, which the kind refuses
-    (b"schema.json", "sklearn"),  # skops
-)
+_PARTS: Mapping[bytes, str] = {
+    b"/constants.pkl": "torch",  # TorchScript
+    b"/archive_format": "torch",  # an exported program
+    b"/data.pkl": "torch",  # anything else of torch.save, which the kind refuses
+    b"schema.json": "sklearn",  # skops
+}
 """Name of an archive's part -> kind; the first one that is there counts."""
 _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (
@@ -51,13 +52,24 @@ def kind_of(path: pathlib.Path) -> str | None:
     """The kind of a file that shows it; None of any other, and of what is no file."""
     if not path.is_file():
         return None
+    part = _part_of(path)
+    if part is not None:
+        return _PARTS[part]
     with path.open("rb") as file:
         head = file.read(HEAD_BYTES)
-        if head.startswith(_ZIP):
-            file.seek(max(0, path.stat().st_size - TAIL_BYTES))
-            tail = file.read(TAIL_BYTES)
-            return next((kind for part, kind in _PARTS if part in tail), None)
     return next((kind for beginning, kind in _BEGINNINGS if beginning.match(head)), None)
+
+
+def _part_of(path: pathlib.Path) -> bytes | None:
+    """The first of `_PARTS` that an archive has; None where it has none, or is none."""
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        if file.read(len(_ZIP)) != _ZIP:
+            return None
+        file.seek(max(0, path.stat().st_size - TAIL_BYTES))
+        names = file.read(TAIL_BYTES)
+    return next((part for part in _PARTS if part in names), None)
 
 
 def is_pickle(path: pathlib.Path) -> bool:
@@ -66,3 +78,8 @@ def is_pickle(path: pathlib.Path) -> bool:
         return False
     with path.open("rb") as file:
         return _PICKLE.match(file.read(2)) is not None
+
+
+def is_pickled(path: pathlib.Path) -> bool:
+    """Whether a file is a pickle, or an archive around one that is no program of PyTorch."""
+    return is_pickle(path) or _part_of(path) == b"/data.pkl"
