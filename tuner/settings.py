@@ -39,7 +39,7 @@ HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
-KINDS = {str: "a text", int: "a whole number", float: "a number"}
+KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 """What a setting holds, in words."""
 NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
 NO_LOAD = (
@@ -871,7 +871,7 @@ def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
             continue  # checked before
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
-        if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int
+        if not fits or isinstance(value, bool) != (bool in allowed):  # a truth is an int as well
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
             raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
 
