@@ -43,7 +43,7 @@ help:  ## list the verbs
 
 install: $(DEV)  ## make .venv with everything that development needs
 
-install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, clients of the protocols
+install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, XGBoost and the like, clients of the protocols
 
 install-engines: $(ENGINES)  ## make .venv-engines: mosec, Triton and Ray, which tests of other engines and of exports start
 
@@ -63,7 +63,7 @@ check: $(DEV)  ## linter, formatter, types, direction of imports
 test: check  ## everything in `check`, then the tests; options for pytest in PYTEST
 	$(BIN)/pytest -m "not engines" -n logical --maxprocesses 4 --dist worksteal $(PYTEST)
 
-test-frameworks: $(FRAMEWORKS)  ## the kinds torch and tensorflow, and clients of the protocols, in an environment of their own
+test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the protocols, in an environment of their own
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
 test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton and Ray on what is exported for them

@@ -24,7 +24,16 @@ import requests
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docker"
 BUILD = ROOT / "build" / "images"
-RUNTIMES = ("onnx", "sklearn", "torch", "tensorflow")
+RUNTIMES = (
+    "onnx",
+    "sklearn",
+    "torch",
+    "tensorflow",
+    "xgboost",
+    "lightgbm",
+    "catboost",
+    "mlflow",
+)
 ROLES = ("replica", "server")
 PULL_TIMEOUT_S = 600
 LEAST_GLIBC = 17

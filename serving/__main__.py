@@ -69,6 +69,12 @@ def parser() -> argparse.ArgumentParser:
         help="kind of the models where their files do not tell, such as command (docs/models.md)",
     )
     options.add_argument(
+        "--trust",
+        action="store_true",
+        help="serve models of --model that run code from their files when they are loaded, such as MLflow's "
+        "pickles, too: say it only of files whose makers you trust",
+    )
+    options.add_argument(
         "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
     )
     options.add_argument(
@@ -122,6 +128,7 @@ def _cards(
     *,
     kind: str | None,
     allow_empty: bool,
+    is_trusted: bool,
 ) -> list[ModelCard]:
     """The cards of the models, whose names must differ."""
     if not models and repository is None and not allow_empty:
@@ -131,7 +138,7 @@ def _cards(
         )
     cards: dict[str, ModelCard] = {}
     for text in models:
-        card = zoo.find(text, kind=kind)
+        card = zoo.find(text, kind=kind, is_trusted=is_trusted)
         if card.name in cards:
             raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
         cards[card.name] = card
@@ -149,6 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             arguments.model_repository,
             kind=arguments.kind,
             allow_empty=arguments.allow_empty,
+            is_trusted=arguments.trust,
         )
     except ServingError as error:
         sys.stderr.write(f"python -m serving: {error}\n")

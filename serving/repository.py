@@ -35,6 +35,7 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.values import ModelCard, ModelId
+from serving.zoo import mlflow_folder
 
 log = logging.getLogger(__name__)
 
@@ -127,13 +128,13 @@ def card_of(path: pathlib.Path, id_: ModelId) -> ModelCard:
 
 
 def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
-    if (path / zoo.CARD_FILE).is_file():
+    if (path / zoo.CARD_FILE).is_file() or mlflow_folder.is_one(path):
         card = zoo.find(str(path), name=id_.name)
     else:
         files = [
             file
             for file in sorted(path.iterdir())
-            if file.suffix.lower() in zoo.SUFFIXES and not zoo.is_samples(file)
+            if zoo.file_kind(file) is not None and not zoo.is_samples(file)
         ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"

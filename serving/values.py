@@ -279,7 +279,8 @@ class ModelCard:
         """Files and folders, absolute, that a replica reads: all that a container of it needs to see.
 
         Of a program and of Python code their folder, for they may use what lies beside them; of another model
-        its file or folder, with what has its name and more (weights beside an ONNX file). Of all its variants.
+        its file or folder, with what has its name and more (weights beside an ONNX file) or is its signature.
+        Of all its variants.
         """
         found: list[pathlib.Path] = []
         if self.program is not None:
@@ -290,6 +291,7 @@ class ModelCard:
                 of_it = [path.parent]
                 if self.kind != "python":
                     of_it = sorted(path.parent.glob(f"{glob.escape(path.name)}*"))
+                    of_it += path.parent.glob(f"{glob.escape(path.stem)}.signature.yaml")
                 found += [one for one in of_it if one not in found]
         if self.sample is not None and not any(self.sample.is_relative_to(path) for path in found):
             found.append(self.sample)

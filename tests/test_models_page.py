@@ -1,6 +1,6 @@
 """docs/models.md: every example is made, found, loaded and asked as the page says.
 
-Those of PyTorch and TensorFlow run where these are installed, in tests/frameworks.
+Those of PyTorch, TensorFlow and the like run where these are installed, in tests/frameworks.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ import numpy as np
 import pytest
 
 from serving import models, zoo
-from serving.models import KINDS
+from serving.models import KINDS, ONLY_TRUSTED
 from serving.replica.arrays import DTYPES
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "models.md"
-MAKERS = {"sklearn": ["fit.py"], "torch": ["export.py", "script.py"], "tensorflow": ["save.py"]}
+MAKERS = {
+    "sklearn": ["fit.py"],
+    "torch": ["export.py", "script.py"],
+    "tensorflow": ["save.py"],
+    "xgboost": ["boost.py"],
+    "lightgbm": ["grow.py"],
+    "catboost": ["cat.py"],
+    "mlflow": ["fold.py"],
+}
 """Examples that make a model's file, by kind; the others are models themselves."""
 
 
@@ -31,7 +39,7 @@ def served(kind):
     """What the page serves in the section of a kind."""
     sections = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     section = next(text for text in sections if text.startswith(f"{kind}\n"))
-    return re.findall(r"`python -m serving --model (\S+)`", section)
+    return re.findall(r"`python -m serving --model (\S+)(?: --trust)?`", section)
 
 
 def make(folder, kind):
@@ -62,7 +70,7 @@ def check(folder, kind, threads=1):
     names = served(kind)
     assert names
     for name in names:
-        card = zoo.find(name)
+        card = zoo.find(name, is_trusted=kind in ONLY_TRUSTED)
         assert card.kind == kind
         model = models.load(card.kind, card.path, threads=threads)
         outputs = ask(model)

@@ -93,14 +93,14 @@ class Arena:
         return same == self.space.canonical(self.default, self.environment)
 
 
-def card_of(model: str) -> ModelCard:
-    """The card of a bundled model or of a file.
+def card_of(model: str, *, is_trusted: bool = False) -> ModelCard:
+    """The card of a bundled model or of a file; `is_trusted` as of `zoo.find`.
 
     Raises:
         WrongUse: there is none of that name, or the file cannot be a model.
     """
     try:
-        return zoo.find(model)
+        return zoo.find(model, is_trusted=is_trusted)
     except ServingError as error:
         raise WrongUse(f"--model: {error}") from error
 

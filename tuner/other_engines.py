@@ -83,7 +83,7 @@ def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:
         return ModelCard(name=name, version="", kind="scenario", path=None)
     is_file = "/" in model or pathlib.Path(model).exists()
     if engine is None or model in zoo.names() or is_file:
-        return inputs.card_of(model)
+        return inputs.card_of(model, is_trusted=target.trust)
     if not re.fullmatch(r"[A-Za-z0-9_-]+", model):
         raise WrongUse(f"--model {model}: expected a name of letters, digits, _ and -, or a file")
     return ModelCard(name=model, version="", kind="other", path=None)
@@ -171,7 +171,7 @@ def launcher_of(
         WrongUse: the payload cannot be read.
     """
     if engine is None:
-        return ServingLauncher(target.model, target.home)
+        return ServingLauncher(target.model, target.home, is_trusted=target.trust)
     if isinstance(engine, ScenarioEngine):
         return ScenarioLauncher(scenario_of(engine), target.home)
     sign = _sign(engine, target, card)

@@ -71,7 +71,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         TunerError: it could not be done.
         Interrupted: a signal came; the rows so far are kept.
     """
-    card = inputs.card_of(order.target.model)
+    card = inputs.card_of(order.target.model, is_trusted=order.target.trust)
     text = inputs.space_text_of(order.target, card)
     if text is None:
         raise WrongUse(
@@ -82,7 +82,9 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         model=order.target.model,
         concurrency=order.target.in_flight,
         settings=order.measurement,
-        launcher=ServingLauncher(order.target.model, order.target.home),
+        launcher=ServingLauncher(
+            order.target.model, order.target.home, is_trusted=order.target.trust
+        ),
     )
     with resumable(None), bench:
         served = started(bench)

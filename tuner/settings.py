@@ -39,7 +39,7 @@ HOMES = KNOBS["replica.home"].choices
 """Where replicas may live; the first is the default."""
 MOST_CLIENT_BATCH = 4096
 """The largest batch that a server can be set to."""
-KINDS = {str: "a text", int: "a whole number", float: "a number"}
+KINDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
 """What a setting holds, in words."""
 NO_ARRIVALS = "belongs to an open loop (--rate R or --find-rate)"
 NO_LOAD = (
@@ -98,6 +98,8 @@ class Option:
     choices: tuple[str, ...] | None = None
     is_repeated: bool = False
     """Whether it may be given more than once, each a value of a tuple."""
+    is_flag: bool = False
+    """Whether it takes no value: the field is true where it is given."""
     instead: str | None = None
     """Field that can be given instead of it: where a command has both, neither is required alone."""
     more: str = ""
@@ -113,6 +115,7 @@ def _option(
     parse: Callable[[str], Any] = str,
     choices: tuple[str, ...] | None = None,
     is_repeated: bool = False,
+    is_flag: bool = False,
     instead: str | None = None,
     more: str = "",
 ) -> Any:
@@ -123,6 +126,7 @@ def _option(
         help=help_text,
         choices=choices,
         is_repeated=is_repeated,
+        is_flag=is_flag,
         instead=instead,
         more=more,
     )
@@ -139,10 +143,18 @@ class TargetSettings:
         dataclasses.MISSING,
         "--model",
         "NAME|FILE",
-        "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .py:NAME), "
-        "or a folder (model.yaml, SavedModel)",
+        "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, "
+        "LightGBM's .txt, .py:NAME), or a folder (model.yaml, SavedModel, MLmodel)",
         instead="scenario",
         more="; no default: needed without --scenario",
+    )
+    trust: bool = _option(
+        False,
+        "--trust",
+        "",
+        "tune a model that runs code from its files when it is loaded, such as MLflow's pickles: say it only of "
+        "files whose makers you trust; default: such a model is refused",
+        is_flag=True,
     )
     scenario: str | None = _option(
         None,
@@ -807,9 +819,10 @@ def storage_option(kept_url: object) -> str:
     return f" --storage {shlex.quote(str(kept_url))}" if has_password else ""
 
 
-def serve_command(model: object | None, file: pathlib.PurePath) -> str:
+def serve_command(model: object | None, file: pathlib.PurePath, *, is_trusted: bool = False) -> str:
     """The command that serves a model with the settings of a file; None: models are deployed later."""
     what = "--allow-empty" if model is None else f"--model {shlex.quote(str(model))}"
+    what += " --trust" if is_trusted else ""
     return f"python -m serving {what} --settings {shlex.quote(str(file))}"
 
 
@@ -858,7 +871,7 @@ def _plain(given: Mapping[str, Any], group: type, source: str) -> None:
             continue  # checked before
         allowed = typing.get_args(kinds[key]) or (kinds[key],)
         fits = isinstance(value, allowed) or (float in allowed and isinstance(value, int))
-        if not fits or isinstance(value, bool):  # no setting is a truth, and a truth is an int
+        if not fits or isinstance(value, bool) != (bool in allowed):  # a truth is an int as well
             expected = " or ".join(KINDS[kind] for kind in allowed if kind in KINDS)
             raise WrongUse(f"{source}: {key} holds {value!r}, expected {expected}")
 

@@ -813,6 +813,11 @@ class StudyRecord:
         return str(self.settings.get("target", {}).get("model") or self.model)
 
     @property
+    def is_trusted(self) -> bool:
+        """Whether the model may run code from its files, which the commands that serve it then say as well."""
+        return bool(self.settings.get("target", {}).get("trust"))
+
+    @property
     def home(self) -> str:
         """Where the replicas lived: `replica.home`."""
         return str(self.settings.get("target", {}).get("home") or "process")

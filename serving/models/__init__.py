@@ -57,23 +57,41 @@ KINDS: dict[str, str] = {
     "sklearn": "serving.models.sklearn",
     "torch": "serving.models.torch",
     "tensorflow": "serving.models.tensorflow",
+    "xgboost": "serving.models.xgboost",
+    "lightgbm": "serving.models.lightgbm",
+    "catboost": "serving.models.catboost",
+    "mlflow": "serving.models.mlflow",
     "python": "serving.models.python",
     "command": "serving.models.command",
     "echo": "serving.models.echo",
 }
 """Kind -> module that holds its `Model` class."""
 
-EXTRAS = {"sklearn": "sklearn", "torch": "torch", "tensorflow": "tensorflow"}
+EXTRAS = {
+    "sklearn": "sklearn",
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "xgboost": "xgboost",
+    "lightgbm": "lightgbm",
+    "catboost": "catboost",
+    "mlflow": "mlflow",
+}
 """Kind -> extra that brings its runtime; the other runtimes are installed with Luthier."""
 
 RUNTIMES: dict[str, tuple[str, ...]] = {
     "onnx": ("onnxruntime", "onnxruntime-gpu"),
     "sklearn": ("scikit-learn",),
     "torch": ("torch",),
-    "tensorflow": ("tensorflow",),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+    "xgboost": ("xgboost", "xgboost-cpu"),
+    "lightgbm": ("lightgbm",),
+    "catboost": ("catboost",),
+    "mlflow": ("mlflow", "mlflow-skinny"),
 }
 """Kind -> packages of which one runs it."""
 
+ONLY_TRUSTED = ("mlflow",)
+"""Kinds whose files run code when they are loaded, which whoever starts the server must have allowed."""
 
 ON_DEVICE = ("onnx", "torch")
 """Kinds that run where `accelerator.device` says."""

@@ -1,6 +1,7 @@
 """Kind torch: a TorchScript archive or an exported program (`.pt2`) through PyTorch, on the CPU or on a GPU.
 
-In: {input name: (n, ...) array} in the order in which the module takes them. Out: the module's tensors:
+In: {input name: (n, ...) array} in the order in which the module takes them; an argument of `forward` that is a
+number, not a tensor, gets the one number of its array (shape []). Out: the module's tensors:
 one, a tuple in the order of the signature, or a dictionary by name. No texts: PyTorch has none.
 
 Where the signature comes from, the first that is there:
@@ -24,6 +25,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import shlex
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -36,7 +38,7 @@ import yaml
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
 
@@ -58,6 +60,9 @@ DATATYPES: dict[torch.dtype, str] = {
     torch.float64: "FP64",
 }
 """PyTorch's type -> Open Inference Protocol datatype; a bfloat16 must be cast inside the model."""
+
+NUMBERS = {"int": "INT64", "float": "FP64", "bool": "BOOL", "number": "FP64", "Scalar": "FP64"}
+"""TorchScript's type of an argument that is one number -> Open Inference Protocol datatype."""
 
 _FORCED = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """Where this is set, `torch.load` unpickles tensors only, whatever its caller asks for."""
@@ -102,20 +107,22 @@ class Model:
             self._run, (inputs, outputs) = load(path, self._device, has_example=has_example)
         self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORMS[form])
         self._inputs = [spec.name for spec in inputs]
+        self._numbers = _numbers(self._run, self._inputs) if form == "script" else frozenset()
         self._outputs = [spec.name for spec in outputs]
 
     def predict_batch(self, inputs: Arrays) -> Arrays:
         """Call the module once.
 
         Raises:
+            InvalidRequest: an argument that is one number was given several.
             PredictionFailed: it returned other outputs than the signature says.
             MemoryError: it found no memory.
             RuntimeError: it raised inside TorchScript, in one line.
         """
         try:
             with torch.inference_mode():
-                tensors = [torch.from_numpy(inputs[name]).to(self._device) for name in self._inputs]
-                answer = self._run(*tensors)
+                arguments = [self._argument(name, inputs[name]) for name in self._inputs]
+                answer = self._run(*arguments)
         except torch.OutOfMemoryError as error:  # of a GPU
             raise MemoryError from error
         except (RuntimeError, torch.jit.Error) as error:
@@ -127,6 +134,16 @@ class Model:
             raise
         found = _named(answer, self._outputs)
         return {name: _array(name, value) for name, value in found.items()}
+
+    def _argument(self, name: str, array: NDArray[Any]) -> Any:
+        """An input as the module takes it: a tensor, or the one number in it."""
+        if name not in self._numbers:
+            return torch.from_numpy(array).to(self._device)
+        if array.size != 1:
+            raise InvalidRequest(
+                f"input {name!r}: the model takes one number, given shape {list(array.shape)}"
+            )
+        return array.item()
 
 
 def _gpu_count() -> int:
@@ -203,11 +220,42 @@ def _load_script(
         return module, declared
     if not has_example:
         raise ValueError(
-            "a scripted module does not tell its datatypes and shapes: give them to torch.jit.save "
-            f"as _extra_files={{{SIGNATURE_FILE!r}: ...}} or write {_beside(path).name} "
-            "(docs/models.md)"
+            "a scripted module does not tell its datatypes and shapes: write them beside it, with the "
+            f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
+            f"{shlex.quote(str(_beside(path)))}"
         )
     return module, _traced(module, device, [item.name for item in arguments])
+
+
+def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
+    """Inputs that a TorchScript module takes as numbers, not as tensors."""
+    arguments = module.forward.schema.arguments[1:]
+    pairs = zip(names, arguments, strict=False)  # of arguments with defaults some may be left out
+    return frozenset(name for name, item in pairs if _plain(item.type) in NUMBERS)
+
+
+def _plain(kind: Any) -> str:
+    """A TorchScript type's name; of an optional one what it is where it is given."""
+    return str(kind.getElementType() if kind.kind() == "OptionalType" else kind)
+
+
+def _example(schema: Any) -> str:
+    """A signature to be completed, in one line of YAML: what the schema of `forward` tells, else a likely guess."""
+
+    def entry(name: str, kind: Any) -> str:
+        datatype, shape = NUMBERS.get(_plain(kind), "FP32"), "[]"
+        if _plain(kind) not in NUMBERS:
+            shape = "[-1, -1]"
+        return f"{{name: {name}, datatype: {datatype}, shape: {shape}}}"
+
+    inputs = [
+        entry(item.name, item.type) for item in schema.arguments[1:] if not item.has_default_value()
+    ]
+    returned = schema.returns[0].type
+    parts = returned.elements() if returned.kind() == "TupleType" else [returned]
+    names = ["output"] if len(parts) == 1 else [f"output_{place}" for place in range(len(parts))]
+    outputs = [entry(name, kind) for name, kind in zip(names, parts, strict=True)]
+    return f"{{inputs: [{', '.join(inputs)}], outputs: [{', '.join(outputs)}]}}"
 
 
 def _traced(

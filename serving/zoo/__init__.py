@@ -36,21 +36,16 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
-from serving.models import KINDS
+from serving.models import KINDS, ONLY_TRUSTED
 from serving.values import ModelCard, Program, Variant
-from serving.yaml_problem import yaml_problem
-from serving.zoo import inputs
+from serving.zoo import bounded_yaml, inputs, mlflow_folder, recognition
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
 CARD_FILE = "model.yaml"
 MAX_CARD_BYTES = 65_536
 """Of a `model.yaml`; those of the bundled models have some 200."""
-MAX_CARD_DEPTH = 32
-"""Of lists and mappings in one another."""
 SAMPLES_FILE = "samples.npz"
 """Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
 
@@ -64,10 +59,16 @@ SUFFIXES: dict[str, str] = {
     ".pt": "torch",
     ".pt2": "torch",
     ".pth": "torch",
+    ".jit": "torch",
+    ".ubj": "xgboost",
+    ".cbm": "catboost",
     ".py": "python",
 }
-"""Suffix -> kind. Pickles are here so that the container can say how to convert them."""
-_OFFERED = ".onnx, .skops, .npz, .pt, .pt2, .py:NAME"
+"""Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
+them."""
+_OFFERED = (
+    ".onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
+)
 """The suffixes that load, for messages."""
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 """A folder that holds one of these is a model of the kind tensorflow."""
@@ -148,21 +149,29 @@ def built(name: str) -> pathlib.Path:
     return path
 
 
-def find(name_or_path: str, *, name: str | None = None, kind: str | None = None) -> ModelCard:
+def find(
+    name_or_path: str,
+    *,
+    name: str | None = None,
+    kind: str | None = None,
+    is_trusted: bool = False,
+) -> ModelCard:
     """The card of a model.
 
     Args:
         name_or_path: a bundled model's name; a folder with a `model.yaml`; a model file
-            (`SUFFIXES`) or the folder of a SavedModel; for the kind python
+            (`SUFFIXES`), the folder of a SavedModel or one of MLflow; for the kind python
             `path/to/file.py:Name` or `package.module:Name`; for the kind command a program.
             A bundled name wins over a file of that name.
         name: the name to serve it under, instead of its own or the file's stem.
         kind: the kind, where the path does not tell it.
+        is_trusted: whether it may be of a kind of `ONLY_TRUSTED`. For whoever starts the server to say, never for
+            a client of it.
 
     Raises:
         UnknownModel: it does not look like a path, and no bundled model has this name.
         ModelLoadFailed: the path does not exist, or its kind cannot be told, or its `model.yaml`
-            is wrong.
+            is wrong, or it is not trusted.
         InvalidSettings: `name` has characters that URLs and knob names cannot have, or `kind` is
             not one or not that of the model.
     """
@@ -178,7 +187,26 @@ def find(name_or_path: str, *, name: str | None = None, kind: str | None = None)
         raise InvalidSettings(
             f"model {name_or_path} is of kind {card.kind}, not {kind}; leave the kind out"
         )
+    check_trusted(card, is_trusted=is_trusted)
     return card
+
+
+def check_trusted(card: ModelCard, *, is_trusted: bool = False) -> None:
+    """Refuse a model that runs code from its files where nobody has said that they are trusted.
+
+    Raises:
+        ModelLoadFailed: it is such a model.
+    """
+    if card.kind not in ONLY_TRUSTED or is_trusted:
+        return
+    what = "a model of this kind"
+    if card.path is not None and mlflow_folder.is_one(card.path):
+        what = mlflow_folder.read(card.path).code
+    raise ModelLoadFailed(
+        card.label,
+        f"to load it runs code from its files ({what}); where you trust whoever made them, name it on the "
+        "command line of `python -m serving` or `tune`, and add --trust",
+    )
 
 
 def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
@@ -201,20 +229,21 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
         raise UnknownModel(name_or_path, names())
     path = _existing(name_or_path)
     if path.is_dir():
+        if not (path / CARD_FILE).is_file() and mlflow_folder.is_one(path):
+            found = mlflow_folder.read(path)
+            return _folder_card(path, found.kind, found.path, name=name)
         if not (path / CARD_FILE).is_file() and _is_saved_model(path):
-            return _saved_model_card(path, name=name)
+            return _folder_card(path, "tensorflow", path, name=name)
         return _read_card(path, name=name)
     if wanted == "command":
         program = _program([str(path)], path.parent, path)
         own_name = name or _safe(path.stem)
         return ModelCard(name=own_name, version="1", kind=wanted, path=None, program=program)
-    kind = wanted or SUFFIXES.get(path.suffix.lower())
+    kind = wanted or file_kind(path)
+    if kind is None and recognition.is_pickle(path):
+        kind = "sklearn"  # which says how to convert it
     if kind is None:
-        raise ModelLoadFailed(
-            name_or_path,
-            f"the suffix {path.suffix!r} tells no kind of model; expected one of "
-            f"{_OFFERED}, a folder with a {CARD_FILE} that names the kind, or --kind",
-        )
+        raise ModelLoadFailed(name_or_path, _no_kind(path))
     if kind == "python":
         raise ModelLoadFailed(
             name_or_path, f"say which class or function of the file: {name_or_path}:Model"
@@ -227,6 +256,22 @@ def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
     file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
     sample = _if_there(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
     return ModelCard(name=name, version="1", kind=kind, path=path, sample=sample)
+
+
+def file_kind(path: pathlib.Path) -> str | None:
+    """The kind of a model's file, by what it holds, else by its suffix; None: neither tells one."""
+    return recognition.kind_of(path) or SUFFIXES.get(path.suffix.lower())
+
+
+def _no_kind(path: pathlib.Path) -> str:
+    """What was looked for in a file that tells no kind."""
+    text = recognition.TEXTS.get(path.suffix.lower())
+    if text is not None:
+        return f"it is not {text}; another kind is named with --kind or in a folder's {CARD_FILE}"
+    return (
+        f"neither the suffix {path.suffix!r} nor the content tells the kind of model; expected one of "
+        f"{_OFFERED}, a folder with a {CARD_FILE} that names the kind, or --kind"
+    )
 
 
 def is_samples(file: pathlib.Path) -> bool:
@@ -242,15 +287,20 @@ def _is_saved_model(folder: pathlib.Path) -> bool:
     return any((folder / file).is_file() for file in SAVED_MODEL_FILES)
 
 
-def _saved_model_card(folder: pathlib.Path, *, name: str | None) -> ModelCard:
-    """Card of a SavedModel; below a model's folder there is one folder per version, named by its number."""
+def _folder_card(
+    folder: pathlib.Path, kind: str, path: pathlib.Path, *, name: str | None
+) -> ModelCard:
+    """Card of a folder that a framework wrote, such as a SavedModel.
+
+    Below a model's folder there is one folder per version, named by its number.
+    """
     is_version = folder.name.isdecimal()
     own_name = folder.parent.name if is_version else folder.name
     return ModelCard(
         name=name or _safe(own_name),
         version=folder.name if is_version else "1",
-        kind="tensorflow",
-        path=folder,
+        kind=kind,
+        path=path,
         sample=_if_there(folder / SAMPLES_FILE),
     )
 
@@ -302,13 +352,10 @@ def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -
     if not file.is_file():
         raise ModelLoadFailed(
             str(folder),
-            f"the folder has no {CARD_FILE} and no {SAVED_MODEL_FILES[0]}; name the model file instead",
+            f"the folder has no {CARD_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
+            "model file instead",
         )
-    try:
-        data = _loaded(file)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ModelLoadFailed(str(file), f"not valid YAML: {yaml_problem(error)}") from error
-    card = _checked(data, file)
+    card = _checked(bounded_yaml.read(file, max_bytes=MAX_CARD_BYTES, what="a card"), file)
     if not card.get("built"):
         path = _beside(file, "file", card.get("file"))
     else:
@@ -394,24 +441,6 @@ def _date(value: object) -> str:
     if isinstance(value, dt.date):
         return value.isoformat()
     raise TypeError(f"{value!r:.100} is none of them")
-
-
-def _loaded(file: pathlib.Path) -> object:
-    """What is written in a card's file, which may be large or malicious."""
-    with file.open("rb") as opened:
-        text = opened.read(MAX_CARD_BYTES + 1)
-    if len(text) > MAX_CARD_BYTES:
-        raise ModelLoadFailed(str(file), f"larger than {MAX_CARD_BYTES} bytes; is it a card?")
-    depth = 0
-    for event in yaml.parse(text, yaml.SafeLoader):
-        if isinstance(event, yaml.AliasEvent):
-            # A few lines of them stand for gigabytes, once they are written out in an error or the record.
-            raise ModelLoadFailed(str(file), "aliases (*name) are not allowed; write the value out")
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_CARD_DEPTH:  # the time that reading takes grows with its square
-            raise ModelLoadFailed(str(file), f"nested deeper than {MAX_CARD_DEPTH}; is it a card?")
-    return yaml.safe_load(text)
 
 
 def _checked(data: object, file: pathlib.Path) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from serving.errors import ModelLoadFailed
 from serving.values import ModelCard, Program, Variant
-from serving.zoo import FOLDER, built, built_folder
+from serving.zoo import FOLDER, built, built_folder, check_trusted
 
 _BUNDLED = "zoo:"
 _BUILT = "built:"
@@ -45,11 +45,11 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
     """Inverse of `as_json`.
 
     Raises:
-        ModelLoadFailed: it is no card.
+        ModelLoadFailed: it is no card, or of a model that only the command line can name.
     """
     try:
         program = data["program"]
-        return ModelCard(
+        card = ModelCard(
             name=data["name"],
             version=data["version"],
             kind=data["kind"],
@@ -67,6 +67,8 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise ModelLoadFailed(str(data)[:200], f"its card cannot be read: {error!r}") from error
+    check_trusted(card)  # it was allowed at another start, if at all
+    return card
 
 
 def _written(path: pathlib.Path | None) -> str | None:

@@ -3,6 +3,7 @@
 Where a framework or a client is not installed, its tests are skipped.
 """
 
+import importlib
 import json
 import pathlib
 import shutil
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
+import warnings
 from typing import NamedTuple
 
 import pytest
@@ -39,6 +41,16 @@ def import_tensorflow():
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     return tf
+
+
+def import_mlflow():
+    """MLflow with its flavors, and what makes its signatures, or a skipped test."""
+    with warnings.catch_warnings():  # it warns of its own type hints
+        warnings.simplefilter("ignore")
+        mlflow = pytest.importorskip("mlflow", reason="MLflow is installed by make test-frameworks")
+        for flavor in ("catboost", "lightgbm", "pyfunc", "sklearn", "xgboost"):
+            importlib.import_module(f"mlflow.{flavor}")
+        return mlflow, importlib.import_module("mlflow.models").infer_signature
 
 
 def frame(*tensors):

@@ -1,8 +1,10 @@
-"""docs/models.md: the examples of PyTorch and TensorFlow."""
+"""docs/models.md: the examples of the kinds whose libraries are installed for tests/frameworks."""
+
+import functools
 
 import pytest
 
-from tests.frameworks.conftest import THREADS, import_tensorflow, import_torch
+from tests.frameworks.conftest import THREADS, import_mlflow, import_tensorflow, import_torch
 from tests.test_models_page import check, make
 
 pytestmark = [
@@ -12,7 +14,16 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "load"), [("torch", import_torch), ("tensorflow", import_tensorflow)]
+    ("kind", "load"),
+    [
+        ("torch", import_torch),
+        ("tensorflow", import_tensorflow),
+        ("mlflow", import_mlflow),
+        *[
+            (k, functools.partial(pytest.importorskip, k))
+            for k in ("xgboost", "lightgbm", "catboost")
+        ],
+    ],
 )
 def test_the_examples_of_a_kind_do_what_the_page_says(tmp_path, monkeypatch, kind, load):
     """The page's code makes models that its commands serve."""

@@ -3,13 +3,15 @@
 import io
 import pickle
 import shutil
+import subprocess
 import zipfile
 
 import numpy as np
 import pytest
 import yaml
 
-from serving.errors import ModelLoadFailed
+from serving import zoo
+from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.replica.wire import ActionStatus
 from serving.values import TensorSpec
 from tests.frameworks.conftest import frame, import_torch
@@ -284,9 +286,35 @@ def test_a_signature_that_does_not_fit_is_one_clear_line(models, tmp_path, text,
     assert "\n" not in str(caught.value)
 
 
-def test_a_script_without_a_signature_says_how_to_give_one(models):
-    with pytest.raises(ModelLoadFailed, match=r"_extra_files=.*bare\.signature\.yaml"):
-        load(models / "bare.pt")
+class Numbers(torch.nn.Module):
+    def forward(self, x, power: int, factor: float, negative: bool = False):
+        y = factor * x**power
+        return (-y if negative else y), x
+
+
+@pytest.mark.parametrize("suffix", [".pt", ".pth", ".jit", ".bin"])
+def test_the_command_that_is_offered_makes_a_scripted_module_load(tmp_path, suffix):
+    """What the error names after a colon is run as it is; numbers of `forward` are numbers."""
+    path = tmp_path / f"a net{suffix}"
+    torch.jit.save(torch.jit.script(Numbers()), str(path))
+    assert zoo.find(str(path)).kind == "torch"
+    with pytest.raises(ModelLoadFailed, match="does not tell its datatypes and shapes") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    command = str(caught.value).partition("of these: ")[2].rpartition(" (PyTorch")[0]
+    subprocess.run(command, shell=True, check=True)
+    model = load(path)
+    assert model.signature.inputs == (
+        spec("x", "FP32", -1, -1),
+        spec("power", "INT64"),
+        spec("factor", "FP64"),
+    )
+    assert [output.name for output in model.signature.outputs] == ["output_0", "output_1"]
+    assert path.with_suffix(".signature.yaml") in zoo.find(str(path)).files
+    given = {"x": X, "power": np.array(2), "factor": np.array(0.5)}
+    np.testing.assert_allclose(model.predict_batch(given)["output_0"], 0.5 * X**2)
+    with pytest.raises(InvalidRequest, match=r"'power': the model takes one number, given shape"):
+        model.predict_batch(given | {"power": np.array([2, 3])})
 
 
 class Bomb:

@@ -18,6 +18,7 @@ from tuner.report import lines
 from tuner.settings import StoreSettings
 from tuner.store import run_folder
 from tuner.store.run_folder import storage_errors
+from tuner.values import StudyRecord
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +65,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     record = study_files.read(folder, store, settings)
     export.check_engine(record, arguments.to)
     out = None if arguments.out is None else arguments.out.absolute()
-    card = None if arguments.to in export.WITHOUT_MODEL else _card(record.target, arguments.to)
+    card = None if arguments.to in export.WITHOUT_MODEL else _card(record, arguments.to)
     files = export.export(record, arguments.to, trial=arguments.trial, out=out, card=card)
     if arguments.out is None:
         said = _printed(folder.name, arguments.to, files)
@@ -80,9 +81,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     return said
 
 
-def _card(model: str, target: str) -> ModelCard:
+def _card(record: StudyRecord, target: str) -> ModelCard:
     try:
-        return inputs.card_of(model)
+        return inputs.card_of(record.target, is_trusted=record.is_trusted)
     except WrongUse as error:
         why = str(error).removeprefix("--model: ")
         raise WrongUse(f"--to {target} needs the model of the study: {why}") from error

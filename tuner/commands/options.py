@@ -102,6 +102,15 @@ def add_group(
             told += "" if is_needed else option.more
         if field.name in instead:
             told = f"{told.partition('; default')[0]}; default {instead[field.name]}"
+        if option.is_flag:
+            group.add_argument(
+                option.flag,
+                action="store_true",
+                dest=field.name,
+                help=told.replace("%", "%%"),
+                default=argparse.SUPPRESS,
+            )
+            continue
         group.add_argument(
             option.flag,
             action="append" if option.is_repeated else "store",

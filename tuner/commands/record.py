@@ -28,6 +28,7 @@ from tuner.settings import (
 
 TARGET = [
     "model",
+    "trust",
     "scenario",
     "concurrency",
     "client_batch",

@@ -25,7 +25,7 @@ from tuner.store.run_folder import storage_errors
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    wanted = ["model", "concurrency", "client_batch", "payload", "home", "engine", "hook"]
+    wanted = ["model", "trust", "concurrency", "client_batch", "payload", "home", "engine", "hook"]
     options.add_group(parser, "target", only=wanted)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
             f"--engine {target.engine}: what the knobs of another engine may be cannot be derived; "
             "write them down, as docs/engines.md shows"
         )
-    card = inputs.card_of(target.model)
+    card = inputs.card_of(target.model, is_trusted=target.trust)
     out: pathlib.Path = arguments.out or pathlib.Path(f"{card.name}.yaml")
     if out.exists() and not arguments.force:
         raise WrongUse(f"{out} exists: name another --out, or overwrite it with --force")
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         model=target.model,
         concurrency=target.in_flight,
         settings=settings,
-        launcher=ServingLauncher(target.model, target.home),
+        launcher=ServingLauncher(target.model, target.home, is_trusted=target.trust),
     )
     with resumable(None), bench:
         served = started(bench)

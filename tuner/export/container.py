@@ -194,6 +194,7 @@ def arguments(subject: Subject, folder: pathlib.PurePosixPath = MODELS) -> list[
     return [
         "--model",
         model,
+        *(["--trust"] if subject.record.is_trusted else []),
         "--settings",
         SETTINGS,
         "--host",

@@ -64,6 +64,8 @@ def _configuration(subject: Subject, knobs: Knobs) -> dict[str, Any]:
     if memory_mb is not None:
         options["memory"] = int(memory_mb) * 1024 * 1024
     arguments: dict[str, Any] = {"model": subject.model_elsewhere, "threads": threads}
+    if subject.record.is_trusted:
+        arguments["trust"] = True
     if subject.variant is not None:
         arguments["variant"] = subject.variant
         knobs.take_variant(subject.variant)

@@ -30,7 +30,7 @@ def files(subject: Subject) -> Files:
             record.shared,
             subject.place.with_name(deployment.SCRIPT),
             study=record.name,
-            server=serve_command(record.served, file),
+            server=serve_command(record.served, file, is_trusted=record.is_trusted),
         )
     return made
 
@@ -64,7 +64,7 @@ def _text(subject: Subject, file: pathlib.PurePath) -> str:
     told = head.lines(
         subject,
         "Settings",
-        use=serve_command(record.served, file),
+        use=serve_command(record.served, file, is_trusted=record.is_trusted),
         knobs=knobs,
         reasons={},
         otherwise="not a setting of the server",

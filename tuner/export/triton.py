@@ -91,6 +91,8 @@ def _config(subject: Subject, knobs: Knobs) -> Iterator[str]:
     else:
         yield _parameter("model", subject.model_elsewhere)
         yield _parameter("threads", str(threads))
+        if subject.record.is_trusted:
+            yield _parameter("trust", "true")
         if subject.variant is not None:
             yield _parameter("variant", subject.variant)
 

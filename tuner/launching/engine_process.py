@@ -67,19 +67,23 @@ class EngineFacts:
 class ServingLauncher:
     """Starts servers of one model."""
 
-    def __init__(self, model: str, home: str | None = None) -> None:
+    def __init__(self, model: str, home: str | None = None, *, is_trusted: bool = False) -> None:
         """Nothing is started yet.
 
         Args:
             model: name of a bundled model, or a file.
             home: where replicas live (`replica.home`); None: as the environment says.
+            is_trusted: whether the model may run code from its files.
         """
+        self._is_trusted = is_trusted
         self._model = model
         self._home = home
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""
-        return EngineProcess.start(self._model, configuration, home=self._home)
+        return EngineProcess.start(
+            self._model, configuration, home=self._home, is_trusted=self._is_trusted
+        )
 
     def close(self) -> None:
         """Nothing is left of servers that were stopped."""
@@ -103,6 +107,7 @@ class EngineProcess:
         configuration: Configuration | None = None,
         *,
         home: str | None = None,
+        is_trusted: bool = False,
         timeout_s: float = START_TIMEOUT_S,
         program: Sequence[str] = SERVER,
     ) -> EngineProcess:
@@ -112,6 +117,7 @@ class EngineProcess:
             model: name of a bundled model, or a file; None: it starts without one.
             configuration: what it starts with; None: the engine's own defaults.
             home: where replicas live; None: as the environment says.
+            is_trusted: whether the model may run code from its files.
             timeout_s: longest wait.
             program: arguments of Python that make the server.
 
@@ -120,7 +126,7 @@ class EngineProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(program, model, configuration or Configuration({}), home),
+            _command(program, model, configuration or Configuration({}), home, is_trusted),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -229,9 +235,15 @@ class EngineProcess:
 
 
 def _command(
-    program: Sequence[str], model: str | None, configuration: Configuration, home: str | None
+    program: Sequence[str],
+    model: str | None,
+    configuration: Configuration,
+    home: str | None,
+    is_trusted: bool,
 ) -> list[str]:
     what = ["--allow-empty"] if model is None else ["--model", model]
+    if is_trusted:
+        what.append("--trust")
     command = [sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
     if home is not None:
         command += ["--set", f"replica.home={home}"]

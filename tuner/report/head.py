@@ -178,7 +178,12 @@ def _use(study: StudyRecord) -> Markup | None:
         text = f"The knobs, and what they make of the engine file, stand in {file}."
         parts.append(element("p", text))
     else:
-        parts.append(element("pre", element("code", serve_command(study.served, file))))
+        parts.append(
+            element(
+                "pre",
+                element("code", serve_command(study.served, file, is_trusted=study.is_trusted)),
+            )
+        )
         if study.shared is not None:
             command = f"sh {shlex.quote(str(file.with_name('deploy.sh')))}"
             parts.append(element("p", "Its models are deployed then:"))

@@ -25,6 +25,9 @@ def test_hints_name_extras_that_exist():
         ("sklearn", "skops", "pip install '.[sklearn]' in a clone of Luthier"),
         ("torch", "torch", "pip install '.[torch]' in a clone of Luthier"),
         ("tensorflow", "tensorflow", "pip install '.[tensorflow]' in a clone of Luthier"),
+        ("xgboost", "xgboost", "pip install '.[xgboost]' in a clone of Luthier"),
+        ("lightgbm", "lightgbm", "pip install '.[lightgbm]' in a clone of Luthier"),
+        ("catboost", "catboost", "pip install '.[catboost]' in a clone of Luthier"),
         ("onnx", "onnxruntime", "install Luthier again"),
     ],
 )

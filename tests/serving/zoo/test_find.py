@@ -67,7 +67,7 @@ def test_a_file_is_found_by_its_path_and_its_kind_by_its_suffix(tmp_path, file, 
 @pytest.mark.parametrize("file", ["weights.bin", "weights", "net.onnx.bak"])
 def test_a_suffix_that_tells_no_kind_is_refused_with_those_that_do(tmp_path, file):
     (tmp_path / file).write_bytes(b"")
-    with pytest.raises(ModelLoadFailed, match=r"tells no kind of model; expected one of \.onnx"):
+    with pytest.raises(ModelLoadFailed, match=r"tells the kind of model; expected one of \.onnx"):
         zoo.find(str(tmp_path / file))
 
 

@@ -28,8 +28,8 @@ from serving.values import Tensor
 class Model:
     """One replica."""
 
-    def __init__(self, model: str, variant: str | None, threads: int) -> None:
-        card = zoo.find(model)
+    def __init__(self, model: str, variant: str | None, threads: int, is_trusted: bool) -> None:
+        card = zoo.find(model, is_trusted=is_trusted)
         self.name = card.name
         self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))
 
@@ -86,4 +86,6 @@ def array_of(tensor: Tensor) -> Any:
 
 def app(args: dict[str, Any]) -> serve.Application:
     """The application that `ray.yaml` names."""
-    return Model.bind(args["model"], args.get("variant"), int(args["threads"]))
+    return Model.bind(
+        args["model"], args.get("variant"), int(args["threads"]), bool(args.get("trust"))
+    )

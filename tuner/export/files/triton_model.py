@@ -22,7 +22,7 @@ class TritonPythonModel:
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model."""
         parameters = json.loads(args["model_config"])["parameters"]
-        card = zoo.find(parameters["model"]["string_value"])
+        card = zoo.find(parameters["model"]["string_value"], is_trusted="trust" in parameters)
         threads = int(parameters["threads"]["string_value"])
         variant = parameters.get("variant", {}).get("string_value")
         self.model = Together(models.load(card.kind, card.weights(variant), threads=threads))

@@ -1,0 +1,244 @@
+"""Kind mlflow: a model in MLflow's folder that only code can load, such as a pickled estimator.
+
+Models of MLflow whose files other kinds load are served by those (`serving.zoo.mlflow_folder`); what is left runs code
+from its files, and is served only to those who said that they trust them.
+
+A flavor sklearn is unpickled, without MLflow; any other one is loaded as MLflow's flavor python_function, which needs
+the package. `predict` is what answers, as in MLflow's own servers.
+
+In, by the signature that was stored with the model: for columns one input per column, [-1], under the column's name,
+of which a data frame is made; for tensors one input per tensor, `input` where it has no name. A pickled estimator
+without a signature takes `input` FP64 [-1, features]. Out: the columns of a data frame, the entries of a dictionary,
+or `prediction`; their types are those of the answer to the model's input example, else of an estimator's answer to
+zeros, else what the signature says.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import threadpoolctl  # type: ignore[import-untyped]  # has no types
+import yaml
+from numpy.typing import NDArray
+
+from serving.errors import ModelLoadFailed, PredictionFailed
+from serving.models import Arrays, tabular
+from serving.values import Signature, TensorSpec
+
+PLATFORM = "mlflow"
+FILE = "MLmodel"
+TYPES = {
+    "boolean": ("BOOL", "bool"),
+    "integer": ("INT32", "int32"),
+    "long": ("INT64", "int64"),
+    "float": ("FP32", "float32"),
+    "double": ("FP64", "float64"),
+    "string": ("BYTES", "object"),
+    "binary": ("BYTES", "object"),
+    "datetime": ("BYTES", "object"),
+}
+"""MLflow's type of a column -> Open Inference Protocol datatype, and NumPy's type."""
+
+Predict = Callable[[Any], Any]
+Fields = Sequence[Mapping[str, Any]]
+
+
+class Model:
+    """Something with a `predict`, and what MLflow says of its inputs."""
+
+    signature: Signature
+
+    def __init__(self, path: pathlib.Path | None, *, threads: int) -> None:
+        if path is None or not (path / FILE).is_file():
+            raise ModelLoadFailed(
+                str(path), f"no such folder; the kind mlflow needs one with {FILE}"
+            )
+        with tabular.as_load_failure(path, "MLflow's folder"):
+            data = yaml.safe_load((path / FILE).read_text(encoding="utf-8"))
+            signature = data.get("signature") or {}
+            self._fields: Fields = json.loads(signature.get("inputs") or "[]")
+            self._is_frame = any("tensor-spec" not in one for one in self._fields)
+            estimator = data["flavors"].get("sklearn")
+            self.is_pure = estimator is not None
+            if estimator is not None:
+                loaded = _unpickled(path / estimator["pickled_model"], threads)
+                self._predict: Predict = getattr(loaded, _method(data))
+                inputs = _inputs(self._fields) or (_matrix(loaded),)
+            else:
+                self._predict = _python_function(path).predict
+                inputs = _inputs(self._fields)
+            if not inputs:
+                raise ValueError(
+                    "it has no signature, which tells its inputs; store it with signature=infer_signature(...)"
+                )
+            threadpoolctl.threadpool_limits(threads)  # of libraries that are there by now
+            self._types = {spec.name: _dtype(spec) for spec in inputs}
+            self._samples = _example(path, data, inputs, self._fields)
+            outputs = self._outputs(inputs, json.loads(signature.get("outputs") or "[]"))
+        self.signature = Signature(inputs=inputs, outputs=outputs, platform=PLATFORM)
+
+    def predict_batch(self, inputs: Arrays) -> Arrays:
+        """Call `predict` once.
+
+        Raises:
+            PredictionFailed: an output is missing in the answer.
+        """
+        found = _named(self._predict(self._given(inputs)))
+        for spec in self.signature.outputs:
+            if spec.name not in found:
+                raise PredictionFailed(
+                    f"the model returned {sorted(found)}, its output {spec.name!r} is missing"
+                )
+        return {
+            spec.name: found[spec.name].astype(_dtype(spec), copy=False)
+            for spec in self.signature.outputs
+        }
+
+    def sample_inputs(self) -> Arrays | None:
+        """The input example that was stored with the model; None: there is none."""
+        return self._samples
+
+    def _given(self, inputs: Arrays) -> Any:
+        """Inputs as the model takes them: a data frame, an array, or arrays by name."""
+        if self._is_frame:
+            kinds = {one.get("name", tabular.INPUT): one["type"] for one in self._fields}
+            columns = {name: _column(inputs[name], kind) for name, kind in kinds.items()}
+            return pd.DataFrame(columns)
+        if len(inputs) == 1 and not any(one.get("name") for one in self._fields):
+            return next(iter(inputs.values()))
+        return dict(inputs)
+
+    def _outputs(self, inputs: Sequence[TensorSpec], declared: Fields) -> tuple[TensorSpec, ...]:
+        samples = self._samples
+        if samples is None and self.is_pure:  # an estimator does nothing but compute
+            samples = {spec.name: _blank(spec) for spec in inputs}
+        if samples is not None:
+            answer = _named(self._predict(self._given(samples)))
+            return tuple(tabular.answer_spec(name, array) for name, array in answer.items())
+        if not declared:
+            raise ValueError("neither an input example nor a signature tells its outputs")
+        return _inputs(declared, unnamed=tabular.PREDICTION)
+
+
+def _unpickled(file: pathlib.Path, threads: int) -> Any:
+    """The estimator in a file; cloudpickle's are pickles as well."""
+    with file.open("rb") as opened:
+        estimator = pickle.load(opened)  # noqa: S301 - whoever started the server said to trust it
+    if hasattr(estimator, "get_params"):
+        jobs = [name for name in estimator.get_params() if name.endswith("n_jobs")]
+        estimator.set_params(**dict.fromkeys(jobs, threads))
+    return estimator
+
+
+def _method(data: Mapping[str, Any]) -> str:
+    """What answers, by MLflow's word."""
+    return str(data["flavors"].get("python_function", {}).get("predict_fn", "predict"))
+
+
+def _python_function(folder: pathlib.Path) -> Any:
+    """The model as MLflow loads it.
+
+    Raises:
+        ModelLoadFailed: MLflow is not installed, or something that the model needs.
+    """
+    try:
+        import mlflow.pyfunc  # noqa: PLC0415 - seconds, and not needed for estimators
+
+        return mlflow.pyfunc.load_model(str(folder))
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        hint = (
+            "pip install '.[mlflow]' in a clone of Luthier"
+            if package == "mlflow"
+            else f"see {folder / 'requirements.txt'}"
+        )
+        raise ModelLoadFailed(
+            str(folder), f"it needs the Python package {package!r}: {hint}"
+        ) from error
+
+
+def _matrix(estimator: Any) -> TensorSpec:
+    """The input of an estimator that was stored without a signature."""
+    features = getattr(estimator, "n_features_in_", None)
+    if features is None:
+        raise ValueError("neither a signature nor the estimator tells the number of features")
+    return tabular.rows_spec(int(features), "FP64")
+
+
+def _inputs(fields: Fields, unnamed: str = tabular.INPUT) -> tuple[TensorSpec, ...]:
+    """What MLflow's signature lists, as tensors."""
+    return tuple(_spec(one, str(one.get("name") or unnamed)) for one in fields)
+
+
+def _spec(field: Mapping[str, Any], name: str) -> TensorSpec:
+    if "tensor-spec" in field:
+        dtype = np.dtype(field["tensor-spec"]["dtype"])
+        datatype = tabular.DATATYPES.get(dtype.str[1:], "BYTES")
+        shape = tuple(field["tensor-spec"]["shape"])
+        return TensorSpec(name=name, datatype=datatype, shape=shape)
+    if field["type"] not in TYPES:
+        raise ValueError(f"{name!r} is of type {field['type']}, expected one of {', '.join(TYPES)}")
+    return TensorSpec(name=name, datatype=TYPES[field["type"]][0], shape=(-1,))
+
+
+def _dtype(spec: TensorSpec) -> np.dtype[Any]:
+    if spec.datatype == "BYTES":
+        return np.dtype(object)
+    return np.dtype(spec.datatype.lower().replace("fp", "float"))
+
+
+def _column(array: NDArray[Any], kind: str) -> Any:
+    """A column of a data frame: texts come as bytes."""
+    if kind == "string":
+        return [item.decode() if isinstance(item, bytes) else item for item in array.tolist()]
+    if kind == "datetime":
+        return pd.to_datetime([item.decode() for item in array.tolist()])
+    return array
+
+
+def _blank(spec: TensorSpec) -> NDArray[Any]:
+    """One row of zeros, or of empty texts."""
+    shape = (1, *(max(1, size) for size in spec.shape[1:]))
+    return np.full(shape, b"" if spec.datatype == "BYTES" else 0, _dtype(spec))
+
+
+def _example(
+    folder: pathlib.Path, data: Mapping[str, Any], inputs: Sequence[TensorSpec], fields: Fields
+) -> Arrays | None:
+    """The input example of a folder as the inputs that would make it; None where there is none."""
+    about = data.get("saved_input_example_info") or {}
+    if about.get("type") not in {"dataframe", "ndarray"}:
+        return None
+    stored = json.loads((folder / about["artifact_path"]).read_text(encoding="utf-8"))
+    if about["type"] == "dataframe":
+        frame = pd.DataFrame(stored["data"], columns=stored.get("columns"))
+        if not fields:
+            return {tabular.INPUT: frame.to_numpy(np.float64)}
+        given = {spec.name: frame[spec.name].to_numpy() for spec in inputs}
+    else:
+        given = stored["inputs"] if len(inputs) > 1 else {inputs[0].name: stored["inputs"]}
+    return {spec.name: _as_sent(given[spec.name], spec) for spec in inputs}
+
+
+def _as_sent(values: Any, spec: TensorSpec) -> NDArray[Any]:
+    """Values of an example in the type in which requests bring them."""
+    if spec.datatype != "BYTES":
+        return np.asarray(values, _dtype(spec))
+    array = np.asarray(values, object)
+    flat = [item if isinstance(item, bytes) else str(item).encode() for item in array.ravel()]
+    return np.array(flat, object).reshape(array.shape)
+
+
+def _named(answer: Any) -> dict[str, NDArray[Any]]:
+    """Arrays of an answer by name, in its order."""
+    if isinstance(answer, pd.DataFrame):
+        return {str(name): answer[name].to_numpy() for name in answer.columns}
+    if isinstance(answer, Mapping):
+        return {str(name): np.asarray(values) for name, values in answer.items()}
+    return {tabular.PREDICTION: np.asarray(answer)}
