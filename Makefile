@@ -11,7 +11,7 @@ ENGINES_VENV := .venv-engines
 MODEL ?= resnet
 CONCURRENCY ?= 20
 ARGS ?=
-BASE ?= python:3.12-slim
+BASE ?=
 RUNTIMES ?= onnx
 
 BIN := $(VENV)/bin
@@ -20,6 +20,8 @@ BIN := $(VENV)/bin
 UV ?=
 install_into = $(if $(UV),$(UV) pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) --python $(1)/bin/python,\
 	$(1)/bin/python -m pip --disable-pip-version-check --quiet install)
+INSTALLER := $(if $(UV),--installer uv)
+BUILD_ENV := PATH="$(abspath $(BIN)):$$PATH" $(if $(UV),$(PIP_FIND_LINKS:%=UV_FIND_LINKS=%))
 # What was installed uncompiled is compiled by whoever imports it first, and must be kept: every server of
 # a test imports it again.
 export PYTHONDONTWRITEBYTECODE :=
@@ -27,6 +29,8 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 ENGINES := $(ENGINES_VENV)/.installed
+WHEELS := build/wheels
+COMPILED_WHEEL := $(WHEELS)/.built
 COMPILED := build/compiled
 COMPILED_FORM := $(COMPILED)/.built
 FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requirements-without-dependencies.txt)
@@ -34,12 +38,12 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled images test-docker bench docs build clean
+.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled images test-docker bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
 	@echo "Variables: PYTHON, VENV, UV; of tune: MODEL=$(MODEL) CONCURRENCY=$(CONCURRENCY) ARGS=...; of test: PYTEST=...;"
-	@echo "of images: BASE=$(BASE) RUNTIMES=$(RUNTIMES)"
+	@echo "of images: BASE=IMAGE RUNTIMES=$(RUNTIMES)"
 
 install: $(DEV)  ## make .venv with everything that development needs
 
@@ -67,7 +71,7 @@ test-frameworks: $(FRAMEWORKS)  ## kinds of other libraries, and clients of the 
 	$(FRAMEWORKS_VENV)/bin/python -m pytest -m frameworks tests/frameworks $(PYTEST)
 
 test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton and Ray on what is exported for them
-	$(BIN)/pytest -m engines tests/engines/test_examples.py $(PYTEST)
+	$(BIN)/pytest -m engines tests/engines/test_named.py $(PYTEST)
 	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
 compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
@@ -76,7 +80,8 @@ test-compiled: $(COMPILED_FORM)  ## the tests of serving/ on that copy
 	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
 
 images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES
-	$(BIN)/python docker/build_images.py --base $(BASE) --runtimes $(RUNTIMES)
+	@! $(BIN)/python compiled/build.py --check || $(MAKE) $(COMPILED_WHEEL)
+	$(BIN)/python docker/build_images.py $(BASE:%=--base %) --runtimes $(RUNTIMES) --wheel $(WHEELS)
 
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
 	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/test_shared_pool.py $(PYTEST)
@@ -91,7 +96,12 @@ docs: $(DEV)  ## write the pages that are made from the code
 	$(BIN)/python docs/generate_commands.py
 
 build: $(DEV)  ## wheel and source archive in dist/
-	$(BIN)/python -m build
+	rm -f dist/luthier-*
+	$(BUILD_ENV) $(BIN)/python -m build $(INSTALLER)
+
+release: build $(COMPILED_WHEEL)  ## those and a compiled wheel, each tried in an empty environment: it serves and tunes
+	cp $(WHEELS)/luthier-*.whl dist/
+	LUTHIER_RELEASE=$(CURDIR)/dist UV=$(UV) $(BIN)/pytest -n logical --maxprocesses 2 tests/release $(PYTEST)
 
 clean:  ## remove environments, caches and built files; runs/ stays
 	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -114,8 +124,12 @@ $(DEV): pyproject.toml | $(BIN)/python
 	$(call install_into,$(VENV)) --editable '.[dev]'
 	@touch $(RUNTIME) $@
 
-$(COMPILED_FORM): $(shell find compiled docs examples serving tests pyproject.toml -type f -not -name '*.pyc') | $(DEV)
-	$(BIN)/python compiled/build.py $(COMPILED)
+$(COMPILED_WHEEL): $(shell find compiled search_spaces serving tuner pyproject.toml README.md -type f -not -name '*.pyc') | $(DEV)
+	$(BUILD_ENV) $(BIN)/python compiled/wheel.py $(WHEELS) $(INSTALLER)
+	@touch $@
+
+$(COMPILED_FORM): $(COMPILED_WHEEL) $(shell find docs examples tests -type f -not -name '*.pyc') | $(DEV)
+	$(BIN)/python compiled/build.py $(COMPILED) --wheel $(WHEELS)
 	@touch $@
 
 $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python

@@ -1,9 +1,11 @@
 """The compiled form of the request path: the modules below through mypyc.
 
     python compiled/build.py DIR [FOLDER...]
+    python compiled/build.py DIR --wheel FOLDER
     python compiled/build.py --check
 
-Copies the checkout, or some folders of it, to DIR and compiles there; the checkout stays pure Python. Both
+Copies the checkout, or some folders of it, to DIR and compiles there, or takes the libraries from a wheel that
+compiled/wheel.py has put into a folder; the checkout stays pure Python. Both
 forms are the same source, and the pure one is the reference. Needs a C compiler, Python's headers, mypy and
 setuptools; `--check` tells whether the first two are there. Takes one to two minutes.
 Why: docs/decisions/0007-compiled-form.md.
@@ -16,6 +18,7 @@ import pathlib
 import shutil
 import sys
 import sysconfig
+import zipfile
 
 from mypyc.build import mypycify
 from setuptools import Distribution
@@ -71,8 +74,9 @@ MODULES = (
 )
 """What runs once per request or per batch. They are compiled together, so that they call one another directly."""
 
-_OPTIONS = ("--config-file=pyproject.toml", "--ignore-missing-imports", "--no-warn-unused-ignores")
-"""Of mypy: where a wheel is built, most of what is imported is not installed; `make check` is what checks."""
+_OPTIONS = ("--config-file=", "--ignore-missing-imports")
+"""Of mypy: `make check` is what checks. Where a wheel is built most of what is imported is not installed, so the strict
+rules of pyproject.toml would refuse what they cannot see, such as a class that extends one of a missing package."""
 
 _NOT_COPIED = (".*", "__pycache__", "build", "dist", "runs", "*.egg-info", "*.so")
 
@@ -117,10 +121,20 @@ def build(folder: pathlib.Path) -> None:
     command.run()
 
 
+def take(folder: pathlib.Path, wheels: pathlib.Path) -> None:
+    """Put the libraries of the wheel into a copy."""
+    (wheel,) = wheels.glob("luthier-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder, [name for name in archive.namelist() if name.endswith(".so")])
+
+
 if __name__ == "__main__":
     if missing := lacking():
         sys.exit(f"the request path cannot be compiled here: {missing}")
     if sys.argv[1] != "--check":
-        place = pathlib.Path(sys.argv[1]).resolve()
-        copy(place, sys.argv[2:])
-        build(place)
+        place, is_made = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2:3] == ["--wheel"]
+        copy(place, [] if is_made else sys.argv[2:])
+        if is_made:
+            take(place, pathlib.Path(sys.argv[3]))
+        else:
+            build(place)

@@ -33,7 +33,7 @@ class CompiledHook(BuildHookInterface[Any]):
         self._folder = tempfile.TemporaryDirectory()
         tree = pathlib.Path(self._folder.name) / "tree"
         script = pathlib.Path(self.root) / "compiled" / "build.py"
-        subprocess.run([sys.executable, script, tree, "serving", "tuner"], check=True)  # noqa: S603
+        subprocess.run([sys.executable, script, tree, "serving", "tuner"], check=True)
         for path in tree.rglob("*.so"):
             build_data["force_include"][str(path)] = str(path.relative_to(tree))
         build_data["pure_python"] = False

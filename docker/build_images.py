@@ -1,11 +1,12 @@
 """Builds the images of the server and of replicas from a wheelhouse, without network in the build.
 
-    python docker/build_images.py [--base IMAGE] [--runtimes onnx,sklearn] [--wheelhouse DIR] [--offline]
+    python docker/build_images.py [--base IMAGE] [--runtimes onnx,sklearn] [--wheel DIR] [--wheelhouse DIR] [--offline]
 
-In: this checkout and a base image with Python. Out: images `luthier-replica:VERSION-RUNTIME` and
-`luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as well. The wheelhouse is filled
-from where pip finds packages, for the Python and the C library of the base image; with `--offline` it must be
-complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
+In: this checkout, a base image with Python, and a folder with the compiled wheel of this checkout: the images hold
+it if it is for the Python and the C library of the base, else the form in pure Python. Out: images
+`luthier-replica:VERSION-RUNTIME` and `luthier-server:VERSION-RUNTIME`; those of the runtime onnx are `:VERSION` as
+well. The wheelhouse is filled from where pip finds packages, for the Python and the C library of the base image; with
+`--offline` it must be complete already. Needs a Docker engine (DOCKER_HOST) and the package `docker`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Sequence
 import docker
 import docker.errors
 import requests
+from packaging.utils import parse_wheel_filename
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docker"
@@ -53,11 +55,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
+    own = f"python:{sys.version_info.major}.{sys.version_info.minor}-slim"
     options.add_argument(
-        "--base", default="python:3.12-slim", help="image with Python 3.11 or newer"
+        "--base", default=own, help=f"image with Python 3.11 or newer; default {own}"
     )
     options.add_argument(
         "--runtimes", default="onnx", help=f"of {', '.join(RUNTIMES)}; default onnx"
+    )
+    options.add_argument(
+        "--wheel", type=pathlib.Path, help="folder with a compiled wheel (compiled/wheel.py)"
     )
     options.add_argument(
         "--wheelhouse", type=pathlib.Path, help="folder of wheels; default in build/images"
@@ -73,7 +79,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         client = docker.from_env(timeout=PULL_TIMEOUT_S)
         client.ping()
-        build(client, arguments.base, runtimes, arguments.wheelhouse, is_offline=arguments.offline)
+        build(
+            client,
+            arguments.base,
+            runtimes,
+            arguments.wheelhouse,
+            compiled=arguments.wheel,
+            is_offline=arguments.offline,
+        )
     except CannotBuild as error:
         return _refused(str(error))
     except docker.errors.DockerException as error:
@@ -94,6 +107,7 @@ def build(
     runtimes: Sequence[str],
     wheelhouse: pathlib.Path | None,
     *,
+    compiled: pathlib.Path | None,
     is_offline: bool,
 ) -> None:
     """Fill the wheelhouse and build both images for each runtime.
@@ -103,6 +117,7 @@ def build(
     """
     version = _version()
     facts = _facts_of(client, base)
+    own = None if compiled is None or is_offline else _fitting(compiled, facts)
     context = BUILD / "context"
     shutil.rmtree(context, ignore_errors=True)
     context.mkdir(parents=True)
@@ -111,7 +126,7 @@ def build(
         # Each runtime has its own wheels: what one brings the other image's build need not carry.
         wheels = (wheelhouse or BUILD / "wheelhouse") / runtime
         if not is_offline:
-            _fill(wheels, FOLDER / "requirements" / f"server-{runtime}.txt", facts)
+            _fill(wheels, FOLDER / "requirements" / f"server-{runtime}.txt", facts, own)
         if not any(wheels.glob("luthier-*.whl")):
             raise CannotBuild(f"{wheels} has no wheel of Luthier; without --offline it is made")
         shutil.rmtree(context / "wheelhouse", ignore_errors=True)
@@ -150,20 +165,46 @@ def _facts_of(client: docker.DockerClient, base: str) -> tuple[str, int, str]:
     return f"{major}.{minor}", int(glibc.split(".")[1]), machine
 
 
-def _fill(wheels: pathlib.Path, requirements: pathlib.Path, facts: tuple[str, int, str]) -> None:
-    """Download the wheels that are missing, and make the one of this checkout."""
+def _fitting(folder: pathlib.Path, facts: tuple[str, int, str]) -> pathlib.Path | None:
+    """The compiled wheel of a folder; None, with the reason said, where there is none for the base."""
+    python, glibc, machine = facts
+    for wheel in folder.glob("luthier-*.whl"):
+        tags = parse_wheel_filename(wheel.name)[3]
+        interpreter = f"cp{python.replace('.', '')}"
+        platforms = _platforms(glibc, machine)
+        if any(tag.interpreter == interpreter and tag.platform in platforms for tag in tags):
+            return wheel
+        sys.stdout.write(
+            f"{wheel.name} is not for Python {python} and glibc 2.{glibc} of the base; "
+        )
+    sys.stdout.write("the images hold the request path in pure Python\n")
+    return None
+
+
+def _platforms(glibc: int, machine: str) -> list[str]:
+    """Names of the platforms whose wheels a base can run."""
+    newer = [f"manylinux_2_{minor}_{machine}" for minor in range(LEAST_GLIBC, glibc + 1)]
+    return [*newer, f"manylinux2014_{machine}", f"linux_{machine}"]
+
+
+def _fill(
+    wheels: pathlib.Path,
+    requirements: pathlib.Path,
+    facts: tuple[str, int, str],
+    own: pathlib.Path | None,
+) -> None:
+    """Download the wheels that are missing; that of this checkout is `own`, or made in pure Python."""
     python, glibc, machine = facts
     wheels.mkdir(parents=True, exist_ok=True)
     for old in wheels.glob("luthier-*.whl"):
         old.unlink()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(LEAST_GLIBC, glibc + 1)]
-    target = [
-        f"--platform={name}"
-        for name in (*platforms, f"manylinux2014_{machine}", f"linux_{machine}")
-    ]
+    target = [f"--platform={name}" for name in _platforms(glibc, machine)]
     target += [f"--python-version={python}", "--implementation=cp", "--only-binary=:all:"]
-    _run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)])
+    if own is None:
+        _run([*pip, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(ROOT)])
+    else:
+        shutil.copy(own, wheels)
     wanted = ["pip", "--requirement", str(requirements)]
     _run([*pip, "download", "--dest", str(wheels), "--find-links", str(wheels), *target, *wanted])
 

@@ -1,180 +1,24 @@
-"""`python -m serving`: serve models.
+"""`python -m serving`: `serving.command`, on Linux.
 
-Exit codes: 0 stopped in order, 1 it could not be served (with the reason), 2 wrong use: an option, a
-setting, or a model that is not there.
+What the command imports is looked for after that: elsewhere some of it is not there.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import gc
-import pathlib
+import importlib
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
 
-import uvloop
-import yaml
-
-from serving import __version__, form, zoo
-from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
-from serving.replica.log_lines import log_lines
-from serving.server import Server
-from serving.settings import resolve
-from serving.values import ModelCard
-
-_OBJECTS_PER_COLLECTION = 20_000
-"""More than requests in flight have: at Python's 700 every other batch would set off a collection, in vain."""
+from serving import elsewhere
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say what is wrong, with the nearest option for one that is not known, and end with 2."""
-        before, is_unknown, given = message.partition("unrecognized arguments: ")
-        if is_unknown and not before:
-            flag = given.split()[0]
-            known = [name for action in self._actions for name in action.option_strings]
-            message = f"unknown argument {flag!r}{nearest(flag, known)}"
-        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command's options."""
-    options = _Parser(
-        prog="python -m serving", description="Serve models over the Open Inference Protocol v2."
-    )
-    options.add_argument(
-        "--model",
-        action="append",
-        default=[],
-        metavar="NAME|FILE",
-        help="a bundled model, a model file or a folder; may be repeated",
-    )
-    options.add_argument(
-        "--model-repository",
-        type=pathlib.Path,
-        metavar="DIR",
-        help="a folder of models with numbered versions, watched for new ones: DIR/MODEL/NUMBER/",
-    )
-    options.add_argument(
-        "--allow-empty",
-        action="store_true",
-        help="start without a model; models are deployed through the admin port",
-    )
-    options.add_argument(
-        "--kind",
-        help="kind of the models where their files do not tell, such as command (docs/models.md)",
-    )
-    options.add_argument(
-        "--trust",
-        action="store_true",
-        help="serve models of --model that run code from their files when they are loaded, such as MLflow's "
-        "pickles, too: say it only of files whose makers you trust",
-    )
-    options.add_argument(
-        "--settings", type=pathlib.Path, metavar="FILE", help="settings in YAML (docs/settings.md)"
-    )
-    options.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
-    )
-    options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
-    options.add_argument("--port", type=int, help="query port (default 8000; 0: a free one)")
-    options.add_argument(
-        "--admin-port",
-        type=int,
-        help="admin port (default 8002, with --port 0 a free one; 0: a free one)",
-    )
-    options.add_argument(
-        "--log-level",
-        default="info",
-        choices=("debug", "info", "warning", "error"),
-        help="least level that is logged to stderr (default info)",
-    )
-    options.add_argument("--version", action="version", version=f"luthier {__version__} ({form()})")
-    return options
-
-
-def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Settings that the command line gives, by dotted name."""
-    values: dict[str, Any] = {}
-    for text in arguments.set:
-        name, separator, value = text.partition("=")
-        if not separator:
-            raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
-        try:
-            values[name.strip()] = yaml.safe_load(value)
-        except (yaml.YAMLError, ValueError) as error:
-            raise InvalidSettings(f"--set {text!r}: {value!r} is not a YAML value") from error
-    for option, name in (
-        ("host", "server.host"),
-        ("port", "server.port"),
-        ("admin_port", "server.admin_port"),
-    ):
-        if getattr(arguments, option) is not None:
-            values[name] = getattr(arguments, option)
-    return values
-
-
-def _cards(
-    models: Sequence[str],
-    repository: pathlib.Path | None,
-    *,
-    kind: str | None,
-    allow_empty: bool,
-    is_trusted: bool,
-) -> list[ModelCard]:
-    """The cards of the models, whose names must differ."""
-    if not models and repository is None and not allow_empty:
-        raise InvalidSettings(
-            "nothing to serve; name a model with --model (bundled: "
-            f"{', '.join(zoo.names())}), a folder of models with --model-repository, or start with --allow-empty"
-        )
-    cards: dict[str, ModelCard] = {}
-    for text in models:
-        card = zoo.find(text, kind=kind, is_trusted=is_trusted)
-        if card.name in cards:
-            raise InvalidSettings(f"--model {text}: there is a model {card.name!r} already")
-        cards[card.name] = card
-    return list(cards.values())
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run the command; returns the exit code."""
-    arguments = parser().parse_args(argv)
-    log_lines(arguments.log_level.upper())
-    try:
-        settings = resolve(file=arguments.settings, command_line=_command_line(arguments))
-        cards = _cards(
-            arguments.model,
-            arguments.model_repository,
-            kind=arguments.kind,
-            allow_empty=arguments.allow_empty,
-            is_trusted=arguments.trust,
-        )
-    except ServingError as error:
-        sys.stderr.write(f"python -m serving: {error}\n")
-        return 2
-
-    async def serve() -> None:
-        gc.freeze()  # what is loaded by now lives as long as the server: later collections need not look at it
-        gc.set_threshold(_OBJECTS_PER_COLLECTION, *gc.get_threshold()[1:])
-        await Server(cards, settings, repository=arguments.model_repository).run()
-
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(serve())
-    except ServingError as error:
-        sys.stderr.write(f"python -m serving: {error}\n")
-        is_wrong_use = isinstance(error, InvalidSettings | ModelMissing)
-        return 2 if is_wrong_use else 1
-    return 0
+    told = elsewhere.told("python -m serving", sys.argv[1:], serves=True)
+    if told is not None:
+        sys.stderr.write(told)
+        return 1
+    code: int = importlib.import_module("serving.command").main()
+    return code
 
 
 if __name__ == "__main__":

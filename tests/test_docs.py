@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from serving.__main__ import parser as serving_parser
+from serving.command import parser as serving_parser
 from serving.settings import ENVIRONMENT_PREFIX, KNOBS
 from tuner import cli
 

@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
+from tests.fakes import searches, studies
 from tests.test_containers import LANGUAGES
+from tuner.store import records
 
 ROOT = pathlib.Path(__file__).parent.parent
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
@@ -53,6 +55,24 @@ def test_a_sampler_finds_the_lowest_point_in_a_foreign_study() -> None:
     found = re.search(r"lowest ([\d.e-]+) at .* after 16 trials", done.stdout)
     assert found, done.stdout
     assert float(found[1]) <= 2.0
+
+
+def test_tables_of_a_study_are_printed(tmp_path) -> None:
+    """examples/study_in_notebook.py prints a line for each connection of the first launch."""
+    folder, _, _ = searches.searched(tmp_path)
+    kept = studies.study().records["default"]
+    folder.write_bytes("trials/0/requests.npz", records.encoded(kept))
+    done = subprocess.run(
+        [sys.executable, "examples/study_in_notebook.py", str(folder.path)],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("no verdict yet")
+    assert "batching.max_size" in done.stdout
+    assert len(re.findall(r"^\d+ +\d+\.0 ", done.stdout, re.MULTILINE)) == len(set(kept.connection))
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""`tune`: which command is meant, where its words go, and what becomes of its errors and of signals.
+"""`tune`, behind `tuner.__main__`: which command is meant, where its words go, what becomes of errors and signals.
 
     tune --model ...     a study (`tuner.commands.study`); of many models: tune --scenario FILE
     tune COMMAND ...     one of `COMMANDS`

@@ -17,6 +17,7 @@ from serving import zoo
 from serving.values import ModelCard
 from tuner import inputs
 from tuner.engines import file as engine_file
+from tuner.engines import named
 from tuner.engines.description import (
     CommandEngine,
     OtherEngine,
@@ -55,7 +56,7 @@ def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> Ot
         kept: the copy of the engine file, or of the scenario, that a study has; None: it is read anew.
 
     Raises:
-        WrongUse: the engine file, the scenario or the URL is wrong.
+        WrongUse: the engine, its file, the scenario or the URL is wrong.
     """
     if target.scenario is not None:
         path = pathlib.Path(target.scenario).absolute()
@@ -63,12 +64,13 @@ def engine_of(target: TargetSettings, *, kept: pathlib.Path | None = None) -> Ot
         scenario_of(engine)  # what is wrong is said first
         return engine
     kind, _, rest = target.engine.partition(":")
-    if kind == "command":
-        path = pathlib.Path(rest).absolute()
-        return engine_file.parse(engine_file.read_text(kept or path), path)
     if kind == "url":
         return _of_url(target, rest)
-    return None
+    if not target.is_of_other_engine:
+        return None
+    return named.engine_of(
+        target.engine, kept=None if kept is None else engine_file.read_text(kept)
+    )
 
 
 def card_of(target: TargetSettings, engine: OtherEngine | None) -> ModelCard:

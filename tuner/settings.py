@@ -51,7 +51,7 @@ SCENARIO = "scenario"
 SCENARIO_S = 5.0
 """Measured seconds of a launch under a scenario: models are asked for now and then, loaded and given up."""
 OTHER_ENGINES = ("command", "url")
-"""Kinds of `--engine`, before the colon."""
+"""Kinds of `--engine`, before the colon; another word is the name of an engine whose file the tuner has."""
 MOST_IN_FLIGHT = 500
 """Requests in flight of an open loop, at most: at 1,000 a second what a server of half a second needs."""
 MOST_RATE_PER_S = 1e6
@@ -220,8 +220,9 @@ class TargetSettings:
         "luthier",
         "--engine",
         "ENGINE",
-        "what serves: luthier; command:FILE, any server that an engine file describes, started anew "
-        "for each configuration; or url:URL, a running server that --hook configures; default luthier",
+        "what serves: luthier; mosec or triton, or mosec:PYTHON where another interpreter has it; command:FILE, "
+        "any server that an engine file describes, started anew for each configuration; or url:URL, a running "
+        "server that --hook configures; default luthier",
     )
     hook: str | None = _option(
         None,
@@ -311,8 +312,8 @@ class TargetSettings:
             f"a whole number from 1 to {MOST_CLIENT_BATCH}",
         )
         kind, colon, rest = self.engine.partition(":")
-        is_known = self.engine == OUR_ENGINE or (kind in OTHER_ENGINES and colon and bool(rest))
-        _require(bool(is_known), "--engine", self.engine, "luthier, command:FILE or url:URL")
+        is_whole = bool(kind) and bool(rest if kind in OTHER_ENGINES else rest or not colon)
+        _require(is_whole, "--engine", self.engine, "luthier, a name, command:FILE or url:URL")
         takes_hook = kind == "url"
         if takes_hook != (self.hook is not None):
             raise WrongUse(

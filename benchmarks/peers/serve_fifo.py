@@ -15,7 +15,7 @@ import math
 import sys
 
 from serving import scheduling
-from serving.__main__ import main
+from serving.command import main
 from serving.scheduling.seam import (
     Action,
     Cancelled,

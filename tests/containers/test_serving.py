@@ -13,6 +13,7 @@ import docker
 import numpy as np
 import pytest
 
+import serving
 from serving import zoo
 from serving.replica.container_engine import OWNER_LABEL
 from tests.fakes.docker_engine import needs_docker
@@ -67,6 +68,28 @@ def test_without_an_engine_it_says_what_is_missing(environment, text):
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert text in line
+
+
+@needs_docker
+@pytest.mark.parametrize("role", ["server", "replica"])
+def test_the_images_hold_the_compiled_form(role):
+    """Where the base has the Python for which `make images` compiled; their own Python loads the libraries."""
+    code = "import serving, sys; print(serving.form(), *sys.version_info[:2])"
+    form, major, minor = (
+        docker.from_env()
+        .containers.run(
+            f"luthier-{role}:{serving.__version__}",
+            ["-c", code],
+            entrypoint="python3",
+            network_mode="none",
+            remove=True,
+        )
+        .decode()
+        .split()
+    )
+    if (int(major), int(minor)) != sys.version_info[:2]:
+        pytest.skip(f"the base has Python {major}.{minor}: its images hold the form in pure Python")
+    assert form == "compiled"
 
 
 @needs_docker

@@ -67,8 +67,8 @@ def test_any_name_names_a_model_of_another_engine() -> None:
 @pytest.mark.parametrize(
     ("engine", "options", "said"),
     [
-        ("vllm", {}, "--engine vllm: expected luthier, command:FILE or url:URL"),
-        ("command:", {}, "expected luthier, command:FILE or url:URL"),
+        ("command:", {}, "--engine command:: expected luthier, a name, command:FILE or url:URL"),
+        ("mosec:", {}, "--engine mosec:: expected luthier, a name"),
         ("luthier", {"hook": "x"}, "only a running server"),
         ("url:http://h:1", {"hook": None}, "needs --hook COMMAND"),
         ("command:x", {"min_accuracy": 0.9}, "--min-accuracy 0.9: the variants of a model"),

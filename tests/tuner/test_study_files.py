@@ -7,51 +7,21 @@ import pathlib
 
 import pytest
 
-from tests.fakes import benches, studies
-from tests.fakes.benches import ToyBench
+from tests.fakes import benches, searches, studies
 from tuner import study_files
-from tuner.bench import Served
-from tuner.budget import Budget
 from tuner.errors import WrongUse
 from tuner.search import Search
-from tuner.settings import SearchSettings, StudySettings, TargetSettings
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
 from tuner.values import OK, Ending, FreshStart, Outcome, StudyRecord, Tally
 
 DIED = Outcome(status="infeasible", cause="oom", reason="peak 64 MiB")
-SERVED = Served(
-    model="toy", version="1", kind="onnx", signature=studies.SIGNATURE, limits="enforced"
-)
-SETTINGS = StudySettings(target=TargetSettings(model="toy", concurrency=benches.CONCURRENCY))
 
 
 @pytest.fixture
 def searched(tmp_path: pathlib.Path) -> tuple[RunFolder, StudyStore, Search]:
     """A study of eight trials without an end."""
-    folder = RunFolder(tmp_path, "s")
-    folder.create(SETTINGS.nested(), {"host": {"cores": 4}})
-    arena = benches.arena()
-    store = StudyStore.create(
-        "s",
-        database=folder.database,
-        url=None,
-        facts=study_files.facts_of(SETTINGS, arena, SERVED),
-    )
-    search = Search(
-        store=store,
-        arena=arena,
-        bench=ToyBench(),
-        budget=Budget(trials=8, initial=8, max_time_s=600, load_s=2.5, pairs=4),
-        objective="mean",
-        limits=(),
-        stop_ei=0.0,
-        keep_in=folder,
-    )
-    search.prepare(SearchSettings(sampler="random", trials=8, initial=8))
-    while search.stop_reason(0.0) is None:
-        search.step()
-    return folder, store, search
+    return searches.searched(tmp_path)
 
 
 def read(folder: RunFolder) -> StudyRecord:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 import signal
+import sys
 import urllib.parse
 from collections.abc import Iterator, Mapping
 from typing import Literal
@@ -89,6 +90,10 @@ class CommandEngine:
     stop_grace_s: float
     defaults: Mapping[str, str]
     """What stands in the place of each knob that nothing else gives a value."""
+    python: str = sys.executable
+    """What stands for `{python}`."""
+    label: str
+    """What reports call it."""
 
     @property
     def places(self) -> tuple[str, ...]:
@@ -99,11 +104,6 @@ class CommandEngine:
     def knobs(self) -> tuple[str, ...]:
         """Knobs that the templates name."""
         return tuple(name for name in self.places if not template.is_built_in(name))
-
-    @property
-    def label(self) -> str:
-        """What reports call it."""
-        return f"{self.name} (command:{self.file})"
 
     def _templates(self) -> Iterator[str]:
         yield from self.command

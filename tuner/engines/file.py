@@ -86,8 +86,9 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
     knobs = content.mapping(tree["knobs"], ("knobs",))
     ready = _group(content, tree, "ready", ("path", "timeout_s"))
     stop = _group(content, tree, "stop", ("signal", "grace_s"))
+    name = content.text(tree.get("name", path.stem), ("name",))
     found = CommandEngine(
-        name=content.text(tree.get("name", path.stem), ("name",)),
+        name=name,
         file=path,
         text=text,
         command=_words(content, tree["command"], ("command",)),
@@ -102,6 +103,7 @@ def parse(text: str, path: pathlib.Path) -> CommandEngine:
         stop_signal=_signal(content, stop),
         stop_grace_s=_seconds(content, stop, ("stop", "grace_s"), description.STOP_GRACE_S),
         defaults=_defaults(knobs),
+        label=f"{name} (command:{path})",
     )
     _check_places(content, found, tuple(knobs))
     return found

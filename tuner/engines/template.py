@@ -20,7 +20,7 @@ BUILT_IN: Mapping[str, str] = {
     "model": "path of the model's file where it has one, else what --model says",
     "folder": "folder of the engine file",
     "work": "a folder of this launch: empty but for the files of the engine file, removed after it",
-    "python": "the interpreter that runs `tune`",
+    "python": "the interpreter that runs `tune`, or the one that `--engine NAME:PYTHON` names",
 }
 """Places that are no knobs -> what stands there."""
 

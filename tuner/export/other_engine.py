@@ -12,8 +12,7 @@ import shlex
 from typing import Any
 
 from tuner.advice import Advice
-from tuner.engines import file as engine_file
-from tuner.engines import template
+from tuner.engines import named, template
 from tuner.engines.description import CommandEngine
 from tuner.export import head, yaml_text
 from tuner.export.subject import Files, Knobs, Subject
@@ -38,8 +37,9 @@ def _text(subject: Subject) -> str:
     content: dict[str, Any] = {"engine": record.engine, "knobs": dict(configuration)}
     use = FOR_HOOK
     if record.engine_file is not None:
-        path = pathlib.Path(str(record.settings["target"]["engine"]).partition(":")[2])
-        content |= _filled(engine_file.parse(record.engine_file, path), configuration)
+        given = str(record.settings["target"]["engine"])
+        engine = named.engine_of(given, kept=record.engine_file)
+        content |= _filled(engine, configuration)
         use = shlex.join(content["command"])
     told = head.lines(
         subject,

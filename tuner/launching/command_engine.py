@@ -18,7 +18,6 @@ import pathlib
 import shutil
 import signal
 import socket
-import sys
 import tempfile
 import time
 
@@ -259,7 +258,7 @@ class CommandServer:
             "model": self._launcher.target.file,
             "folder": str(self._engine.file.parent),
             "work": str(work),
-            "python": sys.executable,
+            "python": self._engine.python,
         }
 
     def _limited(self, configuration: Configuration) -> Group | None:

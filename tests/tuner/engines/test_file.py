@@ -9,13 +9,13 @@ import pytest
 
 from tests.fakes import other_engines
 from tuner.engines import file as engine_file
+from tuner.engines import named
 from tuner.errors import InvalidEngine
 from tuner.space import files, vocabulary
 
-ROOT = pathlib.Path(__file__).resolve().parents[3]
 PATH = pathlib.Path("/somewhere/engine.yaml")
 GOOD = other_engines.text()
-EXAMPLES = sorted((ROOT / "examples" / "engines").glob("*/engine.yaml"))
+KNOWN = sorted(named.FOLDER.glob("*/engine.yaml"))
 
 
 def test_a_file_is_read_whole() -> None:
@@ -31,8 +31,8 @@ def test_a_file_is_read_whole() -> None:
     assert found.request.body == PATH.parent / "body.txt"
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.parent.name)
-def test_the_examples_are_engine_files_and_search_spaces(path: pathlib.Path) -> None:
+@pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.parent.name)
+def test_those_of_the_tuner_are_engine_files_and_search_spaces(path: pathlib.Path) -> None:
     """Both halves of each file are right."""
     found = engine_file.load(path)
     known = vocabulary.of_command(found.knobs, beside=engine_file.OWN_KEYS)

@@ -14,7 +14,12 @@ import pathlib
 import shutil
 import sys
 
-import pytriton
+try:
+    import onnxruntime  # noqa: F401  what model.py needs is missed here, not in one of Triton's many lines
+    import pytriton
+except ModuleNotFoundError as error:
+    install = f"{sys.executable} -m pip install nvidia-pytriton onnxruntime"
+    sys.exit(f"{sys.executable} has no {error.name}: {install}")
 
 SITE = pathlib.Path(pytriton.__file__).parent.parent
 SERVER = SITE / "pytriton" / "tritonserver"

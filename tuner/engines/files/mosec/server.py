@@ -1,4 +1,4 @@
-"""An image classifier on mosec: bytes of an image in, bytes of its scores out.
+"""An ONNX model with one input on mosec: bytes of an item in, bytes of its first output out.
 
     MODEL_FILE=model.onnx WORKERS=2 THREADS=1 MAX_BATCH=8 MAX_WAIT_MS=1 python server.py --port 8000
 
@@ -6,13 +6,23 @@ What is not mosec's own comes in variables: its worker processes read them as we
 """
 
 import os
+import sys
 
 import numpy as np
-import onnxruntime
-from mosec import Server, Worker
+
+try:
+    import onnxruntime
+    from mosec import Server, Worker
+except ModuleNotFoundError as error:
+    sys.exit(
+        f"{sys.executable} has no {error.name}: {sys.executable} -m pip install mosec onnxruntime"
+    )
+
+DATATYPES = {"float": "f4", "double": "f8", "int32": "i4", "int64": "i8", "uint8": "u1"}
+"""ONNX Runtime's names of numbers -> NumPy's."""
 
 
-class Classifier(Worker):
+class OnnxModel(Worker):
     """One process; `forward` gets one item, or a list of them when batching."""
 
     resp_mime_type = "application/octet-stream"
@@ -24,7 +34,8 @@ class Classifier(Worker):
             os.environ["MODEL_FILE"], limits, providers=["CPUExecutionProvider"]
         )
         (self.input,) = self.session.get_inputs()
-        self.shape = [n for n in self.input.shape if isinstance(n, int)]
+        self.datatype = np.dtype(DATATYPES[self.input.type.removeprefix("tensor(").rstrip(")")])
+        self.shape = [size if isinstance(size, int) else -1 for size in self.input.shape[1:]]
 
     def deserialize(self, data: bytes) -> bytes:
         """The body as it is."""
@@ -37,16 +48,18 @@ class Classifier(Worker):
     def forward(self, data: bytes | list[bytes]) -> bytes | list[bytes]:
         """One batch."""
         bodies = data if isinstance(data, list) else [data]
-        images = np.frombuffer(b"".join(bodies), np.uint8).reshape(-1, *self.shape)
-        (scores,) = self.session.run(None, {self.input.name: images})
-        answers = [row.tobytes() for row in scores]
+        items = np.stack(
+            [np.frombuffer(body, self.datatype).reshape(self.shape) for body in bodies]
+        )
+        first, *_ = self.session.run(None, {self.input.name: items})
+        answers = [row.tobytes() for row in first]
         return answers if isinstance(data, list) else answers[0]
 
 
 if __name__ == "__main__":
     server = Server()
     server.append_worker(
-        Classifier,
+        OnnxModel,
         num=int(os.environ["WORKERS"]),
         max_batch_size=int(os.environ["MAX_BATCH"]),
         max_wait_time=int(os.environ["MAX_WAIT_MS"]),
