@@ -203,15 +203,16 @@ class GrpcRoutes:
     def _ask_hub(self, hub: ModelHub, method: str, request: Any, reply: Reply) -> Exchange | bytes:
         match method:
             case "ModelStatistics":
-                data = hub.statistics(request.name or None, request.version or None)
-                return _bytes(
-                    _filled(
-                        messages.ModelStatisticsResponse(), triton_extensions.statistics_json(data)
-                    )
-                )
+                found = hub.statistics(request.name or None, request.version or None)
+                data = triton_extensions.statistics_json(found)
+                return messages.filled(messages.ModelStatisticsResponse, data)
+            case "ModelConfig":
+                configured = hub.configured(request.name, request.version or None)
+                data = {"config": triton_extensions.config_json(configured)}
+                return messages.filled(messages.ModelConfigResponse, data)
             case "RepositoryIndex":
                 models = triton_extensions.index_json(hub.index(), ready=request.ready)
-                return _bytes(_filled(messages.RepositoryIndexResponse(), {"models": models}))
+                return messages.filled(messages.RepositoryIndexResponse, {"models": models})
             case "RepositoryModelLoad":
                 config = triton_extensions.config_parameter(_parameters(request))
                 return self._control(method, hub.load(request.model_name, config), reply)
@@ -253,20 +254,6 @@ def _parameters(request: Any) -> dict[str, object]:
         field = given.WhichOneof("parameter_choice")
         found[name] = None if field is None else getattr(given, field)
     return found
-
-
-def _filled(message: Any, data: dict[str, Any]) -> Any:
-    """A message with the fields of its JSON form, which has the same names."""
-    for name, value in data.items():
-        if isinstance(value, dict):
-            getattr(message, name).SetInParent()
-            _filled(getattr(message, name), value)
-        elif isinstance(value, list):
-            for item in value:
-                _filled(getattr(message, name).add(), item)
-        else:
-            setattr(message, name, value)
-    return message
 
 
 def _bytes(message: Any) -> bytes:

@@ -76,7 +76,7 @@ def test_health_and_metadata(client):
     assert client.is_model_ready("echo", "1")
     server = client.get_server_metadata()
     assert (server.name, server.version) == ("luthier", __version__)
-    assert server.extensions == ["binary_tensor_data"]
+    assert server.extensions == ["binary_tensor_data", "classification", "schedule_policy"]
     model = client.get_model_metadata("echo", as_json=True)
     assert model["name"] == "echo"
     assert model["versions"] == ["1"]
