@@ -373,6 +373,7 @@ class Server:
                 request_s=_REQUEST_S,
                 token=self._token,
                 door=door,
+                gzip_min_bytes=self._settings.server.gzip_min_bytes,
             )
             ports.append((grpc_listener, grpc))
         return ports
