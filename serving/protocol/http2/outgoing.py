@@ -37,7 +37,7 @@ class _Rest:
         self.data = memoryview(data)
         self.size = len(data)
         """All of what `data` is the rest of: what was sent of it is let go with it."""
-        self.more: deque[bytes] = deque()
+        self.more: deque[bytes] | None = None
         """Messages behind it."""
         self.trailers = trailers
         """The block that ends the stream behind all that; None: more messages may come."""
@@ -83,7 +83,7 @@ class Outgoing:
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
         if rest is not None:
-            self._held_bytes -= rest.size + sum(map(len, rest.more))
+            self._held_bytes -= rest.size + sum(map(len, rest.more or ()))
             self._blocked.pop(stream, None)
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
@@ -119,6 +119,8 @@ class Outgoing:
         self._hold(len(data))
         rest = self._rests.get(stream)
         if rest is not None:
+            if rest.more is None:
+                rest.more = deque()
             rest.more.append(data)
             return
         self._rests[stream] = _Rest(data, None)
@@ -141,43 +143,41 @@ class Outgoing:
     def _sent(self, stream: int) -> bool:
         """Send as much of what waits as the windows take now; True when all of it has left."""
         rest = self._rests[stream]
-        while self._sent_one(stream, rest):
-            self._held_bytes -= rest.size
-            if not rest.more:
-                del self._rests[stream]
-                self._blocked.pop(stream, None)
-                if rest.trailers is not None:
-                    self.write(frames.frame(FrameType.HEADERS, _END, stream, rest.trailers))
-                return True
-            data = rest.more.popleft()
-            rest.data, rest.size = memoryview(data), len(data)
-        return False
-
-    def _sent_one(self, stream: int, rest: _Rest) -> bool:
-        """The same for an answer, or for one message."""
-        data, window, sent = rest.data, self._windows[stream], 0
-        while sent < len(data):
-            size = min(self._frame_bytes, self._window, window, len(data) - sent)
-            if size <= 0:
+        data, window, at = rest.data, self._windows[stream], 0
+        size, sent = len(data), 0
+        while True:
+            part = min(self._frame_bytes, self._window, window, size - at)
+            if part > 0:
+                self.pieces += (
+                    frames.HEAD.pack(part << 8 | FrameType.DATA, 0, stream),
+                    data[at : at + part],
+                )
+                self._window -= part
+                window -= part
+                at += part
+                sent += part
+            elif at == size and rest.more:
+                self._held_bytes -= rest.size
+                data, at = memoryview(rest.more.popleft()), 0
+                rest.size = size = len(data)
+            else:
                 break
-            self.pieces += (
-                frames.HEAD.pack(size << 8 | FrameType.DATA, 0, stream),
-                data[sent : sent + size],
-            )
-            self._window -= size
-            window -= size
-            sent += size
         self._windows[stream] = window
         self._sent_bytes += sent
-        rest.sent_bytes += sent
-        if sent == len(data):
-            return True
-        rest.data = data[sent:]
-        if window > 0:
-            self._blocked[stream] = None
-        else:
-            self._blocked.pop(stream, None)
-        return False
+        if at < size:
+            rest.data = data[at:]
+            rest.sent_bytes += sent
+            if window > 0:
+                self._blocked[stream] = None
+            else:
+                self._blocked.pop(stream, None)
+            return False
+        self._held_bytes -= rest.size
+        del self._rests[stream]
+        self._blocked.pop(stream, None)
+        if rest.trailers is not None:
+            self.write(frames.frame(FrameType.HEADERS, _END, stream, rest.trailers))
+        return True
 
     # What waits
 

@@ -633,7 +633,9 @@ class Session:
         """Answers that have left whole, and series of which nothing waits any more."""
         for stream in streams:
             known = self._streams[stream]
-            if known.is_answered:
+            if known.is_answered and known.ended:
+                self._forget(stream, known)
+            elif known.is_answered:
                 self._close(stream, known)
             else:
                 self._events.append(Arrived(stream))
