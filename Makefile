@@ -88,7 +88,7 @@ test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOS
 
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py
-	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate batching_gain overload replica_kills version_switch idle_connections apache_bench tune_default; do \
+	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate triton_client batching_gain overload replica_kills version_switch idle_connections apache_bench tune_default; do \
 		echo "== benchmarks/$$script.py"; $(BIN)/python benchmarks/$$script.py || failed=1; done; exit $$failed
 
 docs: $(DEV)  ## write the pages that are made from the code

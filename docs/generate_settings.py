@@ -100,11 +100,13 @@ def _row(knob: settings.Knob, meaning: str) -> str:
 
 
 def _allowed(knob: settings.Knob) -> str:
-    if knob.choices:
-        return ", ".join(f"`{choice}`" for choice in knob.choices)
+    choices = ", ".join(f"`{choice}`" for choice in knob.choices)
+    if not knob.kinds:
+        return choices
     if knob.limits.low is None or knob.limits.high is None:
         return knob.allowed()
     span = f"{_plain(knob.limits.low)} to {_plain(knob.limits.high)} {knob.limits.unit}".strip()
+    span += f", {choices}" if choices else ""
     return span + (", or none" if knob.optional else "")
 
 

@@ -85,7 +85,9 @@ def parser() -> argparse.ArgumentParser:
         help="one setting by its dotted name, such as batching.max_size=16; may be repeated",
     )
     options.add_argument("--host", help="address of the query port (default 127.0.0.1)")
-    options.add_argument("--port", type=int, help="query port (default 8000; 0: a free one)")
+    options.add_argument(
+        "--port", type=int, help="query port (default 8000, with gRPC at 8001; 0: free ones)"
+    )
     options.add_argument(
         "--admin-port",
         type=int,

@@ -14,6 +14,7 @@
     ├── CannotLoad (503)              refused early: its model could not be loaded before its deadline; `retry_after_s`
     ├── DeadlineExceeded (504)        the request's deadline passed before its answer
     │   └── Hopeless (504)            it was admitted, and cannot be in time any more
+    ├── Unimplemented (501)           this server does not offer it
     ├── ReplicaFailed (500)           the replica that held the request died, twice
     ├── PredictionFailed (500)        the model raised, or broke its contract
     ├── InvalidSettings (400)         unknown knob, wrong type, out of range
@@ -208,6 +209,15 @@ class Hopeless(DeadlineExceeded):
 
     def __str__(self) -> str:
         return "the request was admitted, but cannot be answered before its deadline any more"
+
+
+class Unimplemented(ServingError):
+    """This server does not offer it."""
+
+    status = 501
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
 
 
 class ReplicaFailed(ServingError):

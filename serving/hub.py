@@ -23,7 +23,9 @@ from serving.values import ModelCard, ModelId
 _STATES: Mapping[str, State] = {"ready": "READY", "loading": "LOADING"}
 """State of a version in the engine -> the same here; others are UNAVAILABLE."""
 
-_NOTHING_CHANGES = {"name", "platform", "backend", "input", "output", "version_policy"}
+_NOTHING_CHANGES = {
+    *("name", "platform", "backend", "input", "output", "version_policy", "parameters"),
+}
 """Fields of a configuration that are the model's own: they may be there, as they come from `configured`."""
 
 

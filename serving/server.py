@@ -50,7 +50,7 @@ from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
 from serving.protocol.tfs_routes import TfsRoutes
 from serving.protocol.triton_routes import TritonRoutes
-from serving.settings import ServingSettings
+from serving.settings import ServerSettings, ServingSettings
 from serving.state.folder import owned
 from serving.state.nests import Nests
 from serving.values import ModelCard
@@ -66,6 +66,8 @@ _HANDSHAKE_S = 10.0
 _TLS_END_S = 3600.0
 """Longest end of a connection with TLS, which may have an answer on its way: a sweep ends those of clients that
 do not take it."""
+_GRPC_BESIDE = {8000: 8001, 0: 0}
+"""Query port -> the gRPC port where none is named: clients look for the default ones."""
 _ADMIN_END_S = 1.0
 """How long a command of the admin port may still run when the query ports have ended; a load is broken off."""
 
@@ -91,6 +93,26 @@ def bind(host: str, port: int, name: str) -> socket.socket:
             f"cannot listen on {host}:{port} ({error}); --host takes an address of this machine"
         ) from error
     return sock
+
+
+def bind_grpc(settings: ServerSettings) -> socket.socket | None:
+    """The gRPC port's socket, not yet listening; None: it is off, or another program has the port that nobody named.
+
+    Raises:
+        NotReady: the port that was named is taken, or the address is not this machine's.
+    """
+    port = settings.grpc_port
+    if port is None:
+        return None
+    if port != "auto":
+        return bind(settings.host, port, "set server.grpc_port")
+    if settings.port not in _GRPC_BESIDE:
+        return None
+    try:
+        return bind(settings.host, _GRPC_BESIDE[settings.port], "set server.grpc_port")
+    except NotReady as error:
+        log.warning("served without gRPC", extra={"reason": str(error)})
+        return None
 
 
 class QueryListener(Protocol):
@@ -184,13 +206,9 @@ class Server:
             admin = owns.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
-            grpc = None
-            if settings.grpc_port is not None:
-                grpc = owns.enter_context(
-                    contextlib.closing(
-                        bind(settings.host, settings.grpc_port, "set server.grpc_port")
-                    )
-                )
+            grpc = bind_grpc(settings)
+            if grpc is not None:
+                owns.enter_context(contextlib.closing(grpc))
             nests = None if folder is None else Nests(folder)
             core = assembled(
                 self._cards,
@@ -355,6 +373,7 @@ class Server:
                 request_s=_REQUEST_S,
                 token=self._token,
                 door=door,
+                gzip_min_bytes=self._settings.server.gzip_min_bytes,
             )
             ports.append((grpc_listener, grpc))
         return ports

@@ -294,10 +294,11 @@ class ServerSettings:
     """Address of the query port. Default loopback: opening it to a network is a decision."""
     port: int = _knob(8000, "", 0, 65_535, live=False)
     """Query port (HTTP); 0 takes a free one."""
-    grpc_port: int | None = _knob(None, "", 0, 65_535, live=False)
-    """Port of the gRPC form of the query protocol, on the query port's address; 0 takes a free one.
+    grpc_port: int | Literal["auto"] | None = _knob("auto", "", 0, 65_535, live=False)
+    """Port of the gRPC form of the query protocol, on the query port's address; 0 takes a free one, none is off.
 
-    Default none: it is off. Clients of Triton expect 8001.
+    Default `auto`: 8001, where clients look for it, beside the query port 8000; a free one beside a free one (0);
+    off beside any other. Where another program has 8001, the server goes on without gRPC and says so.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
     """Address of the admin port, which changes settings. Default loopback; elsewhere it needs a token."""
@@ -512,10 +513,10 @@ class Knob:
             if self.optional:
                 return None
             raise self._wrong(value, source)
-        if self.choices:
-            if value not in self.choices:
-                raise self._wrong(value, source)
+        if value in self.choices:
             return str(value)
+        if not self.kinds:
+            raise self._wrong(value, source)
         if str in self.kinds:
             if not isinstance(value, str) or not value:
                 raise self._wrong(value, source)
@@ -535,8 +536,9 @@ class Knob:
 
     def allowed(self) -> str:
         """The allowed values, in words."""
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
+        choices = ", ".join(self.choices)
+        if not self.kinds:
+            return f"one of {choices}"
         noun = (
             "text" if str in self.kinds else "a whole number" if int in self.kinds else "a number"
         )
@@ -544,6 +546,7 @@ class Knob:
             noun += f" from {self.limits.low:g} to {self.limits.high:g}"
         if self.limits.unit:
             noun += f" ({self.limits.unit})"
+        noun += f", {choices}" if choices else ""
         return noun + (" or null" if self.optional else "")
 
     def _wrong(self, value: object, source: str) -> InvalidSettings:
@@ -605,7 +608,8 @@ def _table() -> dict[str, Knob]:
         hints = typing.get_type_hints(part)
         for field in dataclasses.fields(part):
             hint = hints[field.name]
-            members = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+            is_union = typing.get_origin(hint) in {typing.Union, types.UnionType}
+            members = typing.get_args(hint) if is_union else (hint,)
             choices = tuple(
                 c for m in members if typing.get_origin(m) is Literal for c in typing.get_args(m)
             )

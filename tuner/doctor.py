@@ -33,7 +33,7 @@ from tuner.values import Configuration, Measurement
 
 State = Literal["ok", "note", "wrong"]
 LEAST_PYTHON = (3, 11)
-PORTS = {8000: "queries", 8002: "admin"}
+PORTS = {8000: "queries", 8001: "queries over gRPC", 8002: "admin"}
 OPTIONAL = {
     "sklearn": "scikit-learn models: pip install '.[sklearn]' in a clone",
     "skops": "scikit-learn models: pip install '.[sklearn]' in a clone",
@@ -194,7 +194,7 @@ def _ports() -> list[Finding]:
             try:
                 sock.bind(("127.0.0.1", port))
             except OSError as error:
-                text = f"in use ({error.strerror}); `python -m serving` needs another --port, `tune` takes free ones"
+                text = f"in use ({error.strerror}); `python -m serving` needs another for {use}, `tune` takes free ones"
                 found.append(Finding(name=f"port {port}", state="note", text=text))
             else:
                 found.append(Finding(name=f"port {port}", state="ok", text=f"free ({use})"))

@@ -1,4 +1,4 @@
-"""Compressed bodies: gzip and deflate in, gzip out.
+"""Compressed bodies and messages: gzip and deflate, in and out.
 
 In: bytes, and what fields say of them. Out: bytes. Pure. What a small body becomes is bounded: a few
 kilobytes can be gigabytes of zeros.
@@ -15,7 +15,7 @@ _LEVEL = 1
 """Of nine: most of the gain for a third of the time."""
 _GZIP, _ZLIB, _RAW = 16 + zlib.MAX_WBITS, zlib.MAX_WBITS, -zlib.MAX_WBITS
 ENCODINGS = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
-"""Values of Content-Encoding that are read."""
+"""Values of Content-Encoding that are read; the messages of gRPC have the same, but for x-gzip."""
 
 
 def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
@@ -37,7 +37,7 @@ def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
     try:
         data = stream.decompress(body, limit_bytes + 1)
     except zlib.error as error:
-        raise InvalidRequest(f"the body is not {encoding}, as its Content-Encoding says") from error
+        raise InvalidRequest(f"the body is not {encoding}, as its head says") from error
     if len(data) > limit_bytes:
         raise BodyTooLarge(limit_bytes)
     if not stream.eof or stream.unused_data:
@@ -45,15 +45,18 @@ def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
     return data
 
 
-def compressed(body: bytes) -> bytes:
-    """A body in gzip."""
-    return gzip.compress(body, _LEVEL, mtime=0)
+def compressed(encoding: str, body: bytes) -> bytes:
+    """A body in gzip or deflate."""
+    if encoding == "gzip":
+        return gzip.compress(body, _LEVEL, mtime=0)
+    return zlib.compress(body, _LEVEL)
 
 
-def accepts_gzip(accept_encoding: bytes) -> bool:
-    """Whether a client asks for gzip."""
+def accepted(accept_encoding: bytes) -> str | None:
+    """The encoding that a client asks for: gzip, or else deflate; None: neither."""
+    asked = set()
     for text in accept_encoding.lower().split(b","):
         coding, _, weight = text.replace(b" ", b"").partition(b";q=")
-        if coding == b"gzip":
-            return weight.strip(b"0.") != b"" or not weight
-    return False
+        if weight.strip(b"0.") or not weight:
+            asked.add(coding)
+    return next((one for one in ("gzip", "deflate") if one.encode() in asked), None)

@@ -70,9 +70,9 @@ class Gate:
             return refusal
         head.add(self._access.fields(head))
         decodes = head.content_encoding in compression.ENCODINGS
-        encodes = self.gzip_min_bytes is not None and compression.accepts_gzip(
-            head.others.get(b"accept-encoding", b"")
-        )
+        encodes = None
+        if self.gzip_min_bytes is not None:
+            encodes = compression.accepted(head.others.get(b"accept-encoding", b""))
         head.handle = self._routes.handle
         if decodes or encodes or self.is_timed:
             encoding = head.content_encoding if decodes else None
@@ -95,13 +95,16 @@ class _Coder:
 
     __slots__ = ("encodes", "encoding", "gate", "head")
 
-    def __init__(self, gate: Gate, head: Head, encoding: str | None, *, encodes: bool) -> None:
+    def __init__(
+        self, gate: Gate, head: Head, encoding: str | None, *, encodes: str | None
+    ) -> None:
         self.gate = gate
         self.head = head
         """As the protocols see it."""
         self.encoding = encoding
         """Of the bodies; None: they come as they are."""
         self.encodes = encodes
+        """Of long answers; None: they go as they are."""
 
     def handle(self, _head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         return _Coded(self, connection).begin(body)
@@ -179,8 +182,9 @@ class _Coded:
         if not self._is_long(len(head) - start + len(body)):
             self._connection.respond_with(head, body)
             return
-        fields = head[:start]
-        work = self._coder.gate.work(compression.compressed, b"".join((head[start:], body)))
+        fields, encoding = head[:start], self._coder.encodes
+        data = b"".join((head[start:], body))
+        work = self._coder.gate.work(compression.compressed, encoding, data)
         work.add_done_callback(lambda done: self._encoded(fields, done))
 
     def _timing(self) -> bytes:
@@ -203,7 +207,7 @@ class _Coded:
 
     def _is_long(self, body_bytes: int) -> bool:
         least = self._coder.gate.gzip_min_bytes
-        return self._coder.encodes and least is not None and body_bytes >= least
+        return self._coder.encodes is not None and least is not None and body_bytes >= least
 
     def _encoded(self, fields: bytes, work: asyncio.Future[bytes]) -> None:
         if self._is_gone or work.cancelled():
@@ -213,8 +217,11 @@ class _Coded:
             self._connection.respond(_fault())
             return
         data = work.result()
-        encoded = b"\r\nContent-Encoding: gzip\r\nVary: Accept-Encoding\r\nContent-Length: %d\r\n"
-        self._connection.respond_with(_LENGTH.sub(encoded % len(data), fields, count=1), data)
+        encoded = b"\r\nContent-Encoding: %b\r\nVary: Accept-Encoding\r\nContent-Length: %d\r\n" % (
+            (self._coder.encodes or "").encode(),
+            len(data),
+        )
+        self._connection.respond_with(_LENGTH.sub(encoded, fields, count=1), data)
 
     # Exchange
 

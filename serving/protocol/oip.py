@@ -12,7 +12,7 @@ from serving.protocol.oip_answers import Answers
 from serving.protocol.oip_requests import Requests
 from serving.values import Signature
 
-EXTENSIONS = ("binary_tensor_data",)
+EXTENSIONS = ("binary_tensor_data", "classification", "schedule_policy")
 
 
 class Codec:
@@ -22,7 +22,7 @@ class Codec:
         self._name = name
         self._signature = signature
         self.requests = Requests(name, signature)
-        self.answers = Answers(name, version)
+        self.answers = Answers(name, version, signature)
 
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:
         """The model's metadata response, with the versions of it that are served."""

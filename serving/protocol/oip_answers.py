@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from serving import json_tensors
 from serving.errors import PredictionFailed
+from serving.protocol.classification import classified
 from serving.replica import wire
-from serving.values import Buffer, Tensor
+from serving.values import Buffer, Signature, Tensor
 
 _KEPT_FORMS = 1024
 
@@ -24,8 +25,9 @@ class Wanted(NamedTuple):
     """What the answer shall look like."""
 
     id: str | None
-    outputs: tuple[tuple[str, bool], ...] | None
-    """Requested outputs in order, each with whether it is wanted in binary; None: all."""
+    outputs: tuple[tuple[str, bool, int], ...] | None
+    """Requested outputs in order, each with whether it is wanted in binary, and how many classes of it instead of
+    the tensor (0: the tensor); None: all."""
     binary: bool
     """Form of all outputs when none is requested by name."""
 
@@ -47,9 +49,10 @@ class Form:
 class Answers:
     """Writes the answers of one model version."""
 
-    def __init__(self, name: str, version: str) -> None:
+    def __init__(self, name: str, version: str, signature: Signature) -> None:
         self._name = name
         self._version = version
+        self._signature = signature
         self._forms: dict[tuple[wire.Layout, Wanted], Form] = {}
         self._last_form = Form(b"", None)
         self._last_wanted: Wanted | None = None
@@ -77,10 +80,18 @@ class Answers:
             chosen = [(tensor, wanted.binary) for tensor in tensors]
         else:
             by_name = {tensor.name: tensor for tensor in tensors}
-            missing = [name for name, _ in wanted.outputs if name not in by_name]
+            missing = [name for name, _, _ in wanted.outputs if name not in by_name]
             if missing:
                 raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
-            chosen = [(by_name[name], binary) for name, binary in wanted.outputs]
+            chosen = [
+                (
+                    classified(by_name[name], classes, self._signature)
+                    if classes
+                    else by_name[name],
+                    binary,
+                )
+                for name, binary, classes in wanted.outputs
+            ]
         header = self._header(chosen, wanted.id)
         binary_data = [tensor.data for tensor, binary in chosen if binary]
         return Form(header, len(header) if binary_data else None), b"".join(binary_data)

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from serving import json_tensors
 from serving.errors import InvalidRequest, nearest
+from serving.protocol import classification, not_offered
 from serving.protocol import tensors as tensors_of
 from serving.protocol.oip_answers import Wanted
 from serving.replica import wire
@@ -87,7 +88,7 @@ class Requests:
     def __init__(self, name: str, signature: Signature) -> None:
         self._name = name
         self._signature = signature
-        self._outputs = {spec.name for spec in signature.outputs}
+        self._outputs = {spec.name: spec for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
         self._last_header = b""
         self._last_layout: _Layout | None = None
@@ -300,13 +301,15 @@ class Requests:
         outputs = []
         for item in listed:
             name = item.get("name") if isinstance(item, dict) else None
-            if name not in self._outputs:
+            if not isinstance(name, str) or name not in self._outputs:
                 raise InvalidRequest(
                     f"requested output {name!r}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
                     + nearest(str(name), self._outputs)
                 )
             own = _parameters(item, f"output {name!r}")
-            outputs.append((str(name), _flag(own, "binary_data", default=binary)))
+            not_offered.check_tensor("output", name, own)
+            classes = classification.wanted(self._outputs[name], own)
+            outputs.append((name, _flag(own, "binary_data", default=binary), classes))
         return Wanted(id_, tuple(outputs), binary)
 
 
@@ -332,7 +335,9 @@ def _inputs(request: Mapping[str, Any]) -> list[dict[str, Any]]:
     for item in inputs:
         if item.get("data", 0) is None:  # null is how some clients write what they leave out
             del item["data"]
-        given = ("data" in item) + ("binary_data_size" in _parameters(item, "an input"))
+        parameters = _parameters(item, "an input")
+        not_offered.check_tensor("input", item.get("name"), parameters)
+        given = ("data" in item) + ("binary_data_size" in parameters)
         if given != 1:
             raise InvalidRequest(
                 "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "

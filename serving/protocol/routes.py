@@ -11,7 +11,7 @@ import time
 
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
-from serving.protocol import oip, triton_extensions
+from serving.protocol import not_offered, oip, triton_extensions
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import (
     JSON_TYPE,
@@ -186,6 +186,9 @@ def _asked(method: str, path: str) -> _Asked | Response:
     fixed = _FIXED.get(path.rstrip("/"))
     match = None if fixed else _MODEL.fullmatch(path)
     if fixed is None and match is None:
+        refusal = not_offered.path(path)
+        if refusal is not None:
+            return error_response(refusal)
         return json_response(
             404, {"error": f"no route {path!r}; the protocol's routes begin with /v2"}
         )

@@ -20,10 +20,13 @@ from typing import Any, Literal, NamedTuple, Protocol
 from serving.errors import InvalidRequest
 from serving.metrics.statistics import ModelStatistics, Total
 from serving.settings import ServingSettings
-from serving.values import ModelId, Signature
+from serving.values import ModelId, Signature, TensorSpec
 
 EXTENSIONS = ("statistics", "model_configuration", "model_repository")
 """Their names in the server's metadata."""
+
+_KINDS = {"cuda": "KIND_GPU", "cpu": "KIND_CPU"}
+"""Where a model is to run -> Triton's word for it."""
 
 State = Literal["READY", "LOADING", "UNLOADING", "UNAVAILABLE"]
 
@@ -208,33 +211,42 @@ def _total_json(total: Total) -> dict[str, int]:
 
 
 def config_json(given: Configured) -> dict[str, Any]:
-    """A model's configuration in the fields of Triton's that have a meaning here."""
-    settings = given.settings
+    """A model's configuration in the fields of Triton's that have a meaning here, with the numbers of its proto."""
+    settings, signature = given.settings, given.signature
+    is_batched = signature.is_batched
     config: dict[str, Any] = {
         "name": given.model.name,
-        "platform": given.signature.platform,
-        "backend": given.signature.platform.partition("_")[0],
-        "version_policy": {"specific": {"versions": [given.model.version]}},
-        "max_batch_size": settings.batching.max_size,
-        "input": [
-            _tensor_json(spec.name, spec.datatype, spec.shape) for spec in given.signature.inputs
-        ],
-        "output": [
-            _tensor_json(spec.name, spec.datatype, spec.shape) for spec in given.signature.outputs
-        ],
+        "platform": signature.platform,
+        "backend": signature.platform.partition("_")[0],
+        "max_batch_size": settings.batching.max_size if is_batched else 0,
+        "input": [_tensor_json(spec, is_batched=is_batched) for spec in signature.inputs],
+        "output": [_tensor_json(spec, is_batched=is_batched) for spec in signature.outputs],
         "instance_group": [
-            {"name": given.model.name, "kind": "KIND_CPU", "count": settings.replica.count}
+            {
+                "name": given.model.name,
+                "kind": _KINDS.get(settings.accelerator.device, "KIND_AUTO"),
+                "count": settings.replica.count,
+            }
         ],
-        "dynamic_batching": {"max_queue_delay_microseconds": settings.batching.timeout_us},
         "response_cache": {"enable": settings.cache.capacity_mb > 0},
     }
+    if given.model.version.isdecimal():  # Triton knows no others
+        config["version_policy"] = {"specific": {"versions": [int(given.model.version)]}}
+    if is_batched:
+        delay_us = settings.batching.timeout_us
+        config["dynamic_batching"] = {"max_queue_delay_microseconds": delay_us}
+    if signature.parameters:
+        told = {name: {"string_value": text} for name, text in signature.parameters.items()}
+        config["parameters"] = told
     return config
 
 
-def _tensor_json(name: str, datatype: str, shape: tuple[int, ...]) -> dict[str, Any]:
-    """A tensor of the configuration: its shape without the batch."""
-    data_type = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
-    return {"name": name, "data_type": data_type, "dims": list(shape[1:])}
+def _tensor_json(spec: TensorSpec, *, is_batched: bool) -> dict[str, Any]:
+    """A tensor of the configuration: its shape, without the axis of the items where there is one."""
+    data_type = "TYPE_STRING" if spec.datatype == "BYTES" else f"TYPE_{spec.datatype}"
+    axis = spec.item_axis if is_batched else None
+    dims = [size for at, size in enumerate(spec.shape) if at != axis]
+    return {"name": spec.name, "data_type": data_type, "dims": dims}
 
 
 def index_json(models: Iterable[Indexed], *, ready: bool) -> list[dict[str, str]]:

@@ -72,7 +72,8 @@ def _file(tmp_path_factory):
     file = out / "compose.yaml"
     text = file.read_text()
     assert "127.0.0.1:8000:8000" in text
-    file.write_text(text.replace("127.0.0.1:8000:8000", f"127.0.0.1:{port}:8000"))
+    text = text.replace("127.0.0.1:8000:8000", f"127.0.0.1:{port}:8000")
+    file.write_text(text.replace("127.0.0.1:8001:8001", "127.0.0.1::8001"))
     return file, port
 
 

@@ -40,7 +40,9 @@ class GrpcPort:
 
 
 @contextlib.contextmanager
-def grpc_gateway(values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.0, door=None):
+def grpc_gateway(
+    values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.0, door=None, gzip_min_bytes=None
+):
     """A gateway with these settings and a gRPC port, stopped at the end."""
     with gateway(values, home) as running:
         engine = running.engine
@@ -53,6 +55,7 @@ def grpc_gateway(values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.
                 idle_s=idle_s,
                 request_s=request_s,
                 door=door,
+                gzip_min_bytes=gzip_min_bytes,
             )
             server = await running.loop.create_server(listener.protocol, "127.0.0.1", 0)
             return listener, routes, server

@@ -61,8 +61,13 @@ def test_the_bundled_model_over_grpc():
 
 
 def test_without_grpc():
-    """By default there is no such port."""
-    with server("--model", "echo") as (_, facts):
+    """Beside a free query port there is a free one by default; null switches it off."""
+    with (
+        server("--model", "echo") as (_, facts),
+        triton.InferenceServerClient(f"127.0.0.1:{facts['grpc_port']}") as client,
+    ):
+        assert client.is_server_ready()
+    with server("--model", "echo", "--set", "server.grpc_port=null") as (_, facts):
         assert facts["grpc_port"] is None
 
 

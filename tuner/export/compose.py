@@ -32,7 +32,7 @@ def files(subject: Subject) -> Files:
         otherwise="not a setting of the server",
         remarks=[
             *container.remarks(subject, needed),
-            "Port 8000 is open to this machine alone; the admin port (8002) to the container alone.",
+            "Ports 8000 (REST) and 8001 (gRPC) are open to this machine alone, the admin port (8002) to the container.",
         ],
     )
     body = yaml_text.dump(_project(subject, needed, settings.name))
@@ -43,7 +43,7 @@ def _project(subject: Subject, needed: container.Needs, settings: str) -> dict[s
     service: dict[str, Any] = {
         "image": container.image(subject),
         "command": [_literal(word) for word in container.arguments(subject)],
-        "ports": [f"127.0.0.1:{container.PORT}:{container.PORT}"],
+        "ports": [f"127.0.0.1:{port}:{port}" for port in (container.PORT, container.GRPC_PORT)],
         "volumes": [_bind(f"./{settings}", container.SETTINGS)],
         "cpus": round(needed.cpu, 3),
     }

@@ -29,7 +29,7 @@ USER = 65532
 GPU = "nvidia.com/gpu"
 OF_THE_MACHINE = ("accelerator.clock_mhz", "accelerator.share")
 """What a server without rights cannot set: the clock, and what takes the daemon of CUDA MPS."""
-PORT = 8000
+PORT, GRPC_PORT = 8000, 8001
 SETTINGS = "/settings.yaml"
 MODELS = pathlib.PurePosixPath("/model")
 """Where a model that is not in the image is mounted."""

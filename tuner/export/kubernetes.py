@@ -96,7 +96,10 @@ def _deployment(
 ) -> dict[str, Any]:
     name = container.name_of(subject)
     server = manifests.server(subject, "server", needed, container.arguments(subject))
-    server["ports"] = [{"name": "http", "containerPort": container.PORT}]
+    server["ports"] = [
+        {"name": "http", "containerPort": container.PORT},
+        {"name": "grpc", "containerPort": container.GRPC_PORT},
+    ]
     if variables := manifests.environment(container.environment(subject)):
         server["env"] = variables
     volumes = manifests.volumes(subject)
@@ -137,7 +140,10 @@ def _service(subject: Subject) -> dict[str, Any]:
         "metadata": {"name": name, "labels": manifests.labels(name)},
         "spec": {
             "selector": manifests.labels(name),
-            "ports": [{"name": "http", "port": container.PORT, "targetPort": "http"}],
+            "ports": [
+                {"name": "http", "port": container.PORT, "targetPort": "http"},
+                {"name": "grpc", "port": container.GRPC_PORT, "targetPort": "grpc"},
+            ],
         },
     }
 

@@ -245,6 +245,7 @@ def _command(
     if is_trusted:
         what.append("--trust")
     command = [sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
+    command += ["--set", "server.grpc_port=null"]  # the load is sent over REST
     if home is not None:
         command += ["--set", f"replica.home={home}"]
     for name, value in apply.complete_settings(configuration).items():

@@ -6,5 +6,7 @@ messages            classes of the messages
 calls               a gRPC call in terms of HTTP/2: fields, framing, status
 codec               inference requests and answers
 routes              what each method asks of the server
+streams             many inferences on one stream
+coding              compression of messages
 listener            connections
 """

@@ -1,8 +1,8 @@
 """A gRPC call in terms of HTTP/2: what a request's fields say, the framing of its message, its status.
 
 In: the fields and the body of a request; out: a `Call` and the bytes of its message, or the status
-that answers it. And back: blocks of fields and trailers. Pure. Specification: gRPC over HTTP/2.
-Messages are not compressed either way.
+that answers it. And back: blocks of fields and trailers. Pure. Specification: gRPC over HTTP/2, and its
+compression of messages: each says in its prefix whether it is compressed as the call's fields say.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import enum
 import re
 from typing import NamedTuple
 
-from serving.errors import ServingError
+from serving.errors import InvalidRequest, ServingError, Unimplemented
 from serving.protocol.http2 import fields
 from serving.protocol.tensors import LONGEST_TIMEOUT_US
 
@@ -61,16 +61,11 @@ _TYPE = fields.literal(b"content-type", b"application/grpc")
 HEAD = fields.status(200) + _TYPE
 """The fields of every answer with a message."""
 _STATUS = b"grpc-status"
+_IDENTITY = b"identity"
+ENCODINGS = (b"gzip", b"deflate")
+"""Values of `grpc-encoding` beside that of messages as they are."""
+_ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCODINGS)))
 OK_TRAILERS = fields.literal(_STATUS, b"0")
-
-
-class Refused(Exception):  # it says what happened to the call
-    """The call is answered with this status, without having been looked at further."""
-
-    def __init__(self, code: Code, text: str) -> None:
-        super().__init__(code, text)
-        self.code = code
-        self.text = text
 
 
 class Call(NamedTuple):
@@ -82,6 +77,12 @@ class Call(NamedTuple):
     """From now on; None: the client has no deadline."""
     application: str = ""
     """Whose call it is, by its metadata `x-application`."""
+    encoding: str | None = None
+    """How its messages are compressed that say that they are; None: none is."""
+    answers_in: str | None = None
+    """The same, where its client takes it in answers too."""
+    is_stream: bool = False
+    """Its request and its answer are series of messages."""
 
 
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
@@ -91,12 +92,13 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
         return fields.status(405) + fields.literal(b"allow", b"POST")
     if not _CONTENT_TYPE.fullmatch(values.get(b"content-type", b"")):
         return fields.status(415)
-    encoding = values.get(b"grpc-encoding", b"identity")
-    if encoding != b"identity":
-        text = f"compression {encoding.decode('ascii', 'replace')!r} is not supported; send messages as they are"
-        return refusal(Code.UNIMPLEMENTED, text) + fields.literal(
-            b"grpc-accept-encoding", b"identity"
+    encoding = values.get(b"grpc-encoding", _IDENTITY)
+    if encoding != _IDENTITY and encoding not in ENCODINGS:
+        text = (
+            f"compression {encoding.decode('ascii', 'replace')!r} is not supported; "
+            f"send gzip, deflate, or messages as they are"
         )
+        return refusal(Code.UNIMPLEMENTED, text) + _ACCEPTED
     path = values.get(b":path", b"").decode("ascii", "replace")
     _, service, method = path.split("/", 2) if path.count("/") >= 2 else ("", "", path)
     timeout_s = None
@@ -109,54 +111,70 @@ def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
             )
         timeout_s = min(int(match[1]) * _SECONDS[match[2]], LONGEST_TIMEOUT_US * 1e-6)
     application = values.get(b"x-application", b"").decode("latin-1")
-    return Call(service, method, timeout_s, application)
+    if encoding == _IDENTITY:
+        return Call(service, method, timeout_s, application)
+    accepted = values.get(b"grpc-accept-encoding", b"").replace(b" ", b"").split(b",")
+    name = encoding.decode("ascii")
+    return Call(
+        service, method, timeout_s, application, name, name if encoding in accepted else None
+    )
 
 
-def message_of(body: bytes) -> memoryview:
-    """The one message of a request's body.
+def message_of(body: bytes, *, is_compressed: bool = False) -> memoryview:
+    """The one message of a request's body, or of a message with its prefix.
 
     Raises:
-        Refused: there is none, or more than one, or it is compressed.
+        ServingError: there is none, or more than one, or it is compressed, or is not, against what is expected.
     """
     if len(body) < PREFIX_BYTES:
-        raise Refused(Code.INVALID_ARGUMENT, f"a body of {len(body)} bytes holds no message")
-    if body[0]:
-        raise Refused(
-            Code.UNIMPLEMENTED,
-            "the message is compressed, which is not supported; send it as it is",
+        raise InvalidRequest(f"a body of {len(body)} bytes holds no message")
+    if body[0] != is_compressed:
+        raise ServingError(
+            "the message is compressed, and the call's grpc-encoding does not say how"
         )
     length = int.from_bytes(body[1:PREFIX_BYTES], "big")
     if length > len(body) - PREFIX_BYTES:
-        raise Refused(
-            Code.INVALID_ARGUMENT,
-            f"the message has {len(body) - PREFIX_BYTES} bytes, its prefix says {length}",
+        raise InvalidRequest(
+            f"the message has {len(body) - PREFIX_BYTES} bytes, its prefix says {length}"
         )
     if length < len(body) - PREFIX_BYTES:
-        raise Refused(
-            Code.UNIMPLEMENTED, "the call has more than one message; this method takes one"
-        )
+        raise Unimplemented("the call has more than one message; this method takes one")
     return memoryview(body)[PREFIX_BYTES:]
 
 
-def prefix(message_bytes: int) -> bytes:
+def prefix(message_bytes: int, *, is_compressed: bool = False) -> bytes:
     """What stands before a message of an answer."""
-    return b"\x00" + message_bytes.to_bytes(4, "big")
+    return (b"\x01" if is_compressed else b"\x00") + message_bytes.to_bytes(4, "big")
+
+
+def head(encoding: str | None) -> bytes:
+    """The fields of an answer with messages that may be compressed so."""
+    return HEAD if encoding is None else HEAD + fields.literal(b"grpc-encoding", encoding.encode())
+
+
+def trailers(error: ServingError | None) -> bytes:
+    """The block that ends a series of messages."""
+    return OK_TRAILERS if error is None else _status_of(error)
 
 
 def refusal(code: Code, text: str) -> bytes:
     """The block of an answer without a message: fields and status in one."""
-    return (
-        HEAD
-        + fields.literal(_STATUS, b"%d" % code)
-        + fields.literal(b"grpc-message", _percent(text))
-    )
+    return HEAD + _status(code, text)
 
 
 def error_block(error: ServingError) -> bytes:
     """The block of an answer for an error; overload is RESOURCE_EXHAUSTED, and says when to come again."""
+    return HEAD + _status_of(error)
+
+
+def _status(code: Code, text: str) -> bytes:
+    return fields.literal(_STATUS, b"%d" % code) + fields.literal(b"grpc-message", _percent(text))
+
+
+def _status_of(error: ServingError) -> bytes:
     retry_after_s = getattr(error, "retry_after_s", None)
     code = OF_HTTP.get(error.status, Code.INTERNAL)
-    block = refusal(code if retry_after_s is None else Code.RESOURCE_EXHAUSTED, str(error))
+    block = _status(code if retry_after_s is None else Code.RESOURCE_EXHAUSTED, str(error))
     if retry_after_s is not None:
         pushback = b"%d" % max(1, round(retry_after_s * 1e3))
         block += fields.literal(b"grpc-retry-pushback-ms", pushback)

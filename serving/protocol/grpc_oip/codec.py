@@ -12,12 +12,13 @@ Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed, nearest
+from serving.protocol import classification, not_offered, varints
 from serving.protocol import tensors as checks
-from serving.protocol import varints
+from serving.protocol.classification import classified
 from serving.protocol.grpc_oip import contents, messages
 from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
@@ -27,19 +28,13 @@ _RAW_OUTPUT = b"\x32"
 _REMEMBERED = 256
 """Forms of answers that are kept."""
 
-_NOT_HERE = {
-    "shared_memory_region": "shared memory is not supported, send the tensor in the request",
-    "classification": "classification is not supported, ask for the tensor",
-}
-"""Parameters of tensors that would change what the tensor is."""
-
 
 class Wanted(NamedTuple):
     """What the answer shall look like."""
 
     id: str
-    outputs: tuple[str, ...] | None
-    """Requested outputs in order; None: all."""
+    outputs: tuple[tuple[str, int], ...] | None
+    """Requested outputs in order, each with how many classes of it instead of the tensor (0: the tensor); None: all."""
     raw: bool
     """In raw contents."""
 
@@ -65,7 +60,7 @@ class Codec:
         self._name = name
         self._version = version
         self._signature = signature
-        self._outputs = {spec.name for spec in signature.outputs}
+        self._outputs = {spec.name: spec for spec in signature.outputs}
         self._starts: dict[tuple[wire.Layout, Wanted], tuple[bytes, ...]] = {}
 
     # Requests
@@ -93,20 +88,24 @@ class Codec:
             checks.priority(parameters.get("priority")),
         )
 
-    def _wanted_outputs(self, listed: Any) -> tuple[str, ...] | None:
+    def _wanted_outputs(self, listed: Any) -> tuple[tuple[str, int], ...] | None:
         if not listed:
             return None
-        names = tuple([output.name for output in listed])
+        outputs = []
         for output in listed:
-            _check_parameters(f"output {output.name!r}", output.parameters)
-            if output.name not in self._outputs:
+            name, given = output.name, output.parameters
+            not_offered.check_tensor("output", name, given)
+            if name not in self._outputs:
                 raise InvalidRequest(
-                    f"output {output.name!r} is not one of model {self._name!r}"
-                    f"{nearest(output.name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
+                    f"output {name!r} is not one of model {self._name!r}"
+                    f"{nearest(name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
                 )
+            parameters = {key: _value(one) for key, one in given.items()} if given else {}
+            outputs.append((name, classification.wanted(self._outputs[name], parameters)))
+        names = [name for name, _ in outputs]
         if len(set(names)) < len(names):
             raise InvalidRequest(f"an output is requested twice: {', '.join(names)}")
-        return names
+        return tuple(outputs)
 
     # Answers
 
@@ -124,10 +123,14 @@ class Codec:
         chosen = layout.tensors
         if wanted.outputs is not None:
             by_name = {tensor.name: tensor for tensor in chosen}
-            missing = [name for name in wanted.outputs if name not in by_name]
+            missing = [name for name, _ in wanted.outputs if name not in by_name]
             if missing:
                 raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
-            chosen = tuple([by_name[name] for name in wanted.outputs])
+            if any(classes for _, classes in wanted.outputs):
+                frame = self._classified(frame, wanted.outputs)
+                layout, data = wire.split_frame(frame)
+                by_name = {tensor.name: tensor for tensor in layout.tensors}
+            chosen = tuple([by_name[name] for name, _ in wanted.outputs])
         if chosen and (wanted.raw or any(t.datatype not in contents.FIELDS for t in chosen)):
             heads = self._starts.get((layout, wanted))
             if heads is None:
@@ -141,6 +144,16 @@ class Codec:
             output = response.outputs.add(name=name, datatype=datatype, shape=shape)
             contents.pack(Tensor(name, datatype, shape, data[start:stop]), output.contents)
         return [response.SerializeToString()]
+
+    def _classified(self, frame: memoryview, outputs: tuple[tuple[str, int], ...]) -> memoryview:
+        """A frame in which the best classes stand in the place of outputs of which they are wanted."""
+        counts = dict(outputs)
+        tensors = []
+        for tensor in wire.decode_frame(frame):
+            classes = counts.get(tensor.name)
+            tensors.append(classified(tensor, classes, self._signature) if classes else tensor)
+        descriptor = wire.encode_descriptor(tensors)
+        return memoryview(b"".join((descriptor, *(tensor.data for tensor in tensors))))
 
     def _raw_heads(
         self, layout: wire.Layout, chosen: tuple[wire.TensorLayout, ...], wanted: Wanted
@@ -208,14 +221,8 @@ def _typed_tensors(inputs: Any) -> list[Tensor]:
 def _declared(given: Any) -> tuple[str, str, tuple[int, ...]]:
     shape = tuple(given.shape)
     checks.check_declared(given.name, given.datatype, shape)
-    _check_parameters(f"input {given.name!r}", given.parameters)
+    not_offered.check_tensor("input", given.name, given.parameters)
     return given.name, given.datatype, shape
-
-
-def _check_parameters(what: str, parameters: Mapping[str, Any]) -> None:
-    for name in parameters:
-        if name in _NOT_HERE:
-            raise InvalidRequest(f"{what}: {_NOT_HERE[name]}")
 
 
 def _value(parameter: Any) -> object:

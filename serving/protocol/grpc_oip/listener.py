@@ -1,8 +1,8 @@
 """The gRPC port: connections between sockets and routes, no task per call.
 
-In: bytes of HTTP/2 with prior knowledge (no TLS); out: bytes. What a connection may do is decided by
+In: bytes of HTTP/2 with prior knowledge; out: bytes. What a connection may do is decided by
 `serving.protocol.http2.session`, what a call means by `serving.protocol.grpc_oip.routes`; this file
-moves bytes, keeps the calls in flight, and ends what is idle.
+moves bytes, keeps the calls and streams in flight, and ends what is idle.
 """
 
 from __future__ import annotations
@@ -14,15 +14,19 @@ from collections import deque
 from collections.abc import Sequence
 from typing import cast
 
-from serving.errors import BodyTooLarge, DeadlineExceeded, ServingError
+from serving.errors import BodyTooLarge, DeadlineExceeded, InvalidRequest, ServingError
 from serving.protocol.access import REFUSAL, Token
 from serving.protocol.door import TEXT, Door, taken
 from serving.protocol.grpc_oip import calls
-from serving.protocol.grpc_oip.calls import Call, Code, Refused
-from serving.protocol.grpc_oip.routes import HEALTH, Exchange, Routes
+from serving.protocol.grpc_oip.calls import Call, Code
+from serving.protocol.grpc_oip.coding import Coding
+from serving.protocol.grpc_oip.routes import HEALTH, Routes
+from serving.protocol.grpc_oip.streams import Exchange, InferStream
 from serving.protocol.http2 import frames
+from serving.protocol.http2.fields import Fields
 from serving.protocol.http2.outgoing import HELD_BYTES, Full
-from serving.protocol.http2.session import Gone, Request, Session
+from serving.protocol.http2.series import CutOff, TooLong
+from serving.protocol.http2.session import Arrived, Gone, Mark, Opened, Request, Session
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
@@ -30,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _FULL = frames.settings({}) + frames.goaway(0, frames.ErrorCode.ENHANCE_YOUR_CALM, TEXT)
 """To a client whose connection is one too many."""
+_PING_S = 30.0
+"""How long a silent client of a stream is asked whether it is there: several sweeps."""
 _JOINED_BYTES = 64 * 1024
 """Up to here one copy costs less than many small pieces."""
 
@@ -46,8 +52,10 @@ class Listener:
         request_s: float,
         token: Token | None = None,
         door: Door | None = None,
+        gzip_min_bytes: int | None = None,
     ) -> None:
         self.routes = routes
+        self.coding = Coding(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.door = door or Door()
         """Lets connections in."""
         self._stalls: Stalls[Connection] = Stalls()
@@ -56,7 +64,7 @@ class Listener:
         self.max_body_bytes = max_body_bytes
         """Largest message."""
         self.idle_s = idle_s
-        """A connection that says nothing for this long, with no call in flight, is closed."""
+        """A connection that says nothing for this long, with no call in flight, is closed; with a stream, asked."""
         self.request_s = request_s
         """A call whose message has not arrived whole after this long is ended."""
         self.connections: set[Connection] = set()
@@ -85,6 +93,7 @@ class Listener:
         """Close every connection now."""
         for connection in list(self.connections):
             connection.abort()
+        self.coding.close()
 
 
 class _Reply:
@@ -103,6 +112,45 @@ class _Reply:
         self._connection.refuse(self._stream, calls.error_block(error))
 
 
+class _CodedReply(_Reply):
+    """The answer of a call whose client takes it compressed."""
+
+    __slots__ = ("_encoding",)
+
+    def __init__(self, connection: Connection, stream: int, encoding: str) -> None:
+        super().__init__(connection, stream)
+        self._encoding = encoding
+
+    def send(self, pieces: Sequence[Buffer]) -> None:
+        self._connection.answer_compressed(self._stream, self._encoding, pieces)
+
+
+class _Link:
+    """The connection's side of one stream."""
+
+    __slots__ = ("_connection", "_stream", "coding")
+
+    def __init__(self, connection: Connection, stream: int, coding: Coding) -> None:
+        self._connection = connection
+        self._stream = stream
+        self.coding = coding
+
+    def message(self) -> bytes | None:
+        return self._connection.message(self._stream)
+
+    def is_over(self) -> bool:
+        return self._connection.session.is_over(self._stream)
+
+    def is_blocked(self) -> bool:
+        return self._connection.session.waits_for_client(self._stream)
+
+    def send(self, data: bytes, *, is_compressed: bool) -> None:
+        self._connection.send(self._stream, data, is_compressed=is_compressed)
+
+    def end(self, error: ServingError | None) -> None:
+        self._connection.end(self._stream, error)
+
+
 class Connection(asyncio.Protocol):
     """One client connection: its session, and the calls that are being worked on."""
 
@@ -114,23 +162,27 @@ class Connection(asyncio.Protocol):
         "_listener",
         "_loop",
         "_marks",
-        "_session",
+        "_streams",
         "_transport",
+        "session",
     )
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._session = Session(max_body_bytes=listener.max_body_bytes + calls.PREFIX_BYTES)
+        self.session = Session(
+            max_body_bytes=listener.max_body_bytes + calls.PREFIX_BYTES, opens=self._opens
+        )
         self._transport: asyncio.Transport | None = None
         self._exchanges: dict[int, Exchange] = {}
+        self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """What is to be sent is sent at the end of this turn of the loop."""
         self._blocked = False
         """The client does not read what it asked for."""
         self._heard_s = time.monotonic()
-        self._marks: deque[tuple[float, int]] = deque()
-        """At each sweep: when, and the newest call."""
+        self._marks: deque[tuple[float, Mark]] = deque()
+        """At each sweep: when, on the clock and in the connection's life."""
 
     # Transport
 
@@ -150,6 +202,9 @@ class Connection(asyncio.Protocol):
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.cancel()
+        streams, self._streams = self._streams, {}
+        for stream in streams.values():
+            stream.cancel()
 
     def pause_writing(self) -> None:
         """The client does not read its answers: nothing more is taken from it."""
@@ -166,53 +221,159 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         self._heard_s = time.monotonic()
-        for event in self._session.receive(data):
+        for event in self.session.receive(data):
             if type(event) is Request:
                 self._request(event)
+            elif type(event) is Arrived:
+                open_stream = self._streams.get(event.stream)
+                if open_stream is not None:
+                    open_stream.arrived()
             elif type(event) is Gone:
-                exchange = self._exchanges.pop(event.stream, None)
-                if exchange is not None:
-                    exchange.cancel()
+                self._gone(event.stream)
+            elif type(event) is Opened:
+                self._open(event)
             else:
                 error = BodyTooLarge(self._listener.max_body_bytes)
-                self._session.respond_short(event.stream, calls.error_block(error))
+                self.session.respond_short(event.stream, calls.error_block(error))
         self._flush()
+
+    def _gone(self, stream: int) -> None:
+        """The client does not want a call, or a stream, any more."""
+        exchange = self._exchanges.pop(stream, None) or self._streams.pop(stream, None)
+        if exchange is not None:
+            exchange.cancel()
 
     # Calls
 
-    def _request(self, request: Request) -> None:
-        stream, fields, body = request
+    def _opens(self, fields: Fields) -> bytes | bool:
+        """What a head says, found out once for equal ones: see `session.Opens`."""
         call: Call | bytes | None = fields.meaning
         if call is None:
             call = fields.meaning = self._call_of(fields.pairs)
-        if type(call) is bytes:
-            self._session.respond_short(stream, call)
-            return
-        assert isinstance(call, Call)
-        try:
-            found = self._listener.routes.handle(call, calls.message_of(body), _Reply(self, stream))
-        except ServingError as error:
-            self._session.respond_short(stream, calls.error_block(error))
-        except Refused as refused:
-            self._session.respond_short(stream, calls.refusal(refused.code, refused.text))
-        except Exception:
-            log.exception("a call met a fault of the server")
-            text = "internal error; the server's log has the reason"
-            self._session.respond_short(stream, calls.refusal(Code.INTERNAL, text))
-        else:
-            if type(found) is bytes:
-                self._respond(stream, (found,))
-            else:
-                self._exchanges[stream] = cast("Exchange", found)
+        return call if isinstance(call, bytes) else call.is_stream
 
     def _call_of(self, pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
         call = calls.call_of(pairs)
+        if isinstance(call, bytes):
+            return call
         token = self._listener.token
-        if token is None or isinstance(call, bytes) or call.service == HEALTH:
-            return call
-        if token.allows(dict(pairs).get(b"authorization", b"")):
-            return call
-        return calls.refusal(Code.UNAUTHENTICATED, REFUSAL)
+        is_open = token is None or call.service == HEALTH
+        if token is not None and not (
+            is_open or token.allows(dict(pairs).get(b"authorization", b""))
+        ):
+            return calls.refusal(Code.UNAUTHENTICATED, REFUSAL)
+        try:
+            is_stream = self._listener.routes.is_stream(call)
+        except ServingError as error:
+            return calls.error_block(error)
+        return call._replace(is_stream=True) if is_stream else call
+
+    def _request(self, request: Request) -> None:
+        stream, fields, body = request
+        call: Call = fields.meaning
+        try:
+            if call.encoding is None:
+                self._handle(stream, call, calls.message_of(body), _Reply(self, stream))
+            else:
+                self._coded(stream, call, call.encoding, body)
+        except Exception as error:
+            self._refuse(stream, error)
+
+    def _handle(self, stream: int, call: Call, data: memoryview, reply: _Reply) -> None:
+        found = self._listener.routes.handle(call, data, reply)
+        if type(found) is bytes:
+            self._respond(stream, (found,))
+        else:
+            self._exchanges[stream] = cast("Exchange", found)
+
+    def _refuse(self, stream: int, error: Exception) -> None:
+        """Answer a call that could not be taken."""
+        if not isinstance(error, ServingError):
+            log.error("a call met a fault of the server", exc_info=error)
+            error = ServingError("internal error; the server's log has the reason")
+        self.session.respond_short(stream, calls.error_block(error))
+
+    # Calls whose messages may be compressed
+
+    def _coded(self, stream: int, call: Call, encoding: str, body: bytes) -> None:
+        is_compressed = body[:1] == b"\x01"
+        data = calls.message_of(body, is_compressed=is_compressed)
+        if not is_compressed:
+            self._handle(stream, call, data, self._coded_reply(stream, call))
+            return
+        work = self._listener.coding.decompressed(encoding, data)
+        self._exchanges[stream] = work
+        work.add_done_callback(lambda done: self._decompressed(stream, call, done))
+
+    def _coded_reply(self, stream: int, call: Call) -> _Reply:
+        encoding = call.answers_in
+        return _Reply(self, stream) if encoding is None else _CodedReply(self, stream, encoding)
+
+    def _decompressed(self, stream: int, call: Call, work: asyncio.Future[bytes]) -> None:
+        if self._exchanges.get(stream) is not work:
+            return  # nobody waits for it any more
+        del self._exchanges[stream]
+        try:
+            self._handle(stream, call, memoryview(work.result()), self._coded_reply(stream, call))
+        except Exception as error:
+            self._refuse(stream, error)
+        self._flush_soon()
+
+    def answer_compressed(self, stream: int, encoding: str, pieces: Sequence[Buffer]) -> None:
+        """The message that answers a call, compressed where it is long."""
+        coding = self._listener.coding
+        if stream not in self._exchanges or not coding.is_long(sum(map(len, pieces))):
+            self.answer(stream, pieces)
+            return
+        work = coding.compressed(encoding, b"".join(pieces))
+        self._exchanges[stream] = work
+        work.add_done_callback(lambda done: self._compressed(stream, encoding, done))
+
+    def _compressed(self, stream: int, encoding: str, work: asyncio.Future[bytes]) -> None:
+        if self._exchanges.get(stream) is work:
+            del self._exchanges[stream]
+            self._respond(stream, (work.result(),), encoding)
+            self._flush_soon()
+
+    # Streams
+
+    def _open(self, opened: Opened) -> None:
+        stream, fields = opened
+        call: Call = fields.meaning
+        self.session.begin(stream, calls.head(call.answers_in))
+        link = _Link(self, stream, self._listener.coding)
+        self._streams[stream] = self._listener.routes.open(call, link)
+
+    def message(self, stream: int) -> bytes | None:
+        """The next message of a stream; see `Link`."""
+        try:
+            message = self.session.message(stream)
+        except TooLong:
+            raise BodyTooLarge(self._listener.max_body_bytes) from None
+        except CutOff:
+            raise InvalidRequest("the stream ends within a message") from None
+        if message is not None:
+            self._flush_soon()  # its client may go on
+        return message
+
+    def send(self, stream: int, data: bytes, *, is_compressed: bool) -> None:
+        """A message of a stream's answer; a client that takes too few is given up."""
+        whole = calls.prefix(len(data), is_compressed=is_compressed) + data
+        try:
+            self._check_room()
+            self.session.send(stream, whole)
+        except Full:
+            self.session.reset(stream)
+            self._loop.call_soon(self._gone, stream)
+        self._flush_soon()
+
+    def end(self, stream: int, error: ServingError | None) -> None:
+        """The end of a stream's answer."""
+        self._streams.pop(stream, None)
+        self.session.end(stream, calls.trailers(error))
+        self._flush_soon()
+
+    # Answers
 
     def answer(self, stream: int, pieces: Sequence[Buffer]) -> None:
         """The message that answers a call."""
@@ -223,19 +384,24 @@ class Connection(asyncio.Protocol):
     def refuse(self, stream: int, block: bytes) -> None:
         """The status that answers a call."""
         if self._exchanges.pop(stream, None) is not None:
-            self._session.respond_short(stream, block)
+            self.session.respond_short(stream, block)
             self._flush_soon()
 
-    def _respond(self, stream: int, pieces: Sequence[Buffer]) -> None:
-        data = b"".join((calls.prefix(sum(map(len, pieces))), *pieces))
+    def _respond(self, stream: int, pieces: Sequence[Buffer], encoding: str | None = None) -> None:
+        size = sum(map(len, pieces))
+        prefix = calls.prefix(size, is_compressed=encoding is not None)
+        head = calls.head(encoding)
         try:
-            transport = self._transport
-            if self._blocked and transport and transport.get_write_buffer_size() > HELD_BYTES:
-                raise Full
-            self._session.respond(stream, calls.HEAD, data, calls.OK_TRAILERS)
+            self._check_room()
+            self.session.respond(stream, head, b"".join((prefix, *pieces)), calls.OK_TRAILERS)
         except Full:
             text = f"over {HELD_BYTES} bytes of answers wait for this client to take them"
-            self._session.respond_short(stream, calls.refusal(Code.RESOURCE_EXHAUSTED, text))
+            self.session.respond_short(stream, calls.refusal(Code.RESOURCE_EXHAUSTED, text))
+
+    def _check_room(self) -> None:
+        transport = self._transport
+        if self._blocked and transport and transport.get_write_buffer_size() > HELD_BYTES:
+            raise Full
 
     def _flush_soon(self) -> None:
         """Answers of one batch leave in one piece."""
@@ -247,12 +413,12 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         if self._transport is None:
             return
-        pieces = self._session.take()
+        pieces = self.session.take()
         if sum(map(len, pieces)) > _JOINED_BYTES:
             self._transport.writelines(pieces)
         elif pieces:
             self._transport.write(b"".join(pieces))
-        if self._session.closed or (self._listener.draining and not self._session.streams):
+        if self.session.closed or (self._listener.draining and not self.session.streams):
             self._transport.close()
 
     # Ends
@@ -262,32 +428,50 @@ class Connection(asyncio.Protocol):
         return taken(self._transport)
 
     def drain(self) -> None:
-        """No new calls on this connection; it closes with the last answer."""
-        self._session.go_away()
+        """No new calls on this connection, and no new requests on its streams; it closes with the last answer."""
+        self.session.go_away()
+        for stream in list(self._streams.values()):
+            stream.drain()
         self._flush()
 
     def sweep(self, now_s: float) -> None:
         """End calls that do not arrive, and the connection when nobody is there any more."""
-        session = self._session
+        session = self.session
         session.refresh()
-        self._listener.door.stalled += session.give_up(now_s)
-        self._marks.append((now_s, session.last_stream))
+        for stream in session.give_up(now_s):
+            self._listener.door.stalled += 1
+            self._gone(stream)
+        self._marks.append((now_s, session.mark()))
         while self._marks and self._marks[0][0] <= now_s - self._listener.request_s:
-            _, last_stream = self._marks.popleft()
-            for stream in session.late(last_stream):
-                block = calls.error_block(DeadlineExceeded("client's hands"))
-                session.respond_short(stream, block)
-        is_idle = now_s - self._heard_s >= self._listener.idle_s and not session.waiting
-        if is_idle and self.taken() is None:
+            _, mark = self._marks.popleft()
+            for stream in session.late(mark):
+                self._late(stream, DeadlineExceeded("client's hands"))
+        silent_s = now_s - self._heard_s - self._listener.idle_s
+        if silent_s >= 0 and not session.waiting and self.taken() is None:
             if self._transport is not None and self._transport.is_closing():
                 self._transport.abort()  # a client that does not end TLS
                 return
-            session.go_away()
-            self._flush()
-            if self._transport is not None:
-                self._transport.close()
-            return
+            if session.has_series and silent_s < _PING_S:
+                session.ping()
+            else:
+                self._leave()
+                return
         self._flush()
+
+    def _late(self, stream: int, error: ServingError) -> None:
+        """End a call, or a stream, of which a message does not arrive."""
+        open_stream = self._streams.get(stream)
+        if open_stream is not None:
+            open_stream.end(error)
+        else:
+            self.session.respond_short(stream, calls.error_block(error))
+
+    def _leave(self) -> None:
+        """Nobody is there."""
+        self.session.go_away()
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
 
     def abort(self) -> None:
         """Close now."""

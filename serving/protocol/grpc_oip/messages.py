@@ -14,7 +14,7 @@ from __future__ import annotations
 import pathlib
 from typing import Any
 
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
 from google.protobuf.message import DecodeError
 
 from serving.values import Buffer
@@ -64,11 +64,19 @@ def parsed(kind: Any, data: Buffer) -> Any:
         raise NotAMessage(f"the message is no {kind.DESCRIPTOR.full_name}: {error}") from error
 
 
+def filled(kind: Any, data: dict[str, Any]) -> bytes:
+    """The bytes of a message, from its JSON form in the names of its fields."""
+    found: bytes = json_format.ParseDict(data, kind()).SerializeToString()
+    return found
+
+
+ModelConfigResponse = _message("ModelConfigResponse")
 ModelInferRequest = _message("ModelInferRequest")
 ModelInferResponse = _message("ModelInferResponse")
 ModelMetadataResponse = _message("ModelMetadataResponse")
 ModelReadyResponse = _message("ModelReadyResponse")
 ModelStatisticsResponse = _message("ModelStatisticsResponse")
+ModelStreamInferResponse = _message("ModelStreamInferResponse")
 RepositoryIndexResponse = _message("RepositoryIndexResponse")
 RepositoryModelLoadResponse = _message("RepositoryModelLoadResponse")
 RepositoryModelUnloadResponse = _message("RepositoryModelUnloadResponse")

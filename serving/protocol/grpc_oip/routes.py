@@ -14,19 +14,28 @@ from collections.abc import Coroutine, Mapping
 from typing import Any, Protocol
 
 from serving import __version__
-from serving.errors import DeadlineExceeded, InvalidRequest, ServingError
-from serving.protocol import oip, triton_extensions
+from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, Unimplemented
+from serving.protocol import not_offered, oip, triton_extensions
 from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_oip import messages
-from serving.protocol.grpc_oip.calls import Call, Code, Refused
+from serving.protocol.grpc_oip.calls import Call
 from serving.protocol.grpc_oip.codec import Codec, Query
 from serving.protocol.grpc_oip.repeats import Known, Repeats, query_of
+from serving.protocol.grpc_oip.streams import Exchange, InferStream, Link
 from serving.protocol.inference import Inference, Target
 from serving.protocol.triton_extensions import ModelHub
 
 log = logging.getLogger(__name__)
 
 HEALTH = "grpc.health.v1.Health"
+_STREAM = "ModelStreamInfer"
+_WITHOUT_HUB = frozenset(
+    {
+        *("ServerLive", "ServerReady", "ServerMetadata", "ModelReady", "ModelMetadata"),
+        *("ModelInfer", _STREAM),
+    }
+)
+"""Methods that need no hub of models."""
 _CODEC = "open inference grpc"
 """Where a model version keeps this protocol's codec."""
 _HEALTH_SERVING = b"\x08\x01"
@@ -34,20 +43,38 @@ _HEALTH_NOT_SERVING = b"\x08\x02"
 """HealthCheckResponse: field 1, `status`."""
 
 
-class Exchange(Protocol):
-    """A call that is being worked on."""
+class Service(Protocol):
+    """What answers the calls of another service."""
 
-    def cancel(self) -> None:
-        """The client went away."""
+    def check(self, call: Call) -> None:
+        """Raises ServingError where there is no such method."""
         ...
-
-
-class Routes(Protocol):
-    """What answers the calls of a service."""
 
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """See `GrpcRoutes.handle`."""
         ...
+
+
+class Routes(Protocol):
+    """What answers the calls of a port."""
+
+    def is_stream(self, call: Call) -> bool:
+        """See `GrpcRoutes.is_stream`."""
+        ...
+
+    def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
+        """See `GrpcRoutes.handle`."""
+        ...
+
+    def open(self, call: Call, link: Link) -> InferStream:
+        """See `GrpcRoutes.open`."""
+        ...
+
+
+class UnknownService(InvalidRequest):
+    """The health of something else was asked for."""
+
+    status = 404
 
 
 class _Control:
@@ -82,7 +109,7 @@ class GrpcRoutes:
         inference: Inference,
         *,
         hub: ModelHub | None = None,
-        services: Mapping[str, Routes] | None = None,
+        services: Mapping[str, Service] | None = None,
     ) -> None:
         """Keep what is given.
 
@@ -98,34 +125,53 @@ class GrpcRoutes:
         self._repeats = Repeats()
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def is_stream(self, call: Call) -> bool:
+        """Whether a call, of which no more than its head has come, is a series of messages (`open`) or one (`handle`).
+
+        Raises:
+            ServingError: this port answers no such call.
+        """
+        service, method = call.service, call.method
+        other = self._services.get(service)
+        if other is not None:
+            other.check(call)
+        elif service == HEALTH:
+            if method != "Check":
+                raise Unimplemented(f"{HEALTH} has Check alone on this server")
+        elif service != messages.SERVICE or method not in self._requests:
+            refusal = not_offered.method(method) if service == messages.SERVICE else None
+            raise refusal or Unimplemented(f"no method {service}/{method} on this server")
+        elif method not in _WITHOUT_HUB and self._hub is None:
+            raise Unimplemented(f"{method} is not offered by this server")
+        return method == _STREAM and service == messages.SERVICE
+
+    def open(self, call: Call, link: Link) -> InferStream:
+        """What works on a series of messages."""
+        return InferStream(call, link, self._infer)
+
     def handle(self, call: Call, data: memoryview, reply: Reply) -> Exchange | bytes:
         """Answer at once, or return what will call `reply` later.
 
         Args:
-            call: service, method and time limit.
+            call: service, method and time limit; `is_stream` has let it in.
             data: the message.
             reply: what answers later.
 
         Raises:
             ServingError: answered with the code of its status.
-            Refused: answered with its code.
         """
         if call.method == "ModelInfer" and call.service == messages.SERVICE:
-            return self._infer(data, call, reply)
+            return self._infer(call, data, reply)
         other = self._services.get(call.service)
         if other is not None:
             return other.handle(call, data, reply)
         if call.service == HEALTH:
-            return self._health(call.method, data.tobytes())
-        if call.service != messages.SERVICE or call.method not in self._requests:
-            raise Refused(
-                Code.UNIMPLEMENTED, f"no method {call.service}/{call.method} on this server"
-            )
+            return self._health(data.tobytes())
         return self._ask(call.method, _parsed(self._requests[call.method], data), reply)
 
     # Inference
 
-    def _infer(self, data: memoryview, call: Call, reply: Reply) -> Exchange:
+    def _infer(self, call: Call, data: memoryview, reply: Reply) -> Exchange:
         started_s = time.monotonic()
         timeout_s = call.timeout_s
         request: Any = None
@@ -168,11 +214,9 @@ class GrpcRoutes:
 
     # Everything else
 
-    def _health(self, method: str, data: bytes) -> bytes:
-        if method != "Check":
-            raise Refused(Code.UNIMPLEMENTED, f"{HEALTH} has Check alone on this server")
+    def _health(self, data: bytes) -> bytes:
         if data not in {b"", b"\x0a\x00"} and data[2:] != messages.SERVICE.encode():
-            raise Refused(Code.NOT_FOUND, "no such service; the empty name means the server")
+            raise UnknownService("no such service; the empty name means the server")
         return _HEALTH_SERVING if self._inference.ready() else _HEALTH_NOT_SERVING
 
     def _ask(self, method: str, request: Any, reply: Reply) -> Exchange | bytes:
@@ -196,22 +240,22 @@ class GrpcRoutes:
                 target = inference.resolve(request.name, request.version or None)
                 return _codec(target).metadata(inference.versions(request.name))
             case _:
-                if self._hub is None:
-                    raise Refused(Code.UNIMPLEMENTED, f"{method} is not offered by this server")
+                assert self._hub is not None, "is_stream lets no such call in"
                 return self._ask_hub(self._hub, method, request, reply)
 
     def _ask_hub(self, hub: ModelHub, method: str, request: Any, reply: Reply) -> Exchange | bytes:
         match method:
             case "ModelStatistics":
-                data = hub.statistics(request.name or None, request.version or None)
-                return _bytes(
-                    _filled(
-                        messages.ModelStatisticsResponse(), triton_extensions.statistics_json(data)
-                    )
-                )
+                found = hub.statistics(request.name or None, request.version or None)
+                data = triton_extensions.statistics_json(found)
+                return messages.filled(messages.ModelStatisticsResponse, data)
+            case "ModelConfig":
+                configured = hub.configured(request.name, request.version or None)
+                data = {"config": triton_extensions.config_json(configured)}
+                return messages.filled(messages.ModelConfigResponse, data)
             case "RepositoryIndex":
                 models = triton_extensions.index_json(hub.index(), ready=request.ready)
-                return _bytes(_filled(messages.RepositoryIndexResponse(), {"models": models}))
+                return messages.filled(messages.RepositoryIndexResponse, {"models": models})
             case "RepositoryModelLoad":
                 config = triton_extensions.config_parameter(_parameters(request))
                 return self._control(method, hub.load(request.model_name, config), reply)
@@ -253,20 +297,6 @@ def _parameters(request: Any) -> dict[str, object]:
         field = given.WhichOneof("parameter_choice")
         found[name] = None if field is None else getattr(given, field)
     return found
-
-
-def _filled(message: Any, data: dict[str, Any]) -> Any:
-    """A message with the fields of its JSON form, which has the same names."""
-    for name, value in data.items():
-        if isinstance(value, dict):
-            getattr(message, name).SetInParent()
-            _filled(getattr(message, name), value)
-        elif isinstance(value, list):
-            for item in value:
-                _filled(getattr(message, name).add(), item)
-        else:
-            setattr(message, name, value)
-    return message
 
 
 def _bytes(message: Any) -> bytes:

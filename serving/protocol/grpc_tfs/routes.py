@@ -10,7 +10,13 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from serving.errors import DeadlineExceeded, InvalidRequest, ServingError, UnknownModel
+from serving.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    ServingError,
+    Unimplemented,
+    UnknownModel,
+)
 from serving.protocol import tfs, tfs_routes
 from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_tfs import codec
@@ -28,6 +34,10 @@ _METHODS: dict[str, tfs.Method] = {
     "Predict": "predict",
     "Classify": "classify",
     "Regress": "regress",
+}
+_KNOWN = {
+    *((PREDICTION_SERVICE, method) for method in (*_METHODS, "GetModelMetadata")),
+    (MODEL_SERVICE, "GetModelStatus"),
 }
 
 
@@ -55,20 +65,23 @@ class Call(Protocol):
         ...
 
 
-class Unimplemented(InvalidRequest):
-    """The method is none of these services."""
-
-    status = 501
-
-
 class TfsGrpcRoutes:
     """Both services over one engine."""
 
     def __init__(self, engine: Inference) -> None:
         self._engine = engine
 
+    def check(self, call: Call) -> None:
+        """Whether there is such a method.
+
+        Raises:
+            Unimplemented: there is none.
+        """
+        if (call.service, call.method) not in _KNOWN:
+            raise Unimplemented(f"no method {call.service}/{call.method} on this server")
+
     def handle(self, call: Call, data: Buffer, reply: Reply) -> InFlight[codec.Query] | bytes:
-        """Answer at once, or return what will call `reply` later.
+        """Answer a call that `check` has let in at once, or return what will call `reply` later.
 
         Raises:
             ServingError: answered with the code of its status.
@@ -78,10 +91,8 @@ class TfsGrpcRoutes:
         if (call.service, call.method) == (PREDICTION_SERVICE, "GetModelMetadata"):
             request = codec.spec_request(data)
             return _codec(self._resolved(request.spec)).metadata(request.wanted)
-        if (call.service, call.method) == (MODEL_SERVICE, "GetModelStatus"):
-            spec = codec.spec_request(data).spec
-            return codec.status(tfs_routes.states(self._engine, spec.name, self._version(spec)))
-        raise Unimplemented(f"no method {call.service}/{call.method} on this server")
+        spec = codec.spec_request(data).spec
+        return codec.status(tfs_routes.states(self._engine, spec.name, self._version(spec)))
 
     def _infer(
         self, method: tfs.Method, data: Buffer, call: Call, reply: Reply

@@ -1,12 +1,14 @@
 """What a server sends on one connection of HTTP/2: frames, and answers as far as the client takes them.
 
-In: answers, and what the client says of its windows (RFC 9113, sections 5.2 and 6.9). Out: pieces to
-send, and the streams whose answers have left whole. Whatever a client does with its windows, the work
-is bounded by what it lets through: an answer that waits for its own stream's window is not looked at
-when the connection's grows. It must not know what a request is. Pure.
+In: answers, whole or as a series of messages, and what the client says of its windows (RFC 9113, sections
+5.2 and 6.9). Out: pieces to send, and the streams of which all that waited has left. Whatever a client does
+with its windows, the work is bounded by what it lets through: an answer that waits for its own stream's
+window is not looked at when the connection's grows. It must not know what a request is. Pure.
 """
 
 from __future__ import annotations
+
+from collections import deque
 
 from serving.protocol.http2 import frames
 from serving.protocol.http2.frames import FrameType
@@ -26,6 +28,22 @@ class Full(Exception):  # the session's owner says it in the words of its protoc
     """Too much waits for the client already."""
 
 
+class _Rest:
+    """What has not left yet of an answer, or of a series of messages."""
+
+    __slots__ = ("data", "more", "sent_bytes", "size", "trailers")
+
+    def __init__(self, data: bytes, trailers: bytes | None) -> None:
+        self.data = memoryview(data)
+        self.size = len(data)
+        """All of what `data` is the rest of: what was sent of it is let go with it."""
+        self.more: deque[bytes] | None = None
+        """Messages behind it."""
+        self.trailers = trailers
+        """The block that ends the stream behind all that; None: more messages may come."""
+        self.sent_bytes = 0
+
+
 class Outgoing:
     """Frames to be sent, and the windows that they must keep to."""
 
@@ -37,10 +55,9 @@ class Outgoing:
         self._frame_bytes = frames.DEFAULT_FRAME_BYTES
         self._windows: dict[int, int] = {}
         """Bytes that the client takes of each open stream; may be below 0."""
-        self._rests: dict[int, tuple[memoryview, bytes, int]] = {}
-        """Of answers that have not left whole: data, the block of the trailers, and the size of all data."""
+        self._rests: dict[int, _Rest] = {}
         self._held_bytes = 0
-        """Those sizes together: what was sent of an answer is let go with the rest."""
+        """The sizes of all that is in them."""
         self._sent_bytes = 0
         """Of answers that did not leave at once."""
         self._blocked: dict[int, None] = {}
@@ -66,7 +83,7 @@ class Outgoing:
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
         if rest is not None:
-            self._held_bytes -= rest[2]
+            self._held_bytes -= rest.size + sum(map(len, rest.more or ()))
             self._blocked.pop(stream, None)
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
@@ -88,38 +105,78 @@ class Outgoing:
                 trailers,
             )
             return True
-        if self._held_bytes and self._held_bytes + size > HELD_BYTES:
-            raise Full
+        self._hold(size)
         self.write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
-        self._rests[stream] = memoryview(data), trailers, size
-        self._held_bytes += size
+        self._rests[stream] = _Rest(data, trailers)
         return self._sent(stream)
 
+    def send(self, stream: int, data: bytes) -> None:
+        """Send a message of a series; `end` follows the last one.
+
+        Raises:
+            Full: it would have to wait, and too much does.
+        """
+        self._hold(len(data))
+        rest = self._rests.get(stream)
+        if rest is not None:
+            if rest.more is None:
+                rest.more = deque()
+            rest.more.append(data)
+            return
+        self._rests[stream] = _Rest(data, None)
+        self._sent(stream)
+
+    def end(self, stream: int, trailers: bytes) -> bool:
+        """End a series of messages; True when all of it has left."""
+        rest = self._rests.get(stream)
+        if rest is None:
+            self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
+            return True
+        rest.trailers = trailers
+        return False
+
+    def _hold(self, size: int) -> None:
+        if self._held_bytes and self._held_bytes + size > HELD_BYTES:
+            raise Full
+        self._held_bytes += size
+
     def _sent(self, stream: int) -> bool:
-        """Send as much of an answer as the windows take now; True when it has left whole."""
-        data, trailers, whole = self._rests[stream]
-        window, sent = self._windows[stream], 0
-        while sent < len(data):
-            size = min(self._frame_bytes, self._window, window, len(data) - sent)
-            if size <= 0:
+        """Send as much of what waits as the windows take now; True when all of it has left."""
+        rest = self._rests[stream]
+        data, window, at = rest.data, self._windows[stream], 0
+        size, sent = len(data), 0
+        while True:
+            part = min(self._frame_bytes, self._window, window, size - at)
+            if part > 0:
+                self.pieces += (
+                    frames.HEAD.pack(part << 8 | FrameType.DATA, 0, stream),
+                    data[at : at + part],
+                )
+                self._window -= part
+                window -= part
+                at += part
+                sent += part
+            elif at == size and rest.more:
+                self._held_bytes -= rest.size
+                data, at = memoryview(rest.more.popleft()), 0
+                rest.size = size = len(data)
+            else:
                 break
-            self.pieces += (
-                frames.HEAD.pack(size << 8 | FrameType.DATA, 0, stream),
-                data[sent : sent + size],
-            )
-            self._window -= size
-            window -= size
-            sent += size
         self._windows[stream] = window
         self._sent_bytes += sent
-        if sent < len(data):
-            self._rests[stream] = data[sent:], trailers, whole
+        if at < size:
+            rest.data = data[at:]
+            rest.sent_bytes += sent
             if window > 0:
                 self._blocked[stream] = None
             else:
                 self._blocked.pop(stream, None)
             return False
-        self.write(frames.frame(FrameType.HEADERS, _END, stream, trailers))
+        self._held_bytes -= rest.size
+        del self._rests[stream]
+        self._blocked.pop(stream, None)
+        if rest.trailers is not None:
+            self.write(frames.frame(FrameType.HEADERS, _END, stream, rest.trailers))
         return True
 
     # What waits
@@ -128,10 +185,14 @@ class Outgoing:
         """Bytes that the client's windows have let out so far, of each answer that waits; as stream 0 those of all
         such answers, if any waits for the connection's window alone.
         """
-        taken = {stream: whole - len(data) for stream, (data, _, whole) in self._rests.items()}
+        taken = {stream: rest.sent_bytes for stream, rest in self._rests.items()}
         if self._blocked:
             taken[0] = self._sent_bytes
         return taken
+
+    def waits(self, stream: int) -> bool:
+        """Whether the client has to take something of a stream before more can leave."""
+        return stream in self._rests
 
     def waits_for_connection(self, stream: int) -> bool:
         """Whether an answer would go on if the connection's window grew."""
@@ -140,7 +201,7 @@ class Outgoing:
     # What the client says of its windows
 
     def grown(self, stream: int, more_bytes: int) -> bool:
-        """A stream's window has grown; True when its answer has left whole by that.
+        """A stream's window has grown; True when all that waited of it has left by that.
 
         Raises:
             BadWindow: by nothing, or too far.
@@ -151,7 +212,7 @@ class Outgoing:
         return stream in self._rests and self._sent(stream)
 
     def grown_connection(self, more_bytes: int) -> list[int]:
-        """The connection's window has grown: the streams whose answers have left whole by that.
+        """The connection's window has grown: the streams of which all that waited has left by that.
 
         Raises:
             BadWindow: by nothing, or too far.
@@ -162,7 +223,7 @@ class Outgoing:
         return self._unblocked()
 
     def set_initial_window(self, size: int) -> list[int]:
-        """Windows of all streams begin at another size: those whose answers have left by that.
+        """Windows of all streams begin at another size: those of which all that waited has left by that.
 
         Raises:
             BadWindow: one gets too large.
@@ -189,5 +250,4 @@ class Outgoing:
             stream = next(iter(self._blocked))
             if self._sent(stream):
                 left.append(stream)
-                del self._blocked[stream]
         return left

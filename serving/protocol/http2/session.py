@@ -4,6 +4,13 @@
     respond(stream, ...)          an answer: fields, data, trailers
     take() -> pieces              what is to be sent now
 
+What a head says is asked for when it comes (`opens`): the request is to be read whole, or refused at once,
+or its body is a series of messages, and so is its answer:
+
+    receive(bytes) -> events      Opened, then Arrived when there may be something to do, or Gone
+    message(stream)               the next message that the client has sent
+    begin, send, end              the fields, a message, the trailers of the answer
+
 Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream resets
 the stream; what is wrong with the connection ends it with GOAWAY, after which `closed` is true and
 nothing is read any more.
@@ -13,21 +20,24 @@ What a client can make it hold is bounded:
 - `MAX_STREAMS` requests at a time, each with a window of `WINDOW_BYTES` before it is asked to go on;
 - larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
   only the one that began to grow first goes on, so that there is always one that can end;
+- messages of a series that nobody has asked for: a window, and one message beyond;
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
-- answers that the client does not take: one for each of those requests, of `HELD_BYTES` together
-  (`outgoing`); `give_up` resets those that it does not take for long;
+- answers that the client does not take: one for each of those requests, or what of a series is sent all the
+  same, of `HELD_BYTES` together (`outgoing`); `give_up` resets those that it does not take for long;
 - `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
   RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from serving.protocol.http2 import frames
 from serving.protocol.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.outgoing import BadWindow, Outgoing
+from serving.protocol.http2.series import Series
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
@@ -66,13 +76,46 @@ class TooLarge(NamedTuple):
     fields: Fields
 
 
-Event = Request | Gone | TooLarge
+class Opened(NamedTuple):
+    """A request has begun whose body is a series of messages."""
+
+    stream: int
+    fields: Fields
+
+
+class Arrived(NamedTuple):
+    """Of a series there may be another message, or no more; or the client has taken all that was sent."""
+
+    stream: int
+
+
+Event = Request | Gone | TooLarge | Opened | Arrived
+
+Opens = Callable[[Fields], bytes | bool]
+"""What the fields of a request say: whether its body is a series of messages, or the block that answers it at once."""
+
+
+class Mark(NamedTuple):
+    """A moment in the life of a connection."""
+
+    stream: int
+    """The newest."""
+    refreshes: int
 
 
 class _Stream:
     """A request on its way in, or an answer on its way out."""
 
-    __slots__ = ("body", "body_bytes", "ended", "fields", "is_answered", "refused", "used")
+    __slots__ = (
+        "body",
+        "body_bytes",
+        "ended",
+        "fields",
+        "is_answered",
+        "refused",
+        "series",
+        "used",
+    )
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -87,11 +130,19 @@ class _Stream:
         """Its answer is on its way out."""
         self.refused = False
         """Its body was too large; what else comes of it is dropped."""
+        self.series: Series | None = None
+        """Its body, where that is a series of messages."""
 
     @property
     def waits(self) -> bool:
-        """Whether it is whole and its answer has not come."""
-        return self.ended and not self.refused and not self.is_answered
+        """Whether it is whole, or a series, and its answer has not come, or not come to its end."""
+        is_known = self.ended or self.series is not None
+        return is_known and not self.refused and not self.is_answered
+
+
+def _whole(_fields: Fields) -> bytes | bool:
+    """Any request is read whole."""
+    return False
 
 
 class _Broken(Exception):  # the connection's end, inside this file only
@@ -104,10 +155,17 @@ class _Broken(Exception):  # the connection's end, inside this file only
 class Session:
     """The server's side of one connection."""
 
-    def __init__(self, *, max_body_bytes: int) -> None:
+    def __init__(self, *, max_body_bytes: int, opens: Opens = _whole) -> None:
+        """Nothing has come.
+
+        Args:
+            max_body_bytes: longest body, or message of a series.
+            opens: reads heads.
+        """
         self.closed = False
         """Nothing is read any more; close when `take` gives nothing."""
         self._max_body_bytes = max_body_bytes
+        self._opens = opens
         self._reader = FieldReader()
         self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
@@ -118,6 +176,7 @@ class Session:
         """Stream, flags, pieces and bytes of a head whose CONTINUATION is to come."""
         self._settled = False
         self._patience = PATIENCE
+        self._refreshes = 0
         self._held_bytes = 0
         """Bytes of bodies that have not ended."""
         self._growing: dict[int, None] = {}
@@ -151,34 +210,49 @@ class Session:
     @property
     def waiting(self) -> bool:
         """Whether a request that has arrived whole waits for its answer."""
-        return any(known.waits for known in self._streams.values())
+        return any(known.waits and known.series is None for known in self._streams.values())
 
     @property
-    def last_stream(self) -> int:
-        """Number of the newest stream; grows with every request."""
-        return self._last_stream
+    def has_series(self) -> bool:
+        """Whether a series of messages is open: its client may have nothing to say for long."""
+        return any(known.series is not None for known in self._streams.values())
+
+    def ping(self) -> None:
+        """Ask whether the client is there: it answers."""
+        self._write(frames.frame(FrameType.PING, 0, 0, bytes(8)))
 
     def refresh(self) -> None:
         """Some seconds have passed: the bound on frames that only cost begins anew."""
         self._patience = PATIENCE
+        self._refreshes += 1
 
-    def late(self, last_stream: int) -> list[int]:
-        """Requests up to a stream that have not arrived whole."""
+    def mark(self) -> Mark:
+        """Now."""
+        return Mark(self._last_stream, self._refreshes)
+
+    def late(self, mark: Mark) -> list[int]:
+        """Requests that began before a moment and have not arrived whole, and series with such a message."""
         return [
             stream
             for stream, known in self._streams.items()
-            if stream <= last_stream and not known.ended
+            if (
+                stream <= mark.stream and not known.ended
+                if known.series is None
+                else known.series.held_bytes
+                and known.series.lacks
+                and known.series.began < mark.refreshes
+            )
         ]
 
-    def give_up(self, now_s: float) -> int:
-        """Reset streams whose answers the client has not taken for too long; how many.
+    def give_up(self, now_s: float) -> list[int]:
+        """Reset streams whose answers the client has not taken for too long, and name them.
 
         One that waits for the connection's window is not at fault while others use that.
         """
         taken = self._outgoing.taken()
         if not taken:
             self._stalls = None
-            return 0
+            return []
         if self._stalls is None:
             self._stalls = Stalls()
         over = self._stalls.over(taken, now_s)
@@ -188,9 +262,8 @@ class Session:
             if stream and (0 in over or not self._outgoing.waits_for_connection(stream))
         ]
         for stream in given_up:
-            self._write(frames.reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
-            self._forget(stream, self._streams[stream])
-        return len(given_up)
+            self.reset(stream)
+        return given_up
 
     def take(self) -> list[Buffer]:
         """What is to be sent now, in pieces."""
@@ -338,7 +411,22 @@ class Session:
             return
         known = self._streams[stream] = _Stream(fields)
         self._outgoing.opened(stream)
-        if flags & frames.END_STREAM:
+        opens = self._opens(fields)
+        if opens is not False:
+            self._open(flags, stream, known, opens)
+        elif flags & frames.END_STREAM:
+            self._ended(stream, known)
+
+    def _open(self, flags: int, stream: int, known: _Stream, opens: bytes | bool) -> None:
+        """A request that is not read whole: a series of messages, or one that is answered at once."""
+        is_last = bool(flags & frames.END_STREAM)
+        if isinstance(opens, bytes):
+            known.ended = is_last
+            self.respond_short(stream, opens)
+            return
+        known.series = Series(self._max_body_bytes)
+        self._events.append(Opened(stream, known.fields))
+        if is_last:
             self._ended(stream, known)
 
     def _client_trailers(self, flags: int, stream: int) -> None:
@@ -355,6 +443,9 @@ class Session:
         """A request is whole with the last piece of its body."""
         known.ended = True
         if known.refused:
+            return
+        if known.series is not None:
+            self._more_of_series(stream, known, known.series, last)
             return
         if known.body:
             known.body += last
@@ -381,6 +472,13 @@ class Session:
         if flags & frames.PADDED:
             payload = _unpadded(payload)
             size = len(payload)
+        if known.series is not None:
+            if flags & frames.END_STREAM:
+                known.ended = True
+            elif not payload:
+                self._bear()
+            self._more_of_series(stream, known, known.series, payload)
+            return
         if known.body_bytes + size > self._max_body_bytes and not known.refused:
             self._let_go(stream, known)
             known.refused = True
@@ -417,11 +515,36 @@ class Session:
             self._write(frames.window_update(stream, known.used))
             known.used = 0
 
+    def _more_of_series(self, stream: int, known: _Stream, series: Series, payload: bytes) -> None:
+        """More of a series of messages, or, with `ended`, its end."""
+        series.add(payload, self._refreshes)
+        if known.ended:
+            series.end()
+        self._held_bytes += len(payload)
+        self._events.append(Arrived(stream))
+        self._let_in(stream, known, series)
+
+    def _let_in(self, stream: int, known: _Stream, series: Series) -> None:
+        """Let a series go on where it has no message that could be asked for."""
+        if known.ended or not series.lacks:
+            if stream in self._growing:
+                self._make_room(stream, 0)
+        elif known.used >= _UPDATE_BYTES:
+            self._growing.setdefault(stream)
+            self._grow(stream, known)
+
     def _let_go(self, stream: int, known: _Stream) -> None:
         """A body is not held any more; what waited for its room goes on."""
-        self._held_bytes -= known.body_bytes
+        held_bytes = known.body_bytes
+        if known.series is not None:
+            held_bytes = known.series.held_bytes
         known.body = bytearray()
         known.body_bytes = 0
+        self._make_room(stream, held_bytes)
+
+    def _make_room(self, stream: int, held_bytes: int) -> None:
+        """A stream holds that much less, and does not wait for more."""
+        self._held_bytes -= held_bytes
         self._growing.pop(stream, None)
         for other in list(self._growing):
             waiting = self._streams[other]
@@ -444,7 +567,7 @@ class Session:
             return  # it was answered by now
         try:
             if self._outgoing.grown(stream, more):
-                self._forget(stream, known)
+                self._left([stream])
         except BadWindow:
             self._reset_stream(stream, known, ErrorCode.FLOW_CONTROL_ERROR)
 
@@ -503,13 +626,25 @@ class Session:
     def _forget(self, stream: int, known: _Stream) -> None:
         del self._streams[stream]
         self._outgoing.closed(stream)
-        if not known.ended:
+        if not known.ended or known.series is not None:
             self._let_go(stream, known)
 
     def _left(self, streams: list[int]) -> None:
-        """Answers that have left whole."""
+        """Answers that have left whole, and series of which nothing waits any more."""
         for stream in streams:
-            self._forget(stream, self._streams[stream])
+            known = self._streams[stream]
+            if known.is_answered and known.ended:
+                self._forget(stream, known)
+            elif known.is_answered:
+                self._close(stream, known)
+            else:
+                self._events.append(Arrived(stream))
+
+    def _close(self, stream: int, known: _Stream) -> None:
+        """A stream whose answer has left whole; a client that has not ended its request is told to stop."""
+        if not known.ended:
+            self._write(frames.reset(stream, ErrorCode.NO_ERROR))
+        self._forget(stream, known)
 
     # Answers out
 
@@ -533,9 +668,64 @@ class Session:
             return
         flags = frames.END_HEADERS | frames.END_STREAM
         self._write(frames.frame(FrameType.HEADERS, flags, stream, head))
-        if not known.ended:
-            self._write(frames.reset(stream, ErrorCode.NO_ERROR))
-        self._forget(stream, known)
+        self._close(stream, known)
+
+    def reset(self, stream: int) -> None:
+        """End a stream at once: its client takes too little of what is sent."""
+        known = self._streams.get(stream)
+        if known is not None:
+            self._write(frames.reset(stream, ErrorCode.ENHANCE_YOUR_CALM))
+            self._forget(stream, known)
+
+    # Series of messages
+
+    def message(self, stream: int) -> bytes | None:
+        """The next message of a series, with its prefix; None: it has not come yet, or there is none.
+
+        Raises:
+            TooLong: it is longer than one may be.
+            CutOff: the series has ended within it.
+        """
+        known = self._streams.get(stream)
+        if known is None or known.series is None:
+            return None
+        message = known.series.next(self._refreshes)
+        if message is not None:
+            self._make_room(stream, len(message))
+            self._let_in(stream, known, known.series)
+        return message
+
+    def is_over(self, stream: int) -> bool:
+        """Whether the client has ended its series, and all messages have been asked for."""
+        known = self._streams.get(stream)
+        return known is None or known.series is None or known.series.is_over
+
+    def waits_for_client(self, stream: int) -> bool:
+        """Whether something that was sent on a stream has not left."""
+        return self._outgoing.waits(stream)
+
+    def begin(self, stream: int, head: bytes) -> None:
+        """Begin the answer to a series with its block of fields."""
+        if stream in self._streams:
+            self._write(frames.frame(FrameType.HEADERS, frames.END_HEADERS, stream, head))
+
+    def send(self, stream: int, data: bytes) -> None:
+        """Send a message of an answer that has begun.
+
+        Raises:
+            Full: too much waits for this client already; `reset` is still possible.
+        """
+        if stream in self._streams:
+            self._outgoing.send(stream, data)
+
+    def end(self, stream: int, trailers: bytes) -> None:
+        """End an answer that has begun with its block of trailers."""
+        known = self._streams.get(stream)
+        if known is None:
+            return
+        known.is_answered = True
+        if self._outgoing.end(stream, trailers):
+            self._close(stream, known)
 
 
 def _unpadded(payload: bytes) -> bytes:

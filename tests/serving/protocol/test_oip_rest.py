@@ -58,7 +58,7 @@ def test_health_and_metadata(running):
     assert running.json("GET", "/v2/models/echo/ready") == (200, {"name": "echo", "ready": True})
     status, server = running.json("GET", "/v2")
     assert status == 200
-    assert server["extensions"] == ["binary_tensor_data"]
+    assert server["extensions"] == ["binary_tensor_data", "classification", "schedule_policy"]
     status, model = running.json("GET", "/v2/models/echo/versions/1")
     assert status == 200
     assert model["name"] == "echo"

@@ -1,6 +1,7 @@
 """Triton's extensions over REST: paths, bodies and answers, and the routes with a hub of models behind them."""
 
 import concurrent.futures
+import dataclasses
 import json
 
 import pytest
@@ -10,9 +11,12 @@ from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
 from serving.errors import InvalidRequest
+from serving.protocol import not_offered
 from serving.protocol import triton_extensions as extensions
-from serving.protocol.triton_extensions import Ask, Indexed
+from serving.protocol.triton_extensions import Ask, Configured, Indexed
 from serving.protocol.triton_routes import TritonRoutes
+from serving.settings import ServingSettings
+from serving.values import ModelId, Signature, TensorSpec
 from tests.fakes.grpc_running import FakeHub
 from tests.fakes.running import gateway
 
@@ -122,8 +126,67 @@ def test_a_configuration_has_tritons_names():
     assert config["max_batch_size"] == 16
     assert config["input"] == [{"name": "data", "data_type": "TYPE_UINT8", "dims": [-1]}]
     assert config["dynamic_batching"] == {"max_queue_delay_microseconds": 300}
-    assert config["instance_group"] == [{"name": "echo", "kind": "KIND_CPU", "count": 1}]
+    assert config["instance_group"] == [{"name": "echo", "kind": "KIND_AUTO", "count": 1}]
     assert config["response_cache"] == {"enable": False}
+    assert config["version_policy"] == {"specific": {"versions": [1]}}
+
+
+def test_a_configuration_leaves_out_the_axis_of_the_items():
+    """Wherever it lies; an input that all items share keeps its shape, and so does all of a model served whole."""
+    signature = Signature(
+        inputs=(
+            TensorSpec(name="state", datatype="FP32", shape=(2, -1, 128), item_axis=1),
+            TensorSpec(name="sr", datatype="INT64", shape=(), item_axis=None),
+        ),
+        outputs=(TensorSpec(name="text", datatype="BYTES", shape=(-1, 3)),),
+        unbatched="",
+    )
+    given = Configured(ModelId("m", "canary"), signature, ServingSettings())
+    config = extensions.config_json(given)
+    assert config["max_batch_size"] == ServingSettings().batching.max_size
+    assert [tensor["dims"] for tensor in (*config["input"], *config["output"])] == [
+        [2, 128],
+        [],
+        [3],
+    ]
+    assert config["output"][0]["data_type"] == "TYPE_STRING"
+    assert "version_policy" not in config
+    whole = dataclasses.replace(signature, unbatched="it says so")
+    config = extensions.config_json(given._replace(signature=whole))
+    assert config["max_batch_size"] == 0
+    assert "dynamic_batching" not in config
+    assert [tensor["dims"] for tensor in (*config["input"], *config["output"])] == [
+        [2, -1, 128],
+        [],
+        [-1, 3],
+    ]
+    assert config["parameters"] == {"unbatched": {"string_value": "it says so"}}
+
+
+@pytest.mark.parametrize("kind", ["system", "cuda"])
+@pytest.mark.parametrize("place", ["", "/region/r"])
+@pytest.mark.parametrize("verb", ["status", "register", "unregister"])
+def test_shared_memory_is_not_offered(kind, place, verb):
+    """The line says what is offered instead."""
+    refusal = not_offered.path(f"/v2/{kind}sharedmemory{place}/{verb}")
+    assert refusal.status == 501
+    assert "binary tensors over REST, raw contents over gRPC" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/v2/trace/setting", "server.timing=header"),
+        ("/v2/models/m/trace/setting", "server.timing=header"),
+        ("/v2/logging", "--log-level"),
+        ("/v2/models/systemsharedmemory/infer", None),
+        ("/v2/nothing", None),
+    ],
+)
+def test_trace_and_log_settings_are_not_offered(path, text):
+    """Nor is anything else refused in their words."""
+    refusal = not_offered.path(path)
+    assert (refusal is None) if text is None else (text in str(refusal))
 
 
 class Both:
@@ -157,6 +220,15 @@ def test_tritons_client(running):
         assert found[0]["execution_count"] == 1
         assert client.get_inference_statistics()["model_stats"] == found
         assert client.get_model_config("echo")["max_batch_size"] == 16
+        for ask in (
+            client.get_system_shared_memory_status,
+            client.get_cuda_shared_memory_status,
+            client.get_trace_settings,
+            client.get_log_settings,
+        ):
+            with pytest.raises(InferenceServerException, match="not offered") as refused:
+                ask()
+            assert refused.value.status() == "501"
         assert [m["state"] for m in client.get_model_repository_index()] == ["READY", "UNAVAILABLE"]
         client.load_model("other", config='{"max_batch_size": 4}')
         client.unload_model("other")

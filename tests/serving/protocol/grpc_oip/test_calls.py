@@ -16,10 +16,11 @@ from serving.errors import (
     NotReady,
     Overloaded,
     PredictionFailed,
+    ServingError,
     UnknownModel,
 )
 from serving.protocol.grpc_oip import calls
-from serving.protocol.grpc_oip.calls import Call, Code, Refused
+from serving.protocol.grpc_oip.calls import Call, Code
 from tests.fakes.http2_client import CALL
 
 
@@ -70,16 +71,35 @@ def test_what_is_no_call():
     assert fields_of(calls.call_of(((b":method", b"GET"),)))[b":status"] == b"405"
 
 
-def test_compression_is_not_supported():
+def test_compression_that_is_not_known():
     """It is refused with what can be sent instead."""
-    found = fields_of(calls.call_of(with_fields(grpc_encoding=b"gzip")))
+    found = fields_of(calls.call_of(with_fields(grpc_encoding=b"snappy")))
     assert found[b"grpc-status"] == b"12"
-    assert found[b"grpc-accept-encoding"] == b"identity"
+    assert found[b"grpc-accept-encoding"] == b"identity,gzip,deflate"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "accepts", "found"),
+    [
+        (b"gzip", b"identity,deflate,gzip", ("gzip", "gzip")),
+        (b"deflate", b"identity, deflate, gzip", ("deflate", "deflate")),
+        (b"gzip", b"identity,deflate", ("gzip", None)),
+        (b"gzip", b"", ("gzip", None)),
+        (b"identity", b"identity,deflate,gzip", (None, None)),
+    ],
+)
+def test_compression(encoding, accepts, found):
+    """Answers are compressed as the request is, where the client takes that."""
+    given = with_fields(grpc_encoding=encoding, grpc_accept_encoding=accepts)
+    call = calls.call_of(given)
+    assert (call.encoding, call.answers_in) == found
 
 
 def test_the_message_of_a_body():
-    """Five bytes before it say that it is not compressed, and how long it is."""
+    """Five bytes before it say whether it is compressed, and how long it is."""
     assert calls.message_of(calls.prefix(3) + b"abc") == b"abc"
+    compressed = calls.prefix(3, is_compressed=True) + b"abc"
+    assert calls.message_of(compressed, is_compressed=True) == b"abc"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +109,14 @@ def test_the_message_of_a_body():
         (b"\0\0\0\0", Code.INVALID_ARGUMENT),
         (b"\0\0\0\0\x04abc", Code.INVALID_ARGUMENT),
         (b"\0\0\0\0\x03abc\0\0\0\0\0", Code.UNIMPLEMENTED),
-        (b"\1\0\0\0\x03abc", Code.UNIMPLEMENTED),
+        (b"\1\0\0\0\x03abc", Code.INTERNAL),
     ],
 )
 def test_bodies_that_are_not_one_message(body, code):
-    """None, a part of one, two, and a compressed one are refused."""
-    with pytest.raises(Refused) as refused:
+    """None, a part of one, two, and one that is compressed in a way that nobody told are refused."""
+    with pytest.raises(ServingError) as refused:
         calls.message_of(body)
-    assert refused.value.code is code
+    assert calls.OF_HTTP.get(refused.value.status, Code.INTERNAL) is code
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import threading
 import time
 
 import grpc
@@ -76,7 +77,7 @@ def test_health_and_metadata(client):
     assert client.is_model_ready("echo", "1")
     server = client.get_server_metadata()
     assert (server.name, server.version) == ("luthier", __version__)
-    assert server.extensions == ["binary_tensor_data"]
+    assert server.extensions == ["binary_tensor_data", "classification", "schedule_policy"]
     model = client.get_model_metadata("echo", as_json=True)
     assert model["name"] == "echo"
     assert model["versions"] == ["1"]
@@ -197,26 +198,55 @@ def test_what_is_no_message(port):
             assert error.value.code() is CODES.INVALID_ARGUMENT
 
 
-def test_unknown_methods_and_compression(port, client):
+def test_unknown_methods(port, client):
     """UNIMPLEMENTED, with what there is; so are extensions without a hub of models."""
     with grpc.insecure_channel(port.address) as channel:
         for path in ("/inference.GRPCInferenceService/Nothing", "/other.Service/ModelInfer", "/x"):
             with pytest.raises(grpc.RpcError) as error:
                 channel.unary_unary(path)(b"")
             assert error.value.code() is CODES.UNIMPLEMENTED
-    with pytest.raises(InferenceServerException, match="compression"):
-        client.infer("echo", [tensor(ROW)], compression_algorithm="gzip")
     with pytest.raises(InferenceServerException, match="UNIMPLEMENTED"):
         client.get_inference_statistics()
 
 
-def test_streams_are_not_offered(port):
-    """A call with two messages is refused, not hung."""
+def test_an_unknown_stream_is_answered_at_its_head(port):
+    """Its client has said nothing yet, and goes on saying nothing."""
+    with grpc.insecure_channel(port.address) as channel:
+        for path in ("/inference.GRPCInferenceService/Nothing", "/grpc.health.v1.Health/Watch"):
+            never = threading.Event()
+            call = channel.stream_stream(path)(iter(never.wait, None), timeout=20)
+            with pytest.raises(grpc.RpcError) as error:
+                next(call)
+            never.set()
+            assert error.value.code() is CODES.UNIMPLEMENTED
+
+
+def test_two_messages_where_one_belongs(port):
+    """The call is refused, not hung."""
     with grpc.insecure_channel(port.address) as channel:
         call = channel.stream_stream("/inference.GRPCInferenceService/ModelInfer")
         with pytest.raises(grpc.RpcError) as error:
             list(call(iter([b"", b""])))
         assert error.value.code() is CODES.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_compressed_messages(encoding):
+    """Requests in both encodings, and answers where they are long; what is too large in the end is refused."""
+    with (
+        grpc_gateway({"server.max_body_bytes": 200_000}, gzip_min_bytes=2000) as port,
+        triton.InferenceServerClient(port.address) as client,
+    ):
+        for size in (4, 5000):
+            row = np.arange(size, dtype=np.uint8)[None]
+            found = client.infer("echo", [tensor(row)], compression_algorithm=encoding)
+            np.testing.assert_array_equal(found.as_numpy("data"), row)
+        assert client.is_server_ready()
+        with pytest.raises(InferenceServerException, match=r"RESOURCE_EXHAUSTED.*max_body_bytes"):
+            large = np.zeros((1, 300_000), dtype=np.uint8)
+            client.infer("echo", [tensor(large)], compression_algorithm=encoding)
+        with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+            client.infer("nobody", [tensor(ROW)], compression_algorithm=encoding)
 
 
 @pytest.mark.parametrize("service", [b"", b"inference.GRPCInferenceService"])

@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2 as client
 
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.json_tensors import NUMPY
+from serving.protocol.grpc_oip import contents as contents_of
 from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.codec import Codec
 from serving.protocol.grpc_oip.contents import FIELDS
@@ -245,6 +246,34 @@ def test_shared_memory_is_refused(where):
     getattr(made, where)[0].parameters["shared_memory_region"].string_param = "r"
     with pytest.raises(InvalidRequest, match="shared memory"):
         query(made)
+
+
+def test_classes_instead_of_scores():
+    """The outputs of which they are wanted are texts, the others as they were; raw is answered in raw."""
+    specs = (
+        TensorSpec(name="a", datatype="FP32", shape=(-1, 3)),
+        TensorSpec(name="b", datatype="BYTES", shape=(-1,)),
+    )
+    model = signature(("x", "FP32", (-1, 2)), outputs=specs)
+    returned = [
+        Tensor("a", "FP32", (2, 3), struct.pack("<6f", 0.25, 2, -1, 0, 0, 5)),
+        Tensor("b", "BYTES", (2,), b"\x02\0\0\0hi\x01\0\0\0z"),
+    ]
+    frame = memoryview(wire.encode_descriptor(returned) + b"".join(one.data for one in returned))
+    codec = Codec("m", "1", model)
+    for raw in ([RAW], None):
+        contents = None if raw else {"fp32_contents": [1, 2, 3, 4]}
+        made = request(("x", "FP32", [2, 2], contents), raw=raw, outputs=["b", "a"])
+        made.outputs[1].parameters["classification"].int64_param = 2
+        wanted = query(made, model).wanted
+        for _ in range(2):
+            answer = client.ModelInferResponse.FromString(b"".join(codec.answer(frame, wanted)))
+            assert [output.shape for output in answer.outputs] == [[2], [2, 2]]
+            found = [list(output.contents.bytes_contents) for output in answer.outputs]
+            if raw:
+                found = [contents_of.elements(data) for data in answer.raw_output_contents]
+            best = [b"2.000000:1", b"0.250000:0", b"5.000000:2", b"0.000000:0"]
+            assert found == [[b"hi", b"z"], best]
 
 
 def test_requested_outputs_in_their_order():

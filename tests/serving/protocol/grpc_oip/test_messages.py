@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from google.protobuf import descriptor_pb2
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 
 from serving.protocol.grpc_oip import messages
 
@@ -15,23 +15,33 @@ FILE = descriptor_pb2.FileDescriptorSet.FromString(messages.COMPILED.read_bytes(
 
 
 def numbered(message, prefix=""):
-    """(message.field, number, type, label) of a message and of those inside it."""
+    """(message.field, number, type, label) of a message and of those inside it; of an enumeration (name, number)."""
     name = prefix + message.name
     for field in message.field:
         yield f"{name}.{field.name}", field.number, field.type, field.label
+    for enumeration in message.enum_type:
+        yield from ((f"{name}.{value.name}", value.number) for value in enumeration.value)
     for inner in message.nested_type:
         yield from numbered(inner, f"{name}.")
 
 
-OURS = {row for message in FILE.message_type for row in numbered(message)}
+def rows(file):
+    found = {row for message in file.message_type for row in numbered(message)}
+    return found | {(one.name, one.number) for enum in file.enum_type for one in enum.value}
+
+
+OURS = rows(FILE)
 NOT_IN_TRITON = "ModelMetadataResponse.properties", "ModelMetadataResponse.PropertiesEntry"
 """The protocol has them, Triton's form of it does not."""
 
 
 def theirs():
-    file = descriptor_pb2.FileDescriptorProto()
-    service_pb2.DESCRIPTOR.CopyToProto(file)
-    return {row for message in file.message_type for row in numbered(message)}
+    found = set()
+    for module in (service_pb2, model_config_pb2):
+        file = descriptor_pb2.FileDescriptorProto()
+        module.DESCRIPTOR.CopyToProto(file)
+        found |= rows(file)
+    return found
 
 
 def test_tritons_messages_have_the_same_fields():
@@ -53,9 +63,7 @@ def test_the_compiled_form_is_that_of_the_source():
     """Names and numbers in inference.proto are those of inference.binpb."""
     written = {
         (name, int(number))
-        for name, number in re.findall(
-            r"^ +(?:repeated )?[\w<>, .]+ (\w+) = (\d+);", SOURCE, re.MULTILINE
-        )
+        for name, number in re.findall(r"^ +(?:\w[\w<>, .]* )?(\w+) = (\d+);", SOURCE, re.MULTILINE)
     }
     compiled = {(row[0].rpartition(".")[2], row[1]) for row in OURS if "Entry." not in row[0]}
     assert written == compiled

@@ -76,7 +76,9 @@ class Server:
 
         async def made():
             reply = Reply()
-            outcome = self.routes.handle(Call(method, **more), memoryview(data), reply)
+            call = Call(method, **more)
+            self.routes.check(call)
+            outcome = self.routes.handle(call, memoryview(data), reply)
             return outcome if isinstance(outcome, bytes) else await reply.answered
 
         return self.running.call(made())
