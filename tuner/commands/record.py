@@ -32,6 +32,8 @@ TARGET = [
     "concurrency",
     "client_batch",
     "payload",
+    "shape",
+    "values",
     "fixed",
     "engine",
     "hook",

@@ -22,7 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from serving.accelerator import clocks
@@ -67,19 +68,21 @@ class EngineFacts:
 class ServingLauncher:
     """Starts servers of one model."""
 
-    def __init__(self, model: str, home: str | None = None) -> None:
+    def __init__(self, model: str, home: str | None = None, *, shapes: str | None = None) -> None:
         """Nothing is started yet.
 
         Args:
             model: name of a bundled model, or a file.
             home: where replicas live (`replica.home`); None: as the environment says.
+            shapes: sizes of free dimensions (`model.shapes`), with every configuration; None: none are told.
         """
         self._model = model
         self._home = home
+        self._always = {} if shapes is None else {"model.shapes": shapes}
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""
-        return EngineProcess.start(self._model, configuration, home=self._home)
+        return EngineProcess.start(self._model, configuration, home=self._home, always=self._always)
 
     def close(self) -> None:
         """Nothing is left of servers that were stopped."""
@@ -89,9 +92,14 @@ class EngineProcess:
     """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: Output
+        self,
+        process: subprocess.Popen[bytes],
+        facts: EngineFacts,
+        errors: Output,
+        always: Mapping[str, apply.Setting] = MappingProxyType({}),
     ) -> None:
         self._process = process
+        self._always = always
         self._errors = errors
         self.facts = facts
         self.admin = AdminClient(facts.host, facts.admin_port)
@@ -103,6 +111,7 @@ class EngineProcess:
         configuration: Configuration | None = None,
         *,
         home: str | None = None,
+        always: Mapping[str, apply.Setting] = MappingProxyType({}),
         timeout_s: float = START_TIMEOUT_S,
         program: Sequence[str] = SERVER,
     ) -> EngineProcess:
@@ -112,6 +121,7 @@ class EngineProcess:
             model: name of a bundled model, or a file; None: it starts without one.
             configuration: what it starts with; None: the engine's own defaults.
             home: where replicas live; None: as the environment says.
+            always: settings that it has with every configuration that does not set them.
             timeout_s: longest wait.
             program: arguments of Python that make the server.
 
@@ -120,7 +130,7 @@ class EngineProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(program, model, configuration or Configuration({}), home),
+            _command(program, model, configuration or Configuration({}), home, always),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -139,7 +149,7 @@ class EngineProcess:
             process.stdout.close()
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
-        return cls(process, facts, errors)
+        return cls(process, facts, errors, always)
 
     @property
     def host(self) -> str:
@@ -169,7 +179,8 @@ class EngineProcess:
             LaunchFailed: the configuration was refused, or the engine is gone (cause `crash`).
         """
         before_s = time.monotonic()
-        self.admin.apply(apply.complete_settings(configuration), timeout_s=timeout_s)
+        settings = apply.complete_settings(configuration, self._always)
+        self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
     def served(self) -> Served:
@@ -229,13 +240,17 @@ class EngineProcess:
 
 
 def _command(
-    program: Sequence[str], model: str | None, configuration: Configuration, home: str | None
+    program: Sequence[str],
+    model: str | None,
+    configuration: Configuration,
+    home: str | None,
+    always: Mapping[str, apply.Setting],
 ) -> list[str]:
     what = ["--allow-empty"] if model is None else ["--model", model]
     command = [sys.executable, *program, *what, "--port", "0", "--admin-port", "0"]
     if home is not None:
         command += ["--set", f"replica.home={home}"]
-    for name, value in apply.complete_settings(configuration).items():
+    for name, value in apply.complete_settings(configuration, always).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command
 
