@@ -58,7 +58,9 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
             seen[size] = _seen(bench, size, environment.client_batch)
         except (LaunchFailed, LoadFailed) as error:
             if size == 1:
-                raise TunerError(f"the model cannot be probed: {error}") from error
+                raise TunerError(
+                    f"the model cannot be probed: {error}; it was sent {bench.sent}"
+                ) from error
             break  # a batch that large cannot be served: the space ends below it
     return ProbeResult(
         model=served.model,

@@ -8,10 +8,11 @@ import rich.console
 import rich.table
 import rich.text
 
-from tuner import inputs, sending
+from tuner import answers, inputs, sending
 from tuner.bench import Bench
 from tuner.commands import options
 from tuner.commands.said import Said
+from tuner.errors import TunerError, UnknownSize
 from tuner.interruption import resumable
 from tuner.preparation import started
 from tuner.progress import Terminal
@@ -31,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
-    """Start the server with the model, and look at what it says."""
+    """Start the server with the model, look at what it says, and ask it once."""
     target = options.group_of(arguments, TargetSettings)
     card = inputs.card_of(target.model)
     bench = Bench(
@@ -42,16 +43,22 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     )
     with resumable(None), bench:
         served = started(bench)
-    found = sending.sending(target, card, served.told_signature())
-    terminal.check()
-    if found.problem is None:
-        found.payloads(model=served.model, client_batch=1, seed=0)  # a file may not fit
-    return _said(served.model, found)
+        found = sending.sending(target, card, served.told_signature())
+        problem: TunerError | None = found.problem
+        if problem is None:
+            assert bench.address is not None
+            sent = found.payloads(model=served.model, client_batch=1, seed=0)
+            if refused := answers.refusal(bench.address, sent):
+                problem = TunerError(
+                    f"a request was refused: {refused}; sent was {sent.description}"
+                )
+        terminal.check()
+    return _said(served.model, found, problem)
 
 
-def _said(model: str, found: Sending) -> Said:
-    facts, problem = found.facts, found.problem
-    option = "" if problem is None else problem.option
+def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
+    facts = found.facts
+    option = problem.option if isinstance(problem, UnknownSize) else ""
     made = rich.table.Table(box=None, pad_edge=False)
     for name in ("input", "datatype", "shape", "item axis", "free", "sent"):
         made.add_column(name, overflow="fold")
@@ -64,6 +71,8 @@ def _said(model: str, found: Sending) -> Said:
         parts.append(
             rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
         )
+    if problem is None:
+        parts.append(rich.text.Text("one request was sent, and answered"))
     if option:
         parts.append(rich.text.Text(f"to be told, with your own sizes: {option}"))
     return Said(

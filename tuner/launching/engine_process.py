@@ -47,6 +47,8 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
+SHAPES = "model.shapes"
+"""Setting that tells a server what `--shape` tells the tuner."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
 """What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
 _PR_SET_PDEATHSIG = 1
@@ -78,7 +80,7 @@ class ServingLauncher:
         """
         self._model = model
         self._home = home
-        self._always = {} if shapes is None else {"model.shapes": shapes}
+        self._always = {} if shapes is None else {SHAPES: shapes}
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""
