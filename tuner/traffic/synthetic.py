@@ -116,15 +116,18 @@ def planned(
     """
     try:
         first = shapes.bind(signature, options)
-        second = shapes.bind(signature, card, source="shapes of model.yaml:")
+        # Written for the model as it may be served: batched, or whole.
+        second = shapes.bind(signature, card, source="shapes of model.yaml:", is_settled=False)
     except InvalidSettings as error:
         raise WrongUse(str(error)) from error
     axes = {
-        name: tuple(
-            mine if mine is not None else other
-            for mine, other in zip(own, second[name], strict=True)
+        spec.name: tuple(
+            None if axis == shapes.item_axis(spec, signature) else mine or other
+            for axis, (mine, other) in enumerate(
+                zip(first[spec.name], second[spec.name], strict=True)
+            )
         )
-        for name, own in first.items()
+        for spec in signature.inputs
     }
     return Plan(signature=signature, axes=axes, contents=contents, told=told)
 
