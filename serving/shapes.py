@@ -39,6 +39,18 @@ def item_axis(spec: TensorSpec, signature: Signature) -> int | None:
     return spec.item_axis if signature.is_batched and spec.shape else None
 
 
+def why_whole(signature: Signature) -> str:
+    """Why a model is sent whole inputs, one request at a time; empty: items of several run together."""
+    if not signature.is_batched:
+        fixed = (spec for spec in signature.inputs if spec.shape and spec.shape[0] >= 0)
+        return signature.unbatched or next(
+            f"input {spec.name!r} has a first dimension that is fixed at {spec.shape[0]}"
+            for spec in fixed
+        )
+    scalar = next((s for s in signature.inputs if not s.shape and s.item_axis is not None), None)
+    return "" if scalar is None else f"input {scalar.name!r} is a scalar"
+
+
 def bind(
     signature: Signature, sizes: Sizes, *, source: str = "--shape", is_settled: bool = True
 ) -> Axes:
@@ -112,7 +124,7 @@ def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
             continue
         spec, items = specs[name], item_axis(specs[name], signature)
         sizes = [
-            str(size) if size >= 0 else _example(spec.dimension(axis), rank=len(spec.shape))
+            str(size) if size >= 0 else _example_of(spec, axis, items)
             for axis, size in enumerate(spec.shape)
             if axis != items
         ]
@@ -208,6 +220,15 @@ def _by_dimension(
         else sizes.get(spec.dimension(axis) or "")
         for axis, size in enumerate(spec.shape)
     )
+
+
+def _example_of(spec: TensorSpec, axis: int, items: int | None) -> str:
+    """A size for an axis that may have no name; without items the first ones may be a batch of the model's own."""
+    rank = len(spec.shape)
+    is_outer = axis == 0 or (rank < 4 and axis < rank - 1)
+    if items is None and is_outer and not spec.dimension(axis):
+        return "1"
+    return _example(spec.dimension(axis), rank=rank)
 
 
 def _example(dimension: str, *, rank: int = 0) -> str:

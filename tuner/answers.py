@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.traffic import contents
+from tuner.traffic.generator import message, one_line
 from tuner.traffic.oip_body import DTYPES
 from tuner.traffic.payloads import Payloads
 
@@ -55,6 +57,26 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
         connection.close()
     count = sent * batch
     return f"answers checked: {right} of {count} labelled items right ({right / count:.0%})"
+
+
+def refusal(address: tuple[str, int], payloads: Payloads) -> str:
+    """Why a server does not answer the first request, in its own words; empty where it does."""
+    connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
+    try:
+        connection.request(
+            payloads.method, payloads.path, payloads.requests[0], dict(payloads.headers)
+        )
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, http.client.HTTPException) as error:
+        return repr(error)
+    finally:
+        connection.close()
+    if response.status == http.HTTPStatus.OK:
+        return ""
+    said = message(answer.decode(errors="replace"))
+    advice = contents.hint(said, payloads.guessed)
+    return f"{response.status}: {one_line(said)}" + (f"; {advice}" if advice else "")
 
 
 def read(form: str, answer: bytes, header_bytes: int, *, items: int = 1) -> NDArray[Any] | None:

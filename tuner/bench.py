@@ -124,6 +124,8 @@ class Bench:
         """The highest rate that the last launch found, where rates are searched."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.sent = ""
+        """What that is, for people."""
         self.lengthens = True
         """Whether a launch whose p99 is needed and rests on too few requests is measured again for longer."""
         self.prices = prices
@@ -175,7 +177,7 @@ class Bench:
 
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
         """What the following launches send."""
-        self.client_batch = payloads.client_batch
+        self.client_batch, self.sent = payloads.client_batch, payloads.description
         if isinstance(payloads, ScenarioRequests):
             self._requests = payloads  # drawn for each stream, when it is driven
         else:

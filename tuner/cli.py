@@ -19,6 +19,7 @@ import importlib
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import time
@@ -32,7 +33,7 @@ from serving import __version__
 from serving.errors import InvalidSettings, ServingError, UnknownModel, nearest
 from tuner.commands.options import Parser
 from tuner.commands.said import Said
-from tuner.errors import Interrupted, TunerError, WrongUse
+from tuner.errors import Interrupted, TunerError, UnknownSize, WrongUse
 from tuner.progress import Terminal
 from tuner.report import lines
 from tuner.store.event_log import EventLog
@@ -47,6 +48,7 @@ COMMANDS: Mapping[str, str] = {
     "replay": "search a recorded surface again and again, without serving",
     "pool": "emulate many models on a few workers under a scenario in virtual time, or serve it",
     "load": "drive a running server and print its round trips",
+    "inputs": "show what a model's inputs are, and what would be sent",
     "space": "derive a search space for a model by a short probe",
     "doctor": "check this machine, and measure how small a gain it can show",
     "export": "write the configuration that a study recommends in the form of a server or platform",
@@ -108,11 +110,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with EventLog() as log, interrupts.handled():
         try:
             terminal = Terminal(console=console, log=log, check=interrupts.check)
-            return _shown(_run(arguments, terminal), is_json=is_json)
+            said = _run(arguments, terminal)
+            problem = None if said.problem is None else _one_line(_told(said.problem, arguments))
+            return _shown(said, problem, is_json=is_json)
         except SystemExit as ended:  # --help and --version have said what they had to say
             return int(ended.code or 0)
         except BaseException as error:  # the edge: every end becomes a code and a line
-            return told(error, log, is_json=is_json)
+            return told(error, log, arguments, is_json=is_json)
 
 
 def parser_of(name: str | None) -> Parser:
@@ -140,9 +144,18 @@ def command_of(name: str | None) -> Command:
     return command
 
 
-def told(error: BaseException, log: EventLog, *, is_json: bool) -> int:
-    """Put an error on standard error, and its code into the answer; returns the code."""
-    code, text = _described(error, log)
+def told(
+    error: BaseException, log: EventLog, arguments: Sequence[str] = (), *, is_json: bool
+) -> int:
+    """Put an error on standard error, and its code into the answer; returns the code.
+
+    Args:
+        error: what ended the command.
+        log: of the command.
+        arguments: of the command, for an error that knows an option that they lack.
+        is_json: whether the answer is an object.
+    """
+    code, text = _described(error, log, arguments)
     with contextlib.suppress(BrokenPipeError):
         sys.stderr.write(f"tune: {text}\n")
         if is_json:
@@ -162,11 +175,14 @@ def _run(arguments: list[str], terminal: Terminal) -> Said:
     return command_of(name).run(parsed, terminal)
 
 
-def _shown(said: Said, *, is_json: bool) -> int:
+def _shown(said: Said, problem: str | None, *, is_json: bool) -> int:
     """Put the answer on standard output; a reader who went away does not change the code."""
+    code = said.exit_code if said.problem is None else said.problem.exit_code
     with contextlib.suppress(BrokenPipeError):
         if is_json:
-            answer = {**said.data, "exit_code": said.exit_code}
+            answer = {**said.data, "exit_code": code}
+            if problem is not None:
+                answer["error"] = problem
             sys.stdout.write(json.dumps(answer, default=str) + "\n")
         else:
             console = rich.console.Console(highlight=False, soft_wrap=True)
@@ -174,10 +190,19 @@ def _shown(said: Said, *, is_json: bool) -> int:
                 console.width = PIPED_COLUMNS  # nobody's window: a table's rows stay whole
             lines.show(console, said.text)
         sys.stdout.flush()
-    return said.exit_code
+        if problem is not None:
+            sys.stderr.write(f"tune: {problem}\n")
+    return code
 
 
-def _described(error: BaseException, log: EventLog) -> tuple[int, str]:
+def _told(error: BaseException, arguments: Sequence[str]) -> str:
+    """The text of an error, with the whole command where an option is missing in it."""
+    if isinstance(error, UnknownSize) and arguments:
+        return f"{error}; for example: tune {shlex.join(arguments)} {error.option}"
+    return str(error)
+
+
+def _described(error: BaseException, log: EventLog, arguments: Sequence[str]) -> tuple[int, str]:
     """Exit code and one line of an error."""
     if isinstance(error, KeyboardInterrupt):
         error = Interrupted("nothing was kept")
@@ -185,7 +210,7 @@ def _described(error: BaseException, log: EventLog) -> tuple[int, str]:
         _log.warning("command ended", extra={"fields": {"error": str(error)}})
         is_wrong_use = isinstance(error, UnknownModel | InvalidSettings)
         code = error.exit_code if isinstance(error, TunerError) else 2 if is_wrong_use else 1
-        return code, _one_line(str(error))
+        return code, _one_line(_told(error, arguments))
     _log.error("unexpected end", exc_info=error)
     kind = type(error).__name__
     return 1, _one_line(f"unexpected {kind}: {error}; details in {log.path_for_details()}")

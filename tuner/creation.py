@@ -31,6 +31,7 @@ from tuner.simulation.profile import Profile
 from tuner.store import study_store
 from tuner.store.run_folder import RunFolder
 from tuner.store.study_store import StudyStore
+from tuner.values import SentInputs
 
 
 def named(
@@ -54,6 +55,8 @@ def named(
         scenario=_absolute(target.scenario),
         space=_absolute(target.space),
         payload=_absolute(target.payload),
+        shape=tuple(map(_absolute_told, target.shape)),
+        values=tuple(map(_absolute_told, target.values)),
         engine=_absolute_engine(target.engine),
         arrivals=_absolute_trace(target.arrivals),
     )
@@ -90,6 +93,7 @@ def created(
     fresh: bool,
     engine: OtherEngine | None = None,
     profile: Profile | None = None,
+    sent: SentInputs | None = None,
 ) -> StudyStore:
     """Make the folder and the store.
 
@@ -101,6 +105,7 @@ def created(
         fresh: whether a study of the same name is deleted first.
         engine: another engine than the serving core, whose file is kept, or None.
         profile: of the model, by which the search predicts; None: it does not.
+        sent: what the model is asked; None of many models.
 
     Raises:
         StudyExists: the storage has a study of that name.
@@ -124,7 +129,7 @@ def created(
             database=folder.database,
             url=url,
             facts=study_files.facts_of(
-                settings, arena, served, profile, other_engines.shared_of(engine)
+                settings, arena, served, profile, other_engines.shared_of(engine), sent
             ),
         )
     except BaseException:
@@ -175,6 +180,12 @@ def _absolute_trace(arrivals: str | None) -> str | None:
     if arrivals is None or not is_trace(arrivals):
         return arrivals
     return TRACE + str(pathlib.Path(arrivals.removeprefix(TRACE)).absolute())
+
+
+def _absolute_told(text: str) -> str:
+    """NAME=@FILE as any working folder understands it."""
+    name, at, path = text.partition("=@")
+    return f"{name}{at}{pathlib.Path(path).absolute()}" if at else text
 
 
 def _absolute(path: str | None) -> str | None:

@@ -99,18 +99,22 @@ def cleaned() -> tuple[str, ...]:
     return (*removed, *done)
 
 
-def noise_of(model: str, *, concurrency: int, launches: int) -> NoiseFound:
+def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
     """Launch one configuration several times and split what differs.
 
     Raises:
         TunerError: it could not be measured.
     """
-    card = inputs.card_of(model)
-    target = TargetSettings(model=model, concurrency=concurrency)
+    card = inputs.card_of(target.model)
     settings = MeasurementSettings()
     measured: list[Measurement] = []
     starts_s: list[float] = []
-    with Bench(model=model, concurrency=concurrency, settings=settings) as bench:
+    with Bench(
+        model=target.model,
+        concurrency=target.in_flight,
+        settings=settings,
+        launcher=inputs.launcher_of(target),
+    ) as bench:
         served = started(bench)
         bench.send(inputs.payloads_of(target, card, served, seed=0))
         for _ in range(launches):

@@ -8,6 +8,7 @@
     │   │   ├── InvalidSurface       a recorded surface
     │   │   ├── InvalidPrices        a price file
     │   │   └── InvalidScenario      a scenario of a pool
+    │   ├── UnknownSize              an input's size was not told, and the option that tells it
     │   ├── UnknownStudy             no such study, with the ones there are
     │   └── StudyExists              the name is taken, and what to do about it
     ├── StudyBusy                    another process runs the study
@@ -53,6 +54,15 @@ class WrongUse(TunerError):
     """The command was called with something wrong."""
 
     exit_code = 2
+
+
+class UnknownSize(WrongUse):
+    """A model leaves the size of an input free, and nobody has told it."""
+
+    def __init__(self, text: str, *, option: str) -> None:
+        super().__init__(text)
+        self.option = option
+        """To be added to the command; its sizes are examples."""
 
 
 class InvalidDocument(WrongUse):

@@ -19,8 +19,10 @@ from serving import zoo
 from serving.accelerator import clocks, mps
 from serving.errors import ServingError
 from serving.values import ModelCard
-from tuner.errors import TunerError, WrongUse
+from tuner import sending
+from tuner.errors import WrongUse
 from tuner.launching.engine import Served
+from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.machine import MachineFacts
 from tuner.open_load import open_load_of
 from tuner.sampling.candidates import Candidates
@@ -33,12 +35,10 @@ from tuner.space.narrowing import CLOCK, SHARE
 from tuner.space.space import SearchSpace
 from tuner.space.vocabulary import Vocabulary
 from tuner.store.study_store import Distributions
-from tuner.traffic import payload_files, payloads, stacking
 from tuner.traffic.payloads import Payloads
 from tuner.values import Configuration, KnobInfo
 
 Array = NDArray[np.float64]
-SYNTHETIC_REQUESTS = 64
 EQUAL = 1.0001
 """Predictions whose ratio is below it are the same."""
 LIMITED_KNOBS = vocabulary.LIMITS_OF_ANY
@@ -300,28 +300,28 @@ def space_of(
 
 
 def payloads_of(target: TargetSettings, card: ModelCard, served: Served, *, seed: int) -> Payloads:
-    """What is sent: the given file, else the model's own sample, else random inputs.
+    """What is sent; see `sending`.
 
     Raises:
-        WrongUse: the file cannot be read or does not fit the model, or the model takes no client
+        WrongUse: the file cannot be read or does not fit the model, a size is not known, or the model takes no client
         batch.
     """
-    batch, signature = target.client_batch, served.told_signature()
-    stacking.check_free(signature, batch, served.model)
-    if target.payload is not None:
-        return payload_files.from_file(
-            pathlib.Path(target.payload), signature, model=served.model, client_batch=batch
-        )
-    if card.sample is not None:
-        try:
-            return payload_files.from_npz(
-                card.sample, signature, model=served.model, client_batch=batch
-            )
-        except WrongUse as error:
-            raise TunerError(f"the model's own sample does not fit it: {error}") from error
-    rng = np.random.default_rng(seed)
-    return payloads.synthetic(
-        signature, SYNTHETIC_REQUESTS, rng, model=served.model, client_batch=batch
+    found = sending.sending(target, card, served.told_signature())
+    return found.payloads(model=served.model, client_batch=target.client_batch, seed=seed)
+
+
+def launcher_of(target: TargetSettings) -> ServingLauncher:
+    """What starts the serving core with the model.
+
+    Raises:
+        WrongUse: sizes or values were told in another form, or their file cannot be read.
+    """
+    sending.check(target)
+    return ServingLauncher(
+        target.model,
+        target.home,
+        is_trusted=target.trust,
+        shapes=sending.server_shapes(target),
     )
 
 

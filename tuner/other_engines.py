@@ -28,7 +28,6 @@ from tuner.engines.description import (
 from tuner.errors import WrongUse
 from tuner.launching.command_engine import CommandLauncher, Target
 from tuner.launching.engine import Launcher, Served
-from tuner.launching.engine_process import ServingLauncher
 from tuner.launching.readiness import Sign
 from tuner.launching.url_engine import UrlLauncher
 from tuner.scenarios import files as scenario_files
@@ -173,7 +172,7 @@ def launcher_of(
         WrongUse: the payload cannot be read.
     """
     if engine is None:
-        return ServingLauncher(target.model, target.home, is_trusted=target.trust)
+        return inputs.launcher_of(target)
     if isinstance(engine, ScenarioEngine):
         return ScenarioLauncher(scenario_of(engine), target.home)
     sign = _sign(engine, target, card)
@@ -230,6 +229,12 @@ def _sign(engine: CommandEngine | UrlEngine, target: TargetSettings, card: Model
 
 def _plain(request: RequestForm, target: TargetSettings, card: ModelCard) -> Payloads:
     """Requests that need no word of the server on its model."""
+    for flag, told in (("--shape", target.shape), ("--values", target.values)):
+        if told:
+            raise WrongUse(
+                f"{flag} {told[0]}: a {request.protocol} server does not tell what its model takes; "
+                "give --payload FILE"
+            )
     if target.client_batch > 1 and not _is_batched(request, target):
         raise WrongUse(
             f"--client-batch {target.client_batch}: the items of a {request.protocol} request cannot be "

@@ -32,6 +32,7 @@ from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
 from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
+from tuner.traffic.contents import SMALL
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 
@@ -153,6 +154,9 @@ def prepared(
     served = started(bench, first, asked=asked)
     payloads = other_engines.payloads_of(engine, target, card, served, seed=seed)
     bench.send(payloads)
+    if isinstance(payloads, Payloads) and payloads.sent is not None:
+        for line in payloads.sent.lines:
+            lines.say(terminal.console, line)
     _check_energy(settings, served)
     environment = inputs.with_gpu(environment, text, device=served.device)
     if text is None:
@@ -228,13 +232,18 @@ def notes_of(
         yield f"accuracy of the model's variants: {', '.join(measured)}"
     is_ours = served.engine == OUR_ENGINE
     batching = [knob.name for knob in arena.knobs if is_ours and knob.name in BATCHING_KNOBS]
-    if served.fixed_items is not None and batching:
-        yield (
-            f"the model fixes the first dimension of its inputs ({served.fixed_items}) and takes "
-            f"one request at a time: {' and '.join(batching)} change nothing"
-        )
+    if served.whole:
+        useless = f"{' and '.join(batching)} change nothing" if batching else ""
+        told = useless or "the knobs of batching are left out"
+        yield f"the model is served whole, one request at a time ({served.whole}): {told}"
     if payloads.is_synthetic:
         yield f"the payloads are synthetic ({payloads.description}): real inputs may take another time"
+    if isinstance(payloads, Payloads):
+        for name in payloads.guessed:
+            yield (
+                f"input {name} is sent whole numbers from 0 to {SMALL}, as nothing is told of its values: "
+                f"--values {name}=LOW..HIGH tells them"
+            )
     if served.limits != "enforced":
         yield f"limits: {served.limits}"
     if counted:

@@ -52,14 +52,15 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
         TunerError: not even single items can be served.
     """
     seen: dict[int, _Seen] = {}
-    fixed_items = served.fixed_items
-    most = environment.items if fixed_items is None else 1
+    most = 1 if served.whole else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:
             seen[size] = _seen(bench, size, environment.client_batch)
         except (LaunchFailed, LoadFailed) as error:
             if size == 1:
-                raise TunerError(f"the model cannot be probed: {error}") from error
+                raise TunerError(
+                    f"the model cannot be probed: {error}; it was sent {bench.sent}"
+                ) from error
             break  # a batch that large cannot be served: the space ends below it
     return ProbeResult(
         model=served.model,
@@ -69,7 +70,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
         peak_memory_mb={size: one.peak_memory_mb for size, one in seen.items()},
         cpu_cores_used=max(one.cpu_cores for one in seen.values()),
         service_time_s={size: one.service_time_s for size, one in seen.items()},
-        fixed_items=fixed_items,
+        whole=served.whole,
         client_batch=environment.client_batch,
     )
 

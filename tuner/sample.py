@@ -26,7 +26,6 @@ from tuner.errors import Interrupted, WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
 from tuner.launching.engine import Served
-from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Progress, Terminal
 from tuner.report import wording
@@ -82,9 +81,7 @@ def sample(order: Order, *, terminal: Terminal) -> Sampled:
         model=order.target.model,
         concurrency=order.target.in_flight,
         settings=order.measurement,
-        launcher=ServingLauncher(
-            order.target.model, order.target.home, is_trusted=order.target.trust
-        ),
+        launcher=inputs.launcher_of(order.target),
     )
     with resumable(None), bench:
         served = started(bench)

@@ -213,8 +213,25 @@ class TargetSettings:
         None,
         "--payload",
         "FILE",
-        "request inputs, .npz or .jsonl; default: the model's own sample, or random inputs, "
-        "which is then noted",
+        "request inputs, .npz or .jsonl; default: what --shape and --values say, the model's own sample, or "
+        "random inputs, which is then noted",
+    )
+    shape: tuple[str, ...] = _option(
+        (),
+        "--shape",
+        "NAME=SIZES",
+        "sizes of an input without its item axis (image=3x640x640), or of all dimensions of a name (sequence=128), "
+        "for inputs that are made up: each 640, 16..512, 'lognormal(64,0.8)<=512' or @FILE with a size in each "
+        "line; may be given more than once; default: those of model.yaml (docs/inputs.md)",
+        is_repeated=True,
+    )
+    values: tuple[str, ...] = _option(
+        (),
+        "--values",
+        "INPUT=VALUES",
+        "values of an input that is made up: LOW..HIGH, one value, or @FILE with a value in each line; may be "
+        "given more than once; default: standard normal numbers, whole numbers from 0 to 9, eight letters",
+        is_repeated=True,
     )
     engine: str = _option(
         "luthier",
@@ -279,12 +296,15 @@ class TargetSettings:
             ("--concurrency", self.concurrency, None),
             ("--client-batch", self.client_batch, 1),
             ("--payload", self.payload, None),
+            ("--shape", self.shape, ()),
+            ("--values", self.values, ()),
             ("--engine", self.engine, OUR_ENGINE),
             ("--min-accuracy", self.min_accuracy, None),
         ):
             if given != default:
+                told = " ".join(given) if isinstance(given, tuple) else given
                 raise WrongUse(
-                    f"{flag} {given}: not with --scenario, which says what is served, and what is asked of it"
+                    f"{flag} {told}: not with --scenario, which says what is served, and what is asked of it"
                 )
 
     @property
@@ -303,6 +323,10 @@ class TargetSettings:
         check_arrivals(self.rate, self.arrivals)
         self._check_scenario()
         _check_fixed(self.fixed)
+        if self.payload is not None and self.values:
+            raise WrongUse(
+                f"--values {self.values[0]}: not with --payload, whose file has the values"
+            )
         share = self.min_accuracy
         _require(share is None or 0 <= share <= 1, "--min-accuracy", share, "a share from 0 to 1")
         _require(

@@ -139,7 +139,14 @@ def tune(settings: StudySettings, *, fresh: bool, terminal: Terminal) -> Finishe
             profile = _profile(bench, settings, arena, terminal)
             arena, taught = _taught(settings, arena, served, profile)
             store = created(
-                folder, settings, arena, served, fresh=fresh, engine=engine, profile=profile
+                folder,
+                settings,
+                arena,
+                served,
+                fresh=fresh,
+                engine=engine,
+                profile=profile,
+                sent=None if isinstance(payloads, ScenarioRequests) else payloads.sent,
             )
             with folder.locked():
                 terminal.log.write_to(folder.log)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from serving.values import Signature
-from tuner import outcomes, prices
+from tuner import outcomes, prices, sending
 from tuner.engines import file as engine_file
 from tuner.engines.description import COPY, SCENARIO_COPY
 from tuner.errors import WrongUse
@@ -36,6 +36,7 @@ from tuner.values import (
     KnobInfo,
     OpenLoop,
     RequestRecords,
+    SentInputs,
     Shared,
     StudyRecord,
     Trial,
@@ -98,6 +99,7 @@ def facts_of(
     served: Served,
     profile: Profile | None = None,
     shared: Shared | None = None,
+    sent: SentInputs | None = None,
 ) -> dict[str, Any]:
     """What the store keeps with a study, so that it can be read without its model."""
     return {
@@ -114,6 +116,8 @@ def facts_of(
         "knobs": [dataclasses.asdict(knob) for knob in arena.knobs],
         "profile": None if profile is None else profile.as_json(),
         "shared": None if shared is None else shared.as_json(),
+        "sent": None if sent is None else sent.as_json(),
+        "shapes": sending.server_shapes(settings.target),
     }
 
 
@@ -241,6 +245,8 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         is_finished=end is not None,
         used_s=store.used_s() or None,
         shared=Shared.from_json(facts["shared"]) if facts.get("shared") else None,
+        sent=SentInputs.from_json(facts["sent"]) if facts.get("sent") else None,
+        shapes=facts.get("shapes"),
         signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )

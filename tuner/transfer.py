@@ -229,6 +229,8 @@ def _is_alike(one: StudySettings, other: StudySettings) -> bool:
         and one.target.engine == other.target.engine
         and one.target.home == other.target.home
         and one.target.payload == other.target.payload
+        and one.target.shape == other.target.shape
+        and one.target.values == other.target.values
         and one.target.scenario == other.target.scenario
         and _open_loop(one) == _open_loop(other)
     )

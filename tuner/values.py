@@ -714,6 +714,51 @@ class Shared:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InputFacts:
+    """One input of a model, and what is sent of it, in words."""
+
+    name: str
+    datatype: str
+    shape: str
+    """With the names of its dimensions: `[items, 3, height, width]`; `?` where a free one has none."""
+    items: str
+    """Which axis the items lie along, and why; or that they lie along none."""
+    free: tuple[str, ...]
+    """Its free dimensions beside that axis."""
+    sent: str
+    """Its shape and values in a request."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SentInputs:
+    """The inputs of a model as a study asked it."""
+
+    inputs: tuple[InputFacts, ...]
+    whole: str
+    """Why it is served whole, one request at a time; empty: items of several requests run together."""
+    source: str
+    """Where what is sent comes from."""
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The short form: a line for each input, and one where the model is served whole."""
+        told = [f"input {one.name} {one.datatype} {one.shape}: {one.sent}" for one in self.inputs]
+        if self.whole:
+            told.append(f"served whole, one request at a time: {self.whole}")
+        return tuple(told)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for the store."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> SentInputs:
+        """Inverse of `as_json`."""
+        inputs = (InputFacts(**{**one, "free": tuple(one["free"])}) for one in data["inputs"])
+        return cls(inputs=tuple(inputs), whole=str(data["whole"]), source=str(data["source"]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class StudyRecord:
     """A study as reports, exports and comparisons see it."""
 
@@ -764,6 +809,10 @@ class StudyRecord:
     """Requests that were due each second; None where the load was a closed loop."""
     shared: Shared | None = None
     """What was served in a study of a scenario; None of one model."""
+    sent: SentInputs | None = None
+    """What the model was asked; None of a scenario, and of studies that were made before it was kept."""
+    shapes: str | None = None
+    """Sizes of free dimensions that were told beside the model's own file: `model.shapes` of a server."""
     open_loop: OpenLoop | None = None
     """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
 

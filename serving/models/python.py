@@ -113,8 +113,8 @@ class Model:
             answer = self._predict(inputs)
         if self.postprocess is not None:
             return answer
-        count = None if self.preprocess else len(next(iter(inputs.values())))
-        return self._arrays(answer, count)
+        is_counted = self.preprocess is None and self._has_items_first()
+        return self._arrays(answer, len(next(iter(inputs.values()))) if is_counted else None)
 
     def sample_inputs(self) -> Mapping[str, Any] | None:
         """What the user's object has under this name, called where it is a method; None: nothing.
@@ -125,6 +125,13 @@ class Model:
         if samples is None or isinstance(samples, Mapping):
             return samples
         return {self.signature.inputs[0].name: samples}
+
+    def _has_items_first(self) -> bool:
+        """Whether every input and output has its items along axis 0: else there is nothing to be counted."""
+        specs = (*self.signature.inputs, *self.signature.outputs)
+        return self.signature.is_batched and all(
+            spec.shape and spec.item_axis == 0 for spec in specs
+        )
 
     def _finished(self, outputs: Any) -> Arrays:
         """Outputs that the user's `postprocess` has made."""

@@ -151,10 +151,11 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     wanted = {"study.db", "settings.yaml", "environment.json", "space.yaml", "trials", "best.yaml"}
     assert wanted | {"report.html", "log.jsonl", "verdict.json"} <= left
     lines = done.err.splitlines()
-    assert lines[0].startswith("profiling the model")
-    assert "echo at concurrency 4" in lines[1]
-    assert "until about" in lines[3]
-    assert lines[4].split()[:2] == ["0", "default"]
+    assert lines[0] == "input data UINT8 [items, ?]: 1024 of whole numbers from 0 to 9"
+    assert lines[1].startswith("profiling the model")
+    assert "echo at concurrency 4" in lines[2]
+    assert "until about" in lines[4]
+    assert lines[5].split()[:2] == ["0", "default"]
 
 
 def test_the_winner_is_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:

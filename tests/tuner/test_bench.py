@@ -11,12 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tuner import inputs
 from tuner.bench import FIRST_RATE_PER_S, Bench
 from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching import statistics
+from tuner.launching.engine import Served
 from tuner.launching.replica_facts import ReplicaFacts
-from tuner.settings import MeasurementSettings
-from tuner.traffic import payloads
+from tuner.settings import MeasurementSettings, TargetSettings
+from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import OpenLoad, Race
 from tuner.values import Configuration
 
@@ -29,12 +31,16 @@ STEADY = dataclasses.replace(SETTINGS, seconds=2.0)
 """Long enough for Little's law, whatever a busy machine does at its ends."""
 
 
+def requests_of(served: Served, client_batch: int = 1) -> Payloads:
+    target = TargetSettings(model="echo", concurrency=CONCURRENCY, client_batch=client_batch)
+    return inputs.payloads_of(target, inputs.card_of("echo"), served, seed=0)
+
+
 @pytest.fixture(scope="module")
 def running() -> Iterator[Bench]:
     with Bench(model="echo", concurrency=CONCURRENCY, settings=SETTINGS) as made:
         served = made.start()
-        rng = np.random.default_rng(0)
-        made.send(payloads.synthetic(served.signature, 4, rng, model=served.model))
+        made.send(requests_of(served))
         yield made
 
 
@@ -99,9 +105,7 @@ def test_a_launch_that_is_no_rival_ends_early(bench: Bench) -> None:
 def test_requests_of_several_items_are_served_and_counted(bench: Bench) -> None:
     """Each request holds three items, also where a batch holds two, and Little's law is as ever."""
     served = bench.start()
-    rng = np.random.default_rng(0)
-    several = payloads.synthetic(served.signature, 4, rng, model=served.model, client_batch=3)
-    one = payloads.synthetic(served.signature, 4, rng, model=served.model)
+    several, one = requests_of(served, client_batch=3), requests_of(served)
     bench.send(several)
     bench.settings = STEADY
     launch = bench.launch(Configuration({**ONE, "batching.max_size": 2}))

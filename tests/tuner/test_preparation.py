@@ -33,7 +33,7 @@ RAW = payloads.raw([b"x"], path="/x", method="POST", headers={}, description="on
 def test_batching_knobs_of_a_model_with_a_fixed_batch_are_noted_once() -> None:
     """A user's own space may hold them; they change nothing, and only those that are there."""
     (note,) = notes_of(benches.arena(), RAW, FIXED)
-    assert "the model fixes the first dimension of its inputs (1)" in note
+    assert "(input 'x' has a first dimension that is fixed at 1)" in note
     assert note.endswith("batching.max_size change nothing")
     assert list(notes_of(benches.arena(), RAW, FREE)) == []
 

@@ -37,6 +37,8 @@ ONLY_PILOT = {
     "measurement": ["warmup_s", "timeout_s", "pairs"],
 }
 """Settings of a study that the pilot takes."""
+SENT = ("shape", "values")
+"""What of a model's inputs may have to be told in any case."""
 COUNTS = ("configurations", "blocks")
 FEWEST_OF_PILOT = 2
 """Configurations, launches of each, and blocks of each: one alone shows no difference."""
@@ -110,6 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that the study in question measures in each launch, with which others are compared; "
         "default 1.2",
     )
+    options.add_group(parser, "target", only=SENT)
     for group, names in ONLY_PILOT.items():
         options.add_group(parser, group, only=names)
     options.add_json(parser)
@@ -153,9 +156,8 @@ def _short(
         f"measuring the noise of {arguments.model}: {launches} fresh launches",
     )
     with resumable(None):
-        found = doctor.noise_of(
-            arguments.model, concurrency=arguments.concurrency, launches=launches
-        )
+        target = options.group_of(arguments, TargetSettings)
+        found = doctor.noise_of(target, launches=launches)
     data["noise"] = finite(dataclasses.asdict(found))
     return [rich.text.Text(sentence) for sentence in doctor.sentences(found)]
 

@@ -8,7 +8,6 @@ import dataclasses
 import pathlib
 from typing import Any
 
-import numpy as np
 import rich.console
 import rich.table
 import rich.text
@@ -16,7 +15,7 @@ import rich.text
 from serving import zoo
 from serving.errors import ServingError
 from serving.values import Signature
-from tuner import tails
+from tuner import sending, tails
 from tuner.commands import options
 from tuner.commands.said import Said
 from tuner.errors import LaunchFailed, LoadFailed, TunerError, WrongUse
@@ -29,15 +28,14 @@ from tuner.open_load import open_load_of
 from tuner.progress import Terminal
 from tuner.report import lines, wording
 from tuner.settings import NO_ARRIVALS, NO_LOAD, MeasurementSettings, TargetSettings
-from tuner.traffic import payload_files, payloads, stacking
+from tuner.traffic import payloads, stacking
 from tuner.traffic.generator import Generator, LoadResult
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
 from tuner.traffic.target import Target, parse_header, parse_url
 from tuner.values import Interval, Measurement
 
-SYNTHETIC_REQUESTS = 64
-LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload")
+LOAD = ("concurrency", "rate", "arrivals", "client_batch", "payload", "shape", "values")
 """What of a study's target it takes."""
 
 
@@ -78,7 +76,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     target = parse_url(arguments.url)
     if arguments.model:
         target = dataclasses.replace(target, path=payloads.infer_path(arguments.model))
-    sent = _payloads(target, asked.payload, arguments.header, asked.client_batch)
+    sent = _payloads(target, asked, arguments.header)
     with resumable(None), Generator() as generator:
         lines.say(
             terminal.console,
@@ -98,8 +96,8 @@ def _asked(arguments: argparse.Namespace) -> TargetSettings:
     Raises:
         WrongUse: it makes no sense.
     """
-    given = {name: getattr(arguments, name) for name in LOAD if hasattr(arguments, name)}
-    asked = TargetSettings(model=arguments.model or arguments.url, **given)
+    named = argparse.Namespace(**{**vars(arguments), "model": arguments.model or arguments.url})
+    asked = options.group_of(named, TargetSettings)
     if asked.concurrency is None and not asked.is_open:
         raise WrongUse(NO_LOAD)
     if asked.arrivals is not None and not asked.is_open:
@@ -122,25 +120,25 @@ def _plan(
     return plan if load is None else plan.at(load)
 
 
-def _payloads(target: Target, file: str | None, headers: list[str], client_batch: int) -> Payloads:
+def _payloads(target: Target, asked: TargetSettings, headers: list[str]) -> Payloads:
     """What is sent: a model's inputs, or the file as it is, or nothing but the request line."""
     extra = dict(parse_header(text) for text in headers)
     if target.metadata_path is None:
-        if client_batch > 1:
-            raise WrongUse(
-                f"--client-batch {client_batch}: only for a model (--model NAME, or its URL); "
-                "what any other URL is sent is sent as it is"
-            )
-        return _raw(target, file, extra)
+        for flag, told in (
+            (f"--client-batch {asked.client_batch}", asked.client_batch > 1),
+            (f"--shape {' '.join(asked.shape)}", asked.shape),
+            (f"--values {' '.join(asked.values)}", asked.values),
+        ):
+            if told:
+                raise WrongUse(
+                    f"{flag}: only for a model (--model NAME, or its URL); "
+                    "what any other URL is sent is sent as it is"
+                )
+        return _raw(target, asked.payload, extra)
     name = target.model or ""
     signature = _signature(target, extra)
-    stacking.check_free(signature, client_batch, name)
-    if file is not None:
-        found = payload_files.from_file(
-            pathlib.Path(file), signature, model=name, client_batch=client_batch
-        )
-    else:
-        found = _sample(name, signature, client_batch)
+    stacking.check_free(signature, asked.client_batch, name)
+    found = _sent(asked, name, signature)
     path = target.infer_path or found.path
     return dataclasses.replace(found, path=path, headers={**found.headers, **extra})
 
@@ -167,23 +165,20 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
     )
 
 
-def _sample(model: str, signature: Signature, client_batch: int) -> Payloads:
-    """The sample of a bundled model of that name where it fits, else random inputs."""
-    # Another model of the same name, or one that cannot be built here: it gets random inputs, and the
-    # description says so.
-    with contextlib.suppress(WrongUse, ServingError):
+def _sent(asked: TargetSettings, model: str, signature: Signature) -> Payloads:
+    """What is asked for, else what a bundled model of that name is sent where it fits, else random inputs."""
+    card = None
+    # Another model of the same name, or one that cannot be built here, is none that is known.
+    with contextlib.suppress(ServingError):
         card = zoo.find(model) if model in zoo.names() else None
-        if card is not None and card.sample is not None:
-            return payload_files.from_npz(
-                card.sample, signature, model=model, client_batch=client_batch
-            )
-    return payloads.synthetic(
-        signature,
-        SYNTHETIC_REQUESTS,
-        np.random.default_rng(0),
-        model=model,
-        client_batch=client_batch,
-    )
+    try:
+        found = sending.sending(asked, card, signature)
+        return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
+    except (WrongUse, TunerError):
+        if card is None:
+            raise
+    found = sending.sending(asked, None, signature)
+    return found.payloads(model=model, client_batch=asked.client_batch, seed=0)
 
 
 def _signature(target: Target, headers: dict[str, str]) -> Signature:

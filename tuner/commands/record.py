@@ -33,6 +33,8 @@ TARGET = [
     "concurrency",
     "client_batch",
     "payload",
+    "shape",
+    "values",
     "fixed",
     "engine",
     "hook",

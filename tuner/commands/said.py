@@ -8,6 +8,8 @@ from typing import Any
 
 import rich.console
 
+from tuner.errors import TunerError
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
@@ -16,3 +18,5 @@ class Said:
     text: rich.console.RenderableType
     data: Mapping[str, Any]
     exit_code: int = 0
+    problem: TunerError | None = None
+    """What has to be said beside the answer, on standard error; its code is that of the command."""

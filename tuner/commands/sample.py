@@ -17,7 +17,7 @@ from tuner.settings import MeasurementSettings, TargetSettings
 
 CONCURRENCIES = "1,5,10,20,30,40,50,60"
 CLIENT_BATCHES = "1"
-DRAWN_FROM = ["model", "trust", "payload", "home", "min_accuracy"]
+DRAWN_FROM = ["model", "trust", "payload", "shape", "values", "home", "min_accuracy"]
 """What is sampled, beside the load and the space."""
 
 

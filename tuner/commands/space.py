@@ -14,7 +14,6 @@ from tuner.commands.said import Said
 from tuner.errors import WrongUse
 from tuner.interruption import resumable
 from tuner.launching import machine
-from tuner.launching.engine_process import ServingLauncher
 from tuner.preparation import started
 from tuner.progress import Terminal
 from tuner.report import lines
@@ -22,11 +21,23 @@ from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.space import files
 from tuner.store.run_folder import storage_errors
 
+TARGET = (
+    "model",
+    "trust",
+    "concurrency",
+    "client_batch",
+    "payload",
+    "shape",
+    "values",
+    "home",
+    "engine",
+    "hook",
+)
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the load, and where to."""
-    wanted = ["model", "trust", "concurrency", "client_batch", "payload", "home", "engine", "hook"]
-    options.add_group(parser, "target", only=wanted)
+    options.add_group(parser, "target", only=TARGET)
     parser.add_argument(
         "--out", type=pathlib.Path, metavar="FILE", help="file to write; default: MODEL.yaml here"
     )
@@ -57,7 +68,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
         model=target.model,
         concurrency=target.in_flight,
         settings=settings,
-        launcher=ServingLauncher(target.model, target.home, is_trusted=target.trust),
+        launcher=inputs.launcher_of(target),
     )
     with resumable(None), bench:
         served = started(bench)

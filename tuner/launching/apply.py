@@ -7,6 +7,7 @@ leaves at their defaults. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from serving.settings import KNOBS
 from tuner.errors import WrongUse
@@ -33,11 +34,13 @@ def to_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
     return settings
 
 
-def complete_settings(configuration: Mapping[str, Value]) -> dict[str, Setting]:
-    """Every live setting of the engine: the configuration's where it has one, else the default.
+def complete_settings(
+    configuration: Mapping[str, Value], always: Mapping[str, Setting] = MappingProxyType({})
+) -> dict[str, Setting]:
+    """Every live setting of the engine: the configuration's where it has one, else that of `always`, else the default.
 
     A configuration given this way leaves nothing of the one before it, nor of the environment, in a
     running engine, so that a live launch and a fresh start of it are the same.
     """
     defaults = {name: knob.default for name, knob in KNOBS.items() if knob.limits.live}
-    return defaults | to_settings(configuration)
+    return {**defaults, **always, **to_settings(configuration)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Protocol
 
+from serving import shapes
 from serving.values import Signature
 from tuner.errors import TunerError
 from tuner.launching.replica_facts import ReplicaFacts
@@ -45,11 +46,9 @@ class Served:
         return self.signature
 
     @property
-    def fixed_items(self) -> int | None:
-        """Length of the inputs' first dimension, where the model fixes it and takes one request at a time."""
-        if self.signature is None or self.signature.is_batched:
-            return None
-        return min(s.shape[0] for s in self.signature.inputs if s.shape and s.shape[0] >= 0)
+    def whole(self) -> str:
+        """Why it is served whole, one request at a time; empty: it is not, or the engine does not tell."""
+        return "" if self.signature is None else shapes.why_whole(self.signature)
 
 
 class Engine(Protocol):

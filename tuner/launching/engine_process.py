@@ -22,7 +22,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 from serving.accelerator import clocks
@@ -46,6 +47,8 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
+SHAPES = "model.shapes"
+"""Setting that tells a server what `--shape` tells the tuner."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
 """What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
 _PR_SET_PDEATHSIG = 1
@@ -67,22 +70,35 @@ class EngineFacts:
 class ServingLauncher:
     """Starts servers of one model."""
 
-    def __init__(self, model: str, home: str | None = None, *, is_trusted: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        home: str | None = None,
+        *,
+        is_trusted: bool = False,
+        shapes: str | None = None,
+    ) -> None:
         """Nothing is started yet.
 
         Args:
             model: name of a bundled model, or a file.
             home: where replicas live (`replica.home`); None: as the environment says.
             is_trusted: whether the model may run code from its files.
+            shapes: sizes of free dimensions (`model.shapes`), with every configuration; None: none are told.
         """
         self._is_trusted = is_trusted
         self._model = model
         self._home = home
+        self._always = {} if shapes is None else {SHAPES: shapes}
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""
         return EngineProcess.start(
-            self._model, configuration, home=self._home, is_trusted=self._is_trusted
+            self._model,
+            configuration,
+            home=self._home,
+            is_trusted=self._is_trusted,
+            always=self._always,
         )
 
     def close(self) -> None:
@@ -93,9 +109,14 @@ class EngineProcess:
     """One running server; made by `start`, ended by `stop` or at the end of a `with` block."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], facts: EngineFacts, errors: Output
+        self,
+        process: subprocess.Popen[bytes],
+        facts: EngineFacts,
+        errors: Output,
+        always: Mapping[str, apply.Setting] = MappingProxyType({}),
     ) -> None:
         self._process = process
+        self._always = always
         self._errors = errors
         self.facts = facts
         self.admin = AdminClient(facts.host, facts.admin_port)
@@ -108,6 +129,7 @@ class EngineProcess:
         *,
         home: str | None = None,
         is_trusted: bool = False,
+        always: Mapping[str, apply.Setting] = MappingProxyType({}),
         timeout_s: float = START_TIMEOUT_S,
         program: Sequence[str] = SERVER,
     ) -> EngineProcess:
@@ -118,6 +140,7 @@ class EngineProcess:
             configuration: what it starts with; None: the engine's own defaults.
             home: where replicas live; None: as the environment says.
             is_trusted: whether the model may run code from its files.
+            always: settings that it has with every configuration that does not set them.
             timeout_s: longest wait.
             program: arguments of Python that make the server.
 
@@ -126,7 +149,7 @@ class EngineProcess:
             LaunchFailed: `start` or `timeout`, with the server's own line.
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
-            _command(program, model, configuration or Configuration({}), home, is_trusted),
+            _command(program, model, configuration or Configuration({}), home, is_trusted, always),
             env={name: value for name, value in os.environ.items() if name not in _TOKENS},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -145,7 +168,7 @@ class EngineProcess:
             process.stdout.close()
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
-        return cls(process, facts, errors)
+        return cls(process, facts, errors, always)
 
     @property
     def host(self) -> str:
@@ -175,7 +198,8 @@ class EngineProcess:
             LaunchFailed: the configuration was refused, or the engine is gone (cause `crash`).
         """
         before_s = time.monotonic()
-        self.admin.apply(apply.complete_settings(configuration), timeout_s=timeout_s)
+        settings = apply.complete_settings(configuration, self._always)
+        self.admin.apply(settings, timeout_s=timeout_s)
         return time.monotonic() - before_s
 
     def served(self) -> Served:
@@ -240,6 +264,7 @@ def _command(
     configuration: Configuration,
     home: str | None,
     is_trusted: bool,
+    always: Mapping[str, apply.Setting],
 ) -> list[str]:
     what = ["--allow-empty"] if model is None else ["--model", model]
     if is_trusted:
@@ -248,7 +273,7 @@ def _command(
     command += ["--set", "server.grpc_port=null"]  # the load is sent over REST
     if home is not None:
         command += ["--set", f"replica.home={home}"]
-    for name, value in apply.complete_settings(configuration).items():
+    for name, value in apply.complete_settings(configuration, always).items():
         command += ["--set", f"{name}={json.dumps(value) if not isinstance(value, str) else value}"]
     return command
 

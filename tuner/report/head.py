@@ -53,6 +53,7 @@ def answer(study: StudyRecord) -> Markup:
             _verdict(study),
             _cards(study),
             notes(reading.warnings(study)),
+            _inputs(study),
             element(
                 "div",
                 element("div", element("h3", "Configuration"), tables.configurations(study)),
@@ -79,6 +80,14 @@ def remarks(texts: tuple[str, ...]) -> Markup | None:
     """What else there is to know, for information."""
     made = bullets(texts, class_="soft")
     return joined((element("h3", "Notes"), made)) if made else None
+
+
+def _inputs(study: StudyRecord) -> Markup | None:
+    """What the model was sent; nothing of studies that were made before it was kept."""
+    if study.sent is None:
+        return None
+    told = bullets((*study.sent.lines, f"source: {study.sent.source}"), class_="soft")
+    return joined((element("h3", "What was sent"), told))
 
 
 def _verdict(study: StudyRecord) -> Markup:

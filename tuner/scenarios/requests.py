@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import pathlib
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from serving import zoo
-from serving.errors import ServingError
-from serving.values import Signature
-from tuner.errors import WrongUse
+from serving import sizes, zoo
+from serving.errors import InvalidSettings, ServingError
+from serving.values import ModelCard, Signature
+from tuner.errors import UnknownSize, WrongUse
 from tuner.launching import readiness
 from tuner.scenarios import arrivals
 from tuner.scenarios.values import Group, Scenario, Stream
-from tuner.traffic import oip_body, payload_files, payloads
+from tuner.traffic import contents, oip_body, payload_files, payloads, synthetic
 from tuner.traffic.mixture import Head, Mixture
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup
@@ -69,13 +68,15 @@ class ScenarioRequests:
     @property
     def is_synthetic(self) -> bool:
         """Whether some inputs are random."""
-        return any(_sample_of(model_of(group)) is None for group in self._scenario.groups)
+        return any(_card_of(model_of(group)).sample is None for group in self._scenario.groups)
 
     @property
     def description(self) -> str:
         """For notes and reports."""
         random = [
-            group.name for group in self._scenario.groups if _sample_of(model_of(group)) is None
+            group.name
+            for group in self._scenario.groups
+            if _card_of(model_of(group)).sample is None
         ]
         return f"random inputs for {', '.join(random)}" if random else "samples of the models"
 
@@ -227,32 +228,39 @@ class _Book:
 
 def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
     """Requests for a model of a group: of its sample, or random inputs."""
-    sample = _sample_of(model_of(group))
-    if sample is None:
-        return payloads.synthetic(
+    card = _card_of(model_of(group))
+    if card.sample is not None:
+        return payload_files.from_npz(
+            card.sample,
             signature,
-            ITEMS * stream.items,
-            np.random.default_rng(0),
             model=group.name,
+            most=ITEMS * stream.items,
             client_batch=stream.items,
         )
-    return payload_files.from_npz(
-        sample,
-        signature,
-        model=group.name,
-        most=ITEMS * stream.items,
-        client_batch=stream.items,
-    )
+    try:
+        plan = synthetic.planned(
+            signature,
+            contents.contents_of((), signature, read=str),
+            options={},
+            card=sizes.sizes_of(card.shapes, source="shapes of model.yaml:"),
+            told=" ".join(card.shapes),
+        )
+        made = plan.payloads(np.random.default_rng(0), model=group.name, client_batch=stream.items)
+    except (InvalidSettings, UnknownSize) as error:
+        raise WrongUse(
+            f"model {model_of(group)}: {error}; give shapes or samples in its folder's model.yaml (docs/models.md)"
+        ) from error
+    return dataclasses.replace(made, requests=made.requests[:ITEMS])
 
 
-def _sample_of(model: str) -> pathlib.Path | None:
-    """Inputs that come with a model: `model.samples.npz` beside its file, or what its folder has.
+def _card_of(model: str) -> ModelCard:
+    """What is known of a model, its samples and shapes with it.
 
     Raises:
         WrongUse: the model cannot be found.
     """
     try:
-        return zoo.find(model).sample
+        return zoo.find(model)
     except ServingError as error:
         raise WrongUse(f"model {model}: {error}") from error
 

@@ -76,10 +76,10 @@ def text(probe: ProbeResult) -> str:
         "The probe was short: look the ranges over. How to write such a file: "
         "docs/search-spaces.md."
     )
-    if probe.fixed_items is not None:
+    if probe.whole:
         comments["head"] += (
-            "\nbatching.max_size and batching.timeout_us are left out: the model fixes the first "
-            f"dimension of its inputs ({probe.fixed_items}) and takes one request at a time."
+            "\nThe knobs of batching are left out: the model is served whole, one request at a time "
+            f"({probe.whole})."
         )
     comments["constraints"] = "Limits are promises: all replicas may use theirs at once."
     comments["equivalence"] = _rules(probe)[1]
@@ -88,7 +88,7 @@ def text(probe: ProbeResult) -> str:
 
 def _knobs(probe: ProbeResult) -> list[_Derived]:
     makers = [_count, _cpu, _memory, _threads]
-    if probe.fixed_items is None:
+    if not probe.whole:
         makers += [_size, _timeout]
     derived = [make(probe) for make in makers]
     if len(set(probe.machine.gpu_clocks_mhz)) > 1:
@@ -237,8 +237,7 @@ def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:
     rules = tuple(
         rule
         for rule in equivalence.RULES
-        if rule not in left_out
-        and not (probe.fixed_items is not None and rule.startswith("batch-"))
+        if rule not in left_out and not (probe.whole and rule.startswith("batch-"))
     )
     reasons = ["Cells that this engine cannot tell apart are searched once.", *left_out.values()]
     return rules, "\n".join(reasons)

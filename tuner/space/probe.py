@@ -29,9 +29,8 @@ class ProbeResult:
     """Cores that it used while it was busy."""
     service_time_s: Mapping[int, float]
     """Batch size -> seconds that the replica took for a batch; 1 is among the sizes."""
-    fixed_items: int | None = None
-    """Length of the inputs' first dimension where the model fixes it: then there is nothing to
-    batch."""
+    whole: str = ""
+    """Why the model is served whole, one request at a time: then there is nothing to batch; empty: it is not."""
     client_batch: int = 1
     """Items in each request."""
 

@@ -20,12 +20,13 @@ import subprocess
 import sys
 import tempfile
 import types
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
 
 from tuner.errors import ClientLost, LoadFailed
-from tuner.traffic import wire
+from tuner.traffic import contents, wire
 from tuner.traffic.columns import COLUMNS
 from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
@@ -65,6 +66,8 @@ class LoadResult:
     closed loop."""
     first_error: str
     """What the first answer that is no 2xx said: one line, at most `MOST_TOLD` characters."""
+    hint: str = ""
+    """What to try where that is known; empty: it is not."""
 
     @property
     def measured_s(self) -> float:
@@ -75,7 +78,8 @@ class LoadResult:
     def why_failed(self) -> str:
         """What the server, or the connection, said of a request that failed; empty if nothing."""
         if self.first_error:
-            return f'the first of them said "{self.first_error}"'
+            hint = f"; {self.hint}" if self.hint else ""
+            return f'the first of them said "{self.first_error}"{hint}'
         return f"the last of them: {self.last_loss}" if self.last_loss else ""
 
 
@@ -138,7 +142,8 @@ class Generator:
             raise
         if report["event"] == "failed":
             raise LoadFailed(report["reason"])
-        return _result(report, blob)
+        guessed = self._payloads.guessed if isinstance(self._payloads, Payloads) else ()
+        return _result(report, blob, guessed)
 
     def close(self) -> None:
         """End the client process; at once, whatever it is doing."""
@@ -236,7 +241,8 @@ class Generator:
         return f" (exit status {code})" + (f": {last}" if last else "")
 
 
-def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
+def _result(report: dict[str, Any], blob: bytes, guessed: Sequence[str]) -> LoadResult:
+    said = message(report["first_error"])
     count = report["requests"]
     columns, start = {}, 0
     for name, code in COLUMNS:
@@ -253,7 +259,8 @@ def _result(report: dict[str, Any], blob: bytes) -> LoadResult:
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],
         fell_behind=report["fell_behind"],
-        first_error=one_line(message(report["first_error"])),
+        first_error=one_line(said),
+        hint=contents.hint(said, guessed),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import shapes
 from serving.errors import nearest
 from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
@@ -53,6 +54,8 @@ def from_npz(
 ) -> Payloads:
     """One array per input by its name, the first axis counts items; `labels` beside them is kept.
 
+    An input without an item axis may be given once, for all of them.
+
     Args:
         path: the file; arrays of other names are not looked at.
         signature: inputs of the model.
@@ -66,27 +69,33 @@ def from_npz(
     """
     wanted = [spec.name for spec in signature.inputs]
     arrays = _arrays(path, signature)
-    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
-    count = counts[wanted[0]]
+    where = f"payload file {path}, array"
+    found = {
+        spec.name: fitting.samples(arrays[spec.name], spec, signature, f"{where} {spec.name!r}")
+        for spec in signature.inputs
+        if arrays[spec.name].ndim or not spec.shape
+    }
+    whole = {spec.name for spec in signature.inputs if shapes.item_axis(spec, signature) is None}
+    counts = {name: len(found.get(name, ())) for name in wanted}
+    counts |= {"labels": len(arrays["labels"])} if "labels" in arrays else {}
+    counted = next((name for name in wanted if counts[name] != 1), wanted[0])
+    count = counts[counted]
     for name, given in counts.items():
-        if given != count or not count:
+        if (given != count and not (given == 1 and name in whole)) or not count:
             raise WrongUse(
-                f"payload file {path}, array {name!r}: {given} items, expected as many as in "
-                f"{wanted[0]!r}, and at least 1"
+                f"{where} {name!r}: {given} items, expected as many as in {counted!r}, and at least 1"
             )
-    taken = min(
-        count,
-        most,
-        max(1, MOST_BYTES // max(1, sum(arrays[name].nbytes for name in wanted) // count)),
-    )
+    each = sum(one.nbytes // len(one) for one in found.values())
+    taken = min(count, most, max(1, MOST_BYTES // max(1, each)))
     batches = {
-        spec.name: fitting.fitted(
-            arrays[spec.name][:taken], spec, f"payload file {path}, array {spec.name!r}"
-        )
+        spec.name: fitting.converted(found[spec.name][:taken], spec, f"{where} {spec.name!r}")
         for spec in signature.inputs
     }
     items = [
-        [oip_body.Input(spec, batches[spec.name][row : row + 1]) for spec in signature.inputs]
+        [
+            oip_body.Input(spec, batches[spec.name][row % len(batches[spec.name])])
+            for spec in signature.inputs
+        ]
         for row in range(taken)
     ]
     return payloads.of_items(
@@ -181,7 +190,10 @@ def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
                 f"expected {fitting.inputs_text(signature)}"
             )
         found.append(
-            oip_body.Input(spec, _one_item(given[spec.name], spec, f"{where}, input {spec.name!r}"))
+            oip_body.Input(
+                spec,
+                _one_item(given[spec.name], spec, signature, f"{where}, input {spec.name!r}"),
+            )
         )
     return found
 
@@ -213,13 +225,13 @@ def _array(data: object, where: str) -> NDArray[Any]:
         ) from error
 
 
-def _one_item(data: object, spec: TensorSpec, where: str) -> NDArray[Any]:
+def _one_item(data: object, spec: TensorSpec, signature: Signature, where: str) -> NDArray[Any]:
     array = _array(data, where)
-    if array.ndim == len(spec.shape) - 1:
-        array = array[np.newaxis]
-    if array.ndim and array.shape[0] != 1:
+    axis = shapes.item_axis(spec, signature)
+    if axis == 0 and array.ndim == len(spec.shape) and array.shape[0] != 1:
         raise WrongUse(
             f"{where}: {array.shape[0]} items, expected one item per request, "
-            f"shape {fitting.shape_text(spec)}"
+            f"shape {fitting.shape_text(spec, signature)}"
         )
-    return fitting.fitted(array, spec, where)
+    fitted = fitting.samples(array[np.newaxis], spec, signature, where)
+    return np.asarray(fitting.converted(fitted, spec, where)[0])

@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
 from tuner.traffic import oip_body, stacking
+from tuner.values import SentInputs
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 """HEAD is left out: its answers announce a body that does not come."""
-_LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,6 +41,10 @@ class Payloads:
     """(n, client_batch) the right answers of each request's items, where the file has them."""
     client_batch: int = 1
     """Items in each request."""
+    guessed: tuple[str, ...] = ()
+    """Inputs that were given small whole numbers because nobody told which they take."""
+    sent: SentInputs | None = None
+    """The same, input by input; None where the server does not tell them."""
     answer: str = "open-inference"
     """How an answer is read: a protocol's form, the datatype of the numbers that it is made of, or
     empty: it is not."""
@@ -81,7 +84,6 @@ def of_items(
     *,
     path: str,
     description: str,
-    is_synthetic: bool = False,
     labels: NDArray[np.generic] | None = None,
     client_batch: int = 1,
 ) -> Payloads:
@@ -91,7 +93,6 @@ def of_items(
         items: one array per input, batch dimension included.
         path: of the requests.
         description: what they are, and how many.
-        is_synthetic: whether the inputs are random.
         labels: (n,) the right answer of each item.
         client_batch: items in each request.
 
@@ -102,7 +103,25 @@ def of_items(
         raise WrongUse(f"{description}: there is no request to send")
     groups = stacking.groups(len(items), client_batch)
     stacked = [stacking.stacked([items[place] for place in group], description) for group in groups]
-    bodies, header_bytes = oip_body.encode(stacked)
+    return of_requests(
+        stacked,
+        path=path,
+        description=description,
+        labels=None if labels is None else labels[groups],
+        client_batch=client_batch,
+    )
+
+
+def of_requests(
+    requests: Sequence[Sequence[oip_body.Input]],
+    *,
+    path: str,
+    description: str,
+    labels: NDArray[np.generic] | None = None,
+    client_batch: int = 1,
+) -> Payloads:
+    """Requests of the Open Inference Protocol as they are; `labels` is (n, client_batch)."""
+    bodies, header_bytes = oip_body.encode(requests)
     if client_batch > 1:
         description = f"{description}, {client_batch} in each request"
     return Payloads(
@@ -112,9 +131,8 @@ def of_items(
             oip_body.LENGTH_HEADER: str(header_bytes),
         },
         path=path,
-        is_synthetic=is_synthetic,
         description=description,
-        labels=None if labels is None else labels[groups],
+        labels=labels,
         client_batch=client_batch,
     )
 
@@ -122,49 +140,3 @@ def of_items(
 def infer_path(model: str) -> str:
     """Path that answers inference of the model's newest version."""
     return f"/v2/models/{urllib.parse.quote(model, safe='')}/infer"
-
-
-def synthetic(
-    signature: Signature,
-    n: int,
-    rng: np.random.Generator,
-    *,
-    model: str,
-    free_dimension: int = 1,
-    client_batch: int = 1,
-) -> Payloads:
-    """Random inputs that fit a signature.
-
-    Args:
-        signature: inputs of the model; the first dimension is the batch, which is 1 where it is free.
-        n: how many different items.
-        rng: source of the values: floats standard normal, integers 0 to 9, BYTES eight letters.
-        model: its name, for the path.
-        free_dimension: length of every other free dimension.
-        client_batch: items in each request.
-    """
-    items = [
-        [_random_input(spec, rng, free_dimension) for spec in signature.inputs] for _ in range(n)
-    ]
-    return of_items(
-        items,
-        path=infer_path(model),
-        description=f"{n} random inputs of the model's signature",
-        is_synthetic=True,
-        client_batch=client_batch,
-    )
-
-
-def _random_input(
-    spec: TensorSpec, rng: np.random.Generator, free_dimension: int
-) -> oip_body.Input:
-    items = max(1, spec.shape[0]) if spec.shape else 1  # a batch that is fixed is sent whole
-    shape = (items, *(free_dimension if length < 0 else length for length in spec.shape[1:]))
-    if spec.datatype == "BYTES":
-        words = ["".join(rng.choice(_LETTERS, 8)) for _ in range(int(np.prod(shape)))]
-        return oip_body.Input(spec=spec, array=np.array(words, dtype=object).reshape(shape))
-    kind = oip_body.DTYPES[spec.datatype]
-    if kind.kind == "f":
-        return oip_body.Input(spec=spec, array=rng.standard_normal(shape).astype(kind))
-    high = 2 if kind.kind == "b" else 10
-    return oip_body.Input(spec=spec, array=rng.integers(0, high, shape).astype(kind))

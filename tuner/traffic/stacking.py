@@ -1,9 +1,8 @@
 """Several items in one request: the batch that a client makes before the server makes its own.
 
-In: items, each one array per input with a batch dimension of its own. Out: which items share a
-request, and their arrays one after another along that dimension. The replica's host runs requests
-together only where the shapes behind the batch dimension are equal, and pads nothing; so items of
-unequal lengths share no request here either. Pure.
+In: items, each one array per input with an item axis of its own. Out: which items share a request, and
+their arrays one after another along that axis; an input without one is shared by all of them, and must
+be equal. One request has one shape, so items of unequal lengths share none. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import shapes
 from serving.values import Signature
 from tuner.errors import WrongUse
 from tuner.traffic.oip_body import Input
@@ -40,29 +40,38 @@ def stacked(items: Sequence[Sequence[Input]], where: str) -> Sequence[Input]:
     """
     if len(items) == 1:
         return items[0]
-    joined = []
-    for inputs in zip(*items, strict=True):
-        shapes = sorted({item.array.shape[1:] for item in inputs})
-        if len(shapes) > 1:
-            raise WrongUse(
-                f"--client-batch {len(items)}: items of {where} differ in the shape of input "
-                f"{inputs[0].spec.name!r} ({list(shapes[0])} and {list(shapes[-1])}), and one request "
-                "has one shape; pad them in the file, or use --client-batch 1"
-            )
-        joined.append(Input(inputs[0].spec, np.concatenate([item.array for item in inputs])))
-    return joined
+    return [_joined(inputs, len(items), where) for inputs in zip(*items, strict=True)]
+
+
+def _joined(inputs: Sequence[Input], count: int, where: str) -> Input:
+    """One input of all items."""
+    spec, first = inputs[0].spec, inputs[0].array
+    found = sorted({item.array.shape for item in inputs})
+    if len(found) > 1:
+        raise WrongUse(
+            f"--client-batch {count}: items of {where} differ in the shape of input "
+            f"{spec.name!r} ({list(found[0])} and {list(found[-1])}), and one request "
+            "has one shape; pad them in the file, or use --client-batch 1"
+        )
+    if spec.item_axis is not None:
+        return Input(spec, np.concatenate([item.array for item in inputs], axis=spec.item_axis))
+    if any(not np.array_equal(first, item.array) for item in inputs):
+        raise WrongUse(
+            f"--client-batch {count}: items of {where} differ in input {spec.name!r}, which all items of a "
+            "request share; use --client-batch 1"
+        )
+    return inputs[0]
 
 
 def check_free(signature: Signature, client_batch: int, model: str) -> None:
     """Whether a model takes several items in one request.
 
     Raises:
-        WrongUse: more than one item is asked for, and an input's first dimension is not free.
+        WrongUse: more than one item is asked for, and it is served whole.
     """
-    is_free = signature.is_batched and all(spec.shape for spec in signature.inputs)
-    if client_batch > 1 and not is_free:
-        shapes = ", ".join(f"{spec.name} {list(spec.shape)}" for spec in signature.inputs)
+    reason = shapes.why_whole(signature)
+    if client_batch > 1 and reason:
         raise WrongUse(
-            f"--client-batch {client_batch}: the first dimension of the inputs of {model} is not "
-            f"free ({shapes}), so that a request cannot hold several items; use --client-batch 1"
+            f"--client-batch {client_batch}: {model} takes one request at a time, whole ({reason}), so that a "
+            "request cannot hold several items; use --client-batch 1"
         )

@@ -116,7 +116,7 @@ def test_a_client_batch_needs_a_free_first_dimension(
     study = ["--model", f"{model}:Fixed", "--concurrency", "2", "--client-batch", "3"]
     assert cli.main([*study, "--runs-dir", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr().err
-    assert "--client-batch 3: the first dimension of the inputs of fixed is not free" in said
+    assert "--client-batch 3: fixed takes one request at a time, whole (input 'x'" in said
     assert not (tmp_path / "runs").exists()
 
 

@@ -84,13 +84,13 @@ def test_memory_stays_within_the_machine_and_the_engine():
 def test_a_model_of_a_fixed_batch_has_no_batching_to_search():
     """Its knobs would change nothing; the file says why they are not there, and can be read."""
     fixed = dataclasses.replace(
-        PROBE, fixed_items=1, peak_memory_mb={1: 40.0}, service_time_s={1: 0.001}
+        PROBE, whole="input 'x' is a scalar", peak_memory_mb={1: 40.0}, service_time_s={1: 0.001}
     )
     names = {knob.name for knob in derive(fixed).knobs}
     made = text(fixed)
 
     assert names == {"replica.count", "replica.cpu", "replica.memory_mb", "replica.threads"}
-    assert "the model fixes the first dimension of its inputs (1)" in " ".join(
+    assert "served whole, one request at a time (input 'x' is a scalar)" in " ".join(
         made.replace("#", " ").split()
     )
     assert files.parse(made, file="fixed.yaml").equivalence == (

@@ -102,7 +102,9 @@ def test_items_of_unequal_shape_share_no_request(lines):
     )
     path = lines({"x": [1, 2]}, {"x": [1, 2, 3]})
     assert len(payload_files.from_file(path, signature, model="m").requests) == 2
-    with pytest.raises(WrongUse, match=r"--client-batch 2: .*'x' \(\[2\] and \[3\]\).*pad them"):
+    with pytest.raises(
+        WrongUse, match=r"--client-batch 2: .*'x' \(\[1, 2\] and \[1, 3\]\).*pad them"
+    ):
         payload_files.from_file(path, signature, model="m", client_batch=2)
 
 

@@ -1,0 +1,82 @@
+"""`tune inputs`: what a model's inputs are, what would be sent, and what has to be told before it is tuned."""
+
+from __future__ import annotations
+
+import argparse
+
+import rich.console
+import rich.table
+import rich.text
+
+from tuner import answers, inputs, sending
+from tuner.bench import Bench
+from tuner.commands import options
+from tuner.commands.said import Said
+from tuner.errors import TunerError, UnknownSize
+from tuner.interruption import resumable
+from tuner.preparation import started
+from tuner.progress import Terminal
+from tuner.sending import Sending
+from tuner.settings import MeasurementSettings, TargetSettings
+
+TARGET = ("payload", "shape", "values", "home")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, and what is known of its inputs."""
+    parser.add_argument(
+        "model", metavar="MODEL", help="as --model of a study: a name, a file or a folder"
+    )
+    options.add_group(parser, "target", only=TARGET)
+    options.add_json(parser)
+
+
+def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
+    """Start the server with the model, look at what it says, and ask it once."""
+    target = options.group_of(arguments, TargetSettings)
+    card = inputs.card_of(target.model)
+    bench = Bench(
+        model=target.model,
+        concurrency=1,
+        settings=MeasurementSettings(),
+        launcher=inputs.launcher_of(target),
+    )
+    with resumable(None), bench:
+        served = started(bench)
+        found = sending.sending(target, card, served.told_signature())
+        problem: TunerError | None = found.problem
+        if problem is None:
+            assert bench.address is not None
+            sent = found.payloads(model=served.model, client_batch=1, seed=0)
+            if refused := answers.refusal(bench.address, sent):
+                problem = TunerError(
+                    f"a request was refused: {refused}; sent was {sent.description}"
+                )
+        terminal.check()
+    return _said(served.model, found, problem)
+
+
+def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
+    facts = found.facts
+    option = problem.option if isinstance(problem, UnknownSize) else ""
+    made = rich.table.Table(box=None, pad_edge=False)
+    for name in ("input", "datatype", "shape", "item axis", "free", "sent"):
+        made.add_column(name, overflow="fold")
+    for one in facts.inputs:
+        free = ", ".join(one.free) or "none"
+        row = (one.name, one.datatype, one.shape, one.items, free, one.sent)
+        made.add_row(*map(rich.text.Text, row))
+    parts: list[rich.console.RenderableType] = [made, rich.text.Text(f"source: {facts.source}")]
+    if facts.whole:
+        parts.append(
+            rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
+        )
+    if problem is None:
+        parts.append(rich.text.Text("one request was sent, and answered"))
+    if option:
+        parts.append(rich.text.Text(f"to be told, with your own sizes: {option}"))
+    return Said(
+        text=rich.console.Group(*parts),
+        data={"model": model, **facts.as_json(), "missing": option or None},
+        problem=problem,
+    )

@@ -1,0 +1,212 @@
+"""What stands in synthetic inputs: values that a user told, or the defaults of a datatype.
+
+In: texts such as `ids=0..30521`, `mask=1` and `text=@lines.txt`, and a signature. Out: for every input what draws its
+values. Values that do not fit the datatype are refused. Files are read by the caller's function. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from serving.errors import nearest
+from serving.values import Signature, TensorSpec
+from tuner.errors import WrongUse
+from tuner.traffic.oip_body import DTYPES
+
+FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"
+SMALL = 9
+"""The largest of the whole numbers that are sent where nothing is told of them."""
+MOST_LINES = 1_000_000
+_LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
+_TRUTHS = {"true": 1, "false": 0}
+_OUT_OF_RANGE = re.compile(
+    r"\bind(ex|ices)\b.*\b(out of (data )?(bounds|range)|not in \[)|out of (bounds|range).*\bind(ex|ices)\b",
+    re.IGNORECASE,
+)
+"""Words of runtimes on an index that is none: ONNX Runtime, PyTorch, NumPy, TensorFlow."""
+_LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
+_COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
+
+Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Content:
+    """The values of one input."""
+
+    spec: TensorSpec
+    text: str
+    """As they were told; empty: they were not."""
+    says: str
+    """For people."""
+    draw: Draw
+    """Values in a shape, in the input's datatype."""
+
+    @property
+    def is_guessed(self) -> bool:
+        """Whether they are whole numbers of which nothing is known: another range may take another way."""
+        return not self.text and DTYPES.get(self.spec.datatype, np.dtype("?")).kind in "iu"
+
+
+def contents_of(
+    texts: Sequence[str], signature: Signature, *, read: Callable[[str], str]
+) -> dict[str, Content]:
+    """What draws the values of every input.
+
+    Args:
+        texts: NAME=SPEC.
+        signature: inputs of the model.
+        read: gives the text of a file.
+
+    Raises:
+        WrongUse: a text is none, names no input, or what it says does not fit the datatype.
+        OSError: a file cannot be read.
+    """
+    specs = {spec.name: spec for spec in signature.inputs}
+    found = {name: _default(spec) for name, spec in specs.items()}
+    for name, told in split(texts).items():
+        where = f"--values {name}={told}"
+        if name not in specs:
+            raise WrongUse(
+                f"{where}: there is no input of that name{nearest(name, specs)} (inputs: {', '.join(specs)})"
+            )
+        found[name] = _told(specs[name], told, where, read)
+    return found
+
+
+def split(texts: Sequence[str]) -> dict[str, str]:
+    """Name of an input -> what is told of its values.
+
+    Raises:
+        WrongUse: a text has another form, or a name comes twice.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, separator, told = text.partition("=")
+        if not separator or not name or not told:
+            raise WrongUse(f"--values {text}: expected INPUT=VALUES, VALUES being {FORMS}")
+        if name in found:
+            raise WrongUse(f"--values {text}: {name!r} is given twice")
+        found[name] = told
+    return found
+
+
+def hint(answer: str, inputs: Sequence[str]) -> str:
+    """The option to try where an answer says that an index is out of range; empty where it says nothing of that.
+
+    Args:
+        answer: the server's words.
+        inputs: that were sent whole numbers which the tuner made up.
+    """
+    if not inputs or not _OUT_OF_RANGE.search(answer):
+        return ""
+    high = "HIGH"
+    if last := _LAST.search(answer):
+        high = last[1]
+    elif count := _COUNT.search(answer):
+        high = str(int(count[1] or count[2]) - 1)
+    options = " or ".join(f"--values {name}=0..{high}" for name in inputs)
+    return f"an index was out of range: tell which values the input takes, {options}"
+
+
+def _default(spec: TensorSpec) -> Content:
+    if spec.datatype == "BYTES":
+        return Content(spec=spec, text="", says="eight letters", draw=_letters)
+    kind = DTYPES[spec.datatype]
+    if kind.kind == "f":
+        return Content(
+            spec=spec,
+            text="",
+            says="standard normal",
+            draw=lambda rng, shape: np.asarray(rng.standard_normal(shape)).astype(kind),
+        )
+    high = 1 if kind.kind == "b" else SMALL
+    says = "true or false" if kind.kind == "b" else f"whole numbers from 0 to {high}"
+    return Content(spec=spec, text="", says=says, draw=_uniform(kind, 0, high))
+
+
+def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+    words = ["".join(rng.choice(_LETTERS, 8)) for _ in range(math.prod(shape))]
+    return np.array(words, dtype=object).reshape(shape)
+
+
+def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str]) -> Content:
+    if told.startswith("@"):
+        lines = [line for line in read(told[1:]).splitlines() if line.strip()]
+        if not 0 < len(lines) <= MOST_LINES:
+            raise WrongUse(
+                f"{where}: {len(lines)} lines with something in them, expected 1 to {MOST_LINES:,}"
+            )
+        draw = _one_of(lines if spec.datatype == "BYTES" else _numbers(spec, lines, where))
+        return Content(spec=spec, text=told, says=f"lines of {told[1:]}", draw=draw)
+    if spec.datatype == "BYTES":
+        return Content(spec=spec, text=told, says=repr(told), draw=_one_of([told]))
+    low, dots, high = told.partition("..")
+    ends = _numbers(spec, [low, high] if dots else [low], where)
+    if ends[0] > ends[-1]:
+        raise WrongUse(f"{where}: expected the smaller number first")
+    says = f"uniform from {low} to {high}" if dots else low
+    draw = _uniform(DTYPES[spec.datatype], ends[0], ends[-1])
+    return Content(spec=spec, text=told, says=says, draw=draw)
+
+
+def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
+    """The numbers in the input's datatype."""
+    kind = DTYPES[spec.datatype]
+    found: list[Any] = []
+    for text in texts:
+        try:
+            number = float(text) if kind.kind == "f" else int(_TRUTHS.get(text.lower(), text))
+        except ValueError:
+            expected = "a number" if kind.kind == "f" else "a whole number"
+            raise WrongUse(
+                f"{where}: {text!r} is no value of {spec.datatype}; expected {expected}, as {FORMS}"
+            ) from None
+        low, high = _range(kind)
+        if not low <= number <= high:  # also of what is no number
+            raise WrongUse(
+                f"{where}: {text} is out of the range of {spec.datatype}, {low} to {high}"
+            )
+        found.append(number)
+    return np.array(found, dtype=kind)
+
+
+def _range(kind: np.dtype[Any]) -> tuple[float | int, float | int]:
+    if kind.kind == "b":
+        return 0, 1
+    if kind.kind == "f":
+        limits = np.finfo(kind)
+        return float(limits.min), float(limits.max)
+    whole = np.iinfo(kind)
+    return int(whole.min), int(whole.max)
+
+
+def _uniform(kind: np.dtype[Any], low: Any, high: Any) -> Draw:
+    """Numbers from `low` to `high`, both of the datatype."""
+    if low == high:
+        return lambda _rng, shape: np.full(shape, low, kind)
+    if kind.kind != "f":
+        drawn = np.dtype("u1") if kind.kind == "b" else kind
+        first, last = int(low), int(high)
+        return lambda rng, shape: np.asarray(
+            rng.integers(first, last, shape, dtype=drawn.newbyteorder("="), endpoint=True)
+        ).astype(kind)
+
+    def draw(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
+        share = rng.random(shape)  # a difference of the ends may be too large for a number
+        return np.clip(float(low) * (1 - share) + float(high) * share, low, high).astype(kind)
+
+    return draw
+
+
+def _one_of(values: Sequence[Any] | NDArray[Any]) -> Draw:
+    """Each as likely as any other."""
+    array = values if isinstance(values, np.ndarray) else np.array(values, dtype=object)
+    return lambda rng, shape: np.asarray(array[rng.integers(0, len(array), shape)])
