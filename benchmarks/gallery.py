@@ -11,7 +11,8 @@ Fetches the wheels of `gallery/models.yaml` from PyPI, trains a few tabular mode
     pip install 'tritonclient[grpc,http]' skops xgboost-cpu lightgbm catboost torch
     python benchmarks/gallery.py [--write] [--json] [--quick] [--only NAME,NAME]
 
-What was found of a model is kept in `runs/gallery`, and measured again only with `--again`. Ends with 1 when a target is missed. Takes about an hour on two cores.
+What was found of a model is kept in `runs/gallery`, and measured again only with `--again`.
+Ends with 1 when a target is missed. Takes about an hour on two cores.
 """
 
 from __future__ import annotations
@@ -177,7 +178,8 @@ def answered(entry: Entry, given: pathlib.Path, file: pathlib.Path) -> dict[str,
                 for name, client in clients.items()
             }
         return {
-            "unbatched": signature.unbatched if not signature.is_batched else "",
+            "is_batched": signature.is_batched,
+            "unbatched": signature.unbatched or "",
             "answers": {name: dataclasses.asdict(each) for name, each in found.items()},
             "are_right": all(each.are_right for each in found.values()),
             "largest_batch": gallery_answers.largest_batch(where.port, entry.name),

@@ -112,7 +112,7 @@ def _answers(rows: Mapping[Entry, Mapping[str, Any]]) -> Table:
         rows=[
             (
                 entry.name,
-                f"no: {row['unbatched']}" if row["unbatched"] else "yes",
+                "yes" if row["is_batched"] else f"no: {row['unbatched']}",
                 *(
                     "-"
                     if row["answers"][name][what] is None
