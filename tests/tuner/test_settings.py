@@ -171,6 +171,7 @@ def test_unknown_keys_get_the_nearest_name() -> None:
         ("search", "max_time_s", dt.date(2001, 1, 1), "expected a number$"),
         ("search", "trials", True, "trials holds True, expected a whole number"),
         ("measurement", "seconds", [2], r"seconds holds \[2\], expected a number"),
+        ("target", "trust", 1, "trust holds 1, expected true or false"),
         ("store", "study", 7, "study holds 7, expected a text"),
         (
             "measurement",

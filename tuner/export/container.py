@@ -47,7 +47,16 @@ GATEWAY_CPU = 1.0
 """The gateway is one thread, so that it never uses more than a core."""
 GATEWAY_MB = 256
 """Gateway and template: 75 to 140 MiB measured with the bundled models, and requests on their way."""
-RUNTIME_MB = {"torch": 512, "tensorflow": 768}
+OF_FOLDERS = ("tensorflow", "mlflow")
+"""Kinds whose models are folders."""
+RUNTIME_MB = {
+    "torch": 512,
+    "tensorflow": 768,
+    "xgboost": 128,
+    "lightgbm": 128,
+    "catboost": 128,
+    "mlflow": 256,
+}
 """Kinds whose runtime is larger, which the template holds: this much more."""
 TEMPORARY_MB = 64
 """Files in /tmp are memory, too; the server keeps sockets and little else there."""
@@ -233,8 +242,8 @@ def _named(subject: Subject) -> tuple[pathlib.Path, str | None] | None:
             f"the model {given} is a module of this machine's Python, which no image has: build an image "
             f"with it on top of {IMAGE}, or tune its file (FILE.py:NAME)"
         )
-    # The folder of a SavedModel tells the model's name; a file stands in one.
-    return (path, None) if card.kind == "tensorflow" else (path.parent, path.name)
+    # The folder that a framework wrote tells the model's name; a file stands in one.
+    return (path, None) if card.kind in OF_FOLDERS else (path.parent, path.name)
 
 
 def _kept(source: pathlib.Path) -> tuple[str, ...]:

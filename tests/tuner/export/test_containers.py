@@ -203,3 +203,16 @@ def test_weights_that_were_built_here_go_along(tmp_path, monkeypatch):
     variable = {"name": "XDG_CACHE_HOME", "value": "/mnt/models"}
     assert variable in pod("kserve", study, card=card)["containers"][0]["env"]
     assert "that holds as luthier/zoo/resnet50/" in texts_of("kserve", study, card)["kserve.yaml"]
+
+
+def test_a_model_that_is_trusted_is_trusted_in_the_container(tmp_path):
+    """The folder is mounted, and the command says --trust; no other model's does."""
+    card = own_model(tmp_path / "mine", kind="mlflow")
+    study = of_model(card, str(tmp_path / "mine"), TWO)
+    study = dataclasses.replace(
+        study, settings={"target": {**study.settings["target"], "trust": True}}
+    )
+    made = service(study, card=card)
+    assert made["command"][:3] == ["--model", "/model/mine", "--trust"]
+    assert any(f"{tmp_path / 'mine'}" in str(volume) for volume in made["volumes"])
+    assert "--trust" not in service()["command"]

@@ -267,3 +267,16 @@ def test_a_gpu_is_asked_for_where_one_is_used(knobs, is_for_gpu):
     """`auto` is the default everywhere: by itself it asks for nothing."""
     text = texts_of("compose", with_best(**knobs))["compose.yaml"]
     assert ("driver: nvidia" in text) == is_for_gpu
+
+
+@pytest.mark.parametrize("where", ["ray", "triton"])
+def test_a_program_that_loads_the_model_is_told_that_it_is_trusted(tmp_path, where):
+    """Only where the study was."""
+    card = own_model(tmp_path / "mine", kind="mlflow")
+    study = of_model(card, str(tmp_path / "mine"))
+    study = dataclasses.replace(study, signature=SIGNATURE)
+    trusted = {"target": {**study.settings["target"], "trust": True}}
+    told = re.compile(r"\btrust: true|\"trust\" value")
+    for settings_of_it, count in ((study.settings, 0), (trusted, 1)):
+        files = texts_of(where, dataclasses.replace(study, settings=settings_of_it), card)
+        assert sum(len(told.findall(text)) for text in files.values()) == count
