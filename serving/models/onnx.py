@@ -301,7 +301,9 @@ def session_options(*, threads: int) -> onnxruntime.SessionOptions:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
-    options.log_severity_level = _FATAL  # what a run fails with is raised, and told to whoever asked
+    options.log_severity_level = (
+        _FATAL  # what a run fails with is raised, and told to whoever asked
+    )
     # An idle thread that spins takes the core that another replica needs, and counts as work
     # against the cgroup's limit.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")

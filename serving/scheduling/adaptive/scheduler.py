@@ -130,7 +130,9 @@ class AdaptiveScheduler:
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
-        if isinstance(event, Submitted):  # the one event per request; the others come per batch or less
+        if isinstance(
+            event, Submitted
+        ):  # the one event per request; the others come per batch or less
             self._submitted(event, now_s)
             return
         match event:
