@@ -30,7 +30,9 @@ class Body(NamedTuple):
     headers: dict[str, str]
 
 
-def binary(tensor: Mapping[str, Any], shape: Sequence[int], data: bytes) -> Body:
+def binary(
+    tensor: Mapping[str, Any], shape: Sequence[int], data: bytes, *, request_id: str | None = None
+) -> Body:
     """JSON header followed by one tensor's bytes; the outputs are asked for in binary too."""
     described = {
         "name": tensor["name"],
@@ -38,8 +40,9 @@ def binary(tensor: Mapping[str, Any], shape: Sequence[int], data: bytes) -> Body
         "datatype": tensor["datatype"],
         "parameters": {"binary_data_size": len(data)},
     }
+    named = {} if request_id is None else {"id": request_id}
     header = json.dumps(
-        {"inputs": [described], "parameters": {"binary_data_output": True}}
+        {**named, "inputs": [described], "parameters": {"binary_data_output": True}}
     ).encode()
     return Body(header + data, _headers(len(header)))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import enum
 import functools
 import http.client
 import importlib.metadata
@@ -32,7 +33,23 @@ PAYLOAD_BYTES = 3072
 
 Settings = Mapping[str, Any]
 Measure = Callable[..., wrk.Load]
-"""`measure(seconds, connections=20)` of an open candidate."""
+"""`measure(seconds, connections=20, sent=Sent.ALIKE)` of an open candidate."""
+
+
+class Sent(enum.Enum):
+    """In what the requests of a load differ. What a server remembers of earlier ones helps it less and less."""
+
+    ALIKE = "the same bytes"
+    NUMBERED = "a field of the head"
+    """`X-Request-Id` has a number of its own."""
+    NAMED = "a field of the head, and the protocol's own id"
+    """Beside it `id` in the JSON of those that speak the Open Inference Protocol; for others as NUMBERED."""
+
+
+PLAIN = "luthier"
+COMPILED = "luthier, compiled"
+FORMS = {PLAIN: "python", COMPILED: "compiled"}
+"""Our server's name on a page -> the form of the request path that it must be."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +122,8 @@ PEERS: dict[str, Peer] = {
         path="/inference",
         sweeps={
             "echo": _mosec(
-                (1, 1, 1, 1), (8, 1, 1, 1), (8, 5, 1, 1), (10, 1, 1, 1), (16, 1, 1, 1), (16, 2, 1, 1),
-                (16, 5, 1, 1), (16, 10, 1, 1), (20, 1, 1, 1), (20, 5, 1, 1),
+                (1, 1, 1, 1), (8, 1, 1, 1), (10, 1, 1, 1), (16, 1, 1, 1), (20, 1, 1, 1), (32, 1, 1, 1),
+                (8, 2, 1, 1), (16, 2, 1, 1), (20, 2, 1, 1), (8, 10, 1, 1), (16, 10, 1, 1), (20, 10, 1, 1),
             ),
             "resnet": _mosec(
                 (1, 1, 2, 1), (4, 1, 2, 1), (8, 1, 2, 1), (8, 5, 2, 1), (10, 1, 2, 1), (10, 5, 2, 1),
@@ -120,12 +137,14 @@ PEERS: dict[str, Peer] = {
         is_oip=True,
         sweeps={
             "echo": _triton(
-                (1, 0, None, 1, 1), (8, 0, None, 1, 1), (16, 0, None, 1, 1), (20, 0, None, 1, 1),
-                (16, 200, None, 1, 1), (16, 500, 16, 1, 1), (20, 1000, 20, 1, 1),
+                (1, 0, None, 1, 1), (8, 0, None, 1, 1), (10, 0, None, 1, 1), (16, 0, None, 1, 1),
+                (20, 0, None, 1, 1), (32, 0, None, 1, 1), (8, 200, None, 1, 1), (16, 200, None, 1, 1),
+                (20, 200, None, 1, 1), (8, 500, 8, 1, 1), (16, 500, 16, 1, 1), (20, 1000, 20, 1, 1),
             ),
             "resnet": _triton(
-                (4, 0, None, 2, 1), (8, 0, None, 2, 1), (16, 0, None, 2, 1), (10, 1000, 10, 2, 1),
-                (8, 0, None, 3, 1), (16, 0, None, 1, 2), (20, 1000, 20, 1, 2),
+                (4, 0, None, 2, 1), (5, 0, None, 2, 1), (8, 0, None, 2, 1), (10, 0, None, 2, 1),
+                (16, 0, None, 2, 1), (5, 1000, 5, 2, 1), (8, 1000, 8, 2, 1), (10, 1000, 10, 2, 1),
+                (4, 0, None, 3, 1), (8, 0, None, 3, 1), (16, 0, None, 1, 2), (20, 1000, 20, 1, 2),
             ),
         },
     ),
@@ -134,12 +153,16 @@ PEERS: dict[str, Peer] = {
         path="/infer",
         sweeps={
             "echo": _litserve(
-                (1, 0, 1, 1, False), (1, 0, 1, 1, True), (1, 0, 1, 2, True), (8, 0.001, 1, 1, True),
-                (16, 0.001, 1, 1, True), (16, 0.001, 1, 2, True),
+                (1, 0, 1, 1, False), (1, 0, 1, 1, True), (1, 0, 1, 2, True), (1, 0, 1, 3, True),
+                (8, 0.001, 1, 1, True), (8, 0.001, 1, 2, True), (16, 0.001, 1, 1, True),
+                (16, 0.001, 1, 2, True), (16, 0.001, 1, 3, True), (20, 0.001, 1, 2, True),
+                (8, 0.005, 1, 2, True), (16, 0.005, 1, 2, True),
             ),
             "resnet": _litserve(
-                (1, 0, 2, 1, True), (1, 0, 2, 2, True), (8, 0.001, 2, 1, True), (8, 0.001, 1, 1, True),
-                (16, 0.002, 1, 1, True), (16, 0.002, 1, 2, True),
+                (1, 0, 2, 1, True), (1, 0, 2, 2, True), (1, 0, 3, 2, True), (4, 0.001, 2, 1, True),
+                (4, 0.001, 2, 2, True), (8, 0.001, 1, 1, True), (8, 0.001, 2, 1, True),
+                (8, 0.001, 2, 2, True), (10, 0.001, 2, 2, True), (16, 0.002, 1, 1, True),
+                (16, 0.002, 1, 2, True), (20, 0.002, 1, 2, True),
             ),
         },
     ),
@@ -147,8 +170,14 @@ PEERS: dict[str, Peer] = {
         package="bentoml",
         path="/infer",
         sweeps={
-            "echo": _bentoml((1, 1000, 1), (8, 1000, 1), (16, 100, 1), (16, 1000, 1)),
-            "resnet": _bentoml((1, 1000, 1), (1, 1000, 2), (1, 1000, 3), (16, 1000, 1), (16, 1000, 2)),
+            "echo": _bentoml(
+                (1, 100, 1), (1, 1000, 1), (4, 100, 1), (4, 1000, 1), (8, 10, 1), (8, 100, 1),
+                (8, 1000, 1), (16, 10, 1), (16, 100, 1), (16, 1000, 1), (20, 100, 1), (20, 1000, 1),
+            ),
+            "resnet": _bentoml(
+                (1, 1000, 1), (1, 1000, 2), (1, 1000, 3), (4, 1000, 1), (4, 1000, 2), (8, 100, 2),
+                (8, 1000, 1), (8, 1000, 2), (16, 100, 2), (16, 1000, 1), (16, 1000, 2), (20, 1000, 1),
+            ),
         },
     ),
     "ray": Peer(
@@ -156,12 +185,19 @@ PEERS: dict[str, Peer] = {
         path="/",
         sweeps={
             "echo": _ray(
-                (1, 0, 1, ()), (1, 0, 1, (_FAST,)), (8, 0.001, 1, (_FAST,)),
-                (1, 0, 1, (_FAST, _HAPROXY)), (8, 0.001, 1, (_FAST, _HAPROXY)),
+                (1, 0, 1, ()), (1, 0, 1, (_FAST,)), (8, 0.001, 1, (_FAST,)), (16, 0.001, 1, (_FAST,)),
+                (1, 0, 1, (_FAST, _HAPROXY)), (4, 0.001, 1, (_FAST, _HAPROXY)),
+                (8, 0.001, 1, (_FAST, _HAPROXY)), (10, 0.001, 1, (_FAST, _HAPROXY)),
+                (16, 0.001, 1, (_FAST, _HAPROXY)), (20, 0.001, 1, (_FAST, _HAPROXY)),
+                (8, 0.005, 1, (_FAST, _HAPROXY)), (16, 0.005, 1, (_FAST, _HAPROXY)),
             ),
             "resnet": _ray(
-                (1, 0, 2, (_FAST,)), (8, 0.001, 2, (_FAST,)), (1, 0, 2, (_FAST, _HAPROXY)),
-                (8, 0.001, 1, (_FAST, _HAPROXY)), (8, 0.001, 2, (_FAST, _HAPROXY)),
+                (1, 0, 2, (_FAST,)), (8, 0.001, 2, (_FAST,)), (1, 0, 1, (_FAST, _HAPROXY)),
+                (1, 0, 2, (_FAST, _HAPROXY)), (1, 0, 3, (_FAST, _HAPROXY)),
+                (4, 0.001, 2, (_FAST, _HAPROXY)), (8, 0.001, 1, (_FAST, _HAPROXY)),
+                (8, 0.001, 2, (_FAST, _HAPROXY)), (8, 0.005, 2, (_FAST, _HAPROXY)),
+                (10, 0.001, 2, (_FAST, _HAPROXY)), (16, 0.001, 1, (_FAST, _HAPROXY)),
+                (16, 0.001, 2, (_FAST, _HAPROXY)),
             ),
         },
     ),
@@ -185,6 +221,7 @@ OURS: dict[str, list[Settings]] = {
         )
     ],
 }  # fmt: skip
+"""As many settings as of every peer: whoever is tried at more has more luck."""
 
 
 def echo() -> Workload:
@@ -227,12 +264,18 @@ def resnet() -> Workload:
     )
 
 
-def luthier(workload: Workload, settings: Settings) -> Candidate:
-    """Our server at one setting."""
-    start = functools.partial(server_process.luthier, workload.name, settings)
+def luthier(
+    workload: Workload,
+    settings: Settings,
+    *,
+    name: str = PLAIN,
+    tree: pathlib.Path = server_process.ROOT,
+) -> Candidate:
+    """Our server at one setting: the one that this process would import, or another tree's."""
+    start = functools.partial(server_process.luthier, workload.name, settings, tree=tree)
     path = f"/v2/models/{workload.name}/infer"
     return Candidate(
-        name="luthier",
+        name=name,
         setting=text(settings),
         open=functools.partial(_open, start, workload, path, is_oip=True),
     )
@@ -298,9 +341,12 @@ def _open(
     is_oip: bool,
 ) -> Iterator[Measure]:
     with start() as port:
-        body = _ask(port, path, workload, is_oip=is_oip)
+        _ask(port, path, workload, is_oip=is_oip)
 
-        def measure(seconds: int, connections: int = CONNECTIONS) -> wrk.Load:
+        def measure(
+            seconds: int, connections: int = CONNECTIONS, sent: Sent = Sent.ALIKE
+        ) -> wrk.Load:
+            body = _body(workload, is_oip=is_oip, sent=sent)
             load = wrk.drive(
                 port,
                 path,
@@ -316,15 +362,25 @@ def _open(
         yield measure
 
 
-def _ask(port: int, path: str, workload: Workload, *, is_oip: bool) -> bodies.Body:
-    """One request, whose answer is compared with the right one; returns its body."""
+def _body(workload: Workload, *, is_oip: bool, sent: Sent = Sent.ALIKE) -> bodies.Body:
+    """What a server is asked, in its own form."""
     if is_oip:
-        body = bodies.binary(workload.tensor, workload.shape, workload.payload)
+        request_id = wrk.NUMBERED if sent is Sent.NAMED else None
+        body = bodies.binary(
+            workload.tensor, workload.shape, workload.payload, request_id=request_id
+        )
     else:
         body = bodies.Body(workload.payload, {"Content-Type": "application/octet-stream"})
+    if sent is not Sent.ALIKE:
+        body.headers["X-Request-Id"] = wrk.NUMBERED
+    return body
+
+
+def _ask(port: int, path: str, workload: Workload, *, is_oip: bool) -> None:
+    """One request, whose answer is compared with the right one."""
+    body = _body(workload, is_oip=is_oip)
     status, headers, answer = server_process.request(port, "POST", path, body.data, body.headers)
     if status == 200 and is_oip:
         answer = bodies.output_bytes(headers, answer)
     if status != 200 or not workload.is_right(answer):
         raise wrk.WrongAnswers(f"{path}: not the right answer: status {status}, {answer[:200]!r}")
-    return body

@@ -1,10 +1,10 @@
 """A comparison of our server with its peers: sweep, then alternating rounds, then tables.
 
-1. Every candidate is measured once; of each server the best two are measured again, and the sum of
-   both decides.
+1. Every candidate is measured once, as many settings of each server as of any other; of each the best two
+   are measured again, and the sum of both decides.
 2. We and every peer that came within 30 % of the best one are measured in alternating rounds on fresh
    starts; who goes first changes from round to round. A round's ratio is ours over the best peer's of
-   the same round.
+   the same round; what it shows is said by the 95 % interval over the rounds (`ratio.py`).
 3. The other peers are measured twice more, each alone.
 
 In: candidates. Out: loads by name, and the tables of them. What the target is, the script says.
@@ -20,9 +20,10 @@ import pathlib
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import candidates
+import ratio
 import result
 import server_process
 import wrk
@@ -69,9 +70,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default=os.environ.get("LUTHIER_PEERS", PEERS_FOLDER),
         help="their virtual environments (default: LUTHIER_PEERS, or benchmarks/.peers)",
     )
-    parser.add_argument("--starts", type=int, default=2, help="fresh starts (default 2)")
+    parser.add_argument("--starts", type=int, default=4, help="fresh starts (default 4)")
     parser.add_argument("--rounds", type=int, default=4, help="rounds per start (default 4)")
-    parser.add_argument("--seconds", type=int, default=4, help="length of a run (default 4)")
+    parser.add_argument("--seconds", type=int, default=3, help="length of a run (default 3)")
     parser.add_argument("--sweep-seconds", type=int, default=2, help="per setting (default 2)")
     parser.add_argument(
         "--quick", action="store_true", help="two settings each, one short round: does it all work?"
@@ -102,10 +103,17 @@ def say(text: str) -> None:
     print(f"{time.monotonic() - _BEGUN_S:5.0f} s  {text}", file=sys.stderr, flush=True)
 
 
-def ours(workload: Workload, options: argparse.Namespace) -> list[Tried]:
-    """Our sweep, best first."""
+def ours(
+    workload: Workload,
+    options: argparse.Namespace,
+    *,
+    name: str = candidates.PLAIN,
+    tree: pathlib.Path = server_process.ROOT,
+) -> list[Tried]:
+    """The sweep of our server, or of that of another tree under another name; best first."""
     settings = candidates.OURS[workload.name][: 2 if options.quick else None]
-    return sweep([candidates.luthier(workload, each) for each in settings], options)
+    tries = [candidates.luthier(workload, each, name=name, tree=tree) for each in settings]
+    return sweep(tries, options)
 
 
 def peers(workload: Workload, options: argparse.Namespace) -> dict[str, list[Tried]]:
@@ -150,16 +158,24 @@ def near(swept: dict[str, list[Tried]]) -> list[Candidate]:
     return [t.candidate for t in best.values() if t.requests_per_s >= NEAR * most]
 
 
-def alternate(contenders: Sequence[Candidate], options: argparse.Namespace) -> list[Round]:
+def alternate(
+    contenders: Sequence[Candidate],
+    options: argparse.Namespace,
+    *,
+    starts: int | None = None,
+    sent: candidates.Sent = candidates.Sent.ALIKE,
+) -> list[Round]:
     """Rounds of all contenders on fresh starts."""
     rounds: list[Round] = []
-    for start in range(options.starts):
+    for start in range(options.starts if starts is None else starts):
         with contextlib.ExitStack() as stack:
             measures = [(each.name, stack.enter_context(each.open())) for each in contenders]
             for turn in range(options.rounds):
                 shift = (start + turn) % len(measures)
                 order = measures[shift:] + measures[:shift]
-                rounds.append({name: measure(options.seconds) for name, measure in order})
+                rounds.append(
+                    {name: measure(options.seconds, sent=sent) for name, measure in order}
+                )
                 rates = (f"{c.name} {rounds[-1][c.name].requests_per_s:,.0f}" for c in contenders)
                 say(f"start {start + 1}, round {turn + 1}: {', '.join(rates)} /s")
     return rounds
@@ -177,14 +193,24 @@ def others(
     return found
 
 
-def ratio_to_peers(rounds: Sequence[Round], rest: dict[str, list[wrk.Load]]) -> list[float]:
-    """Of each round: ours over the best peer's; the peers outside of the rounds by their medians."""
+def ratio_to(name: str, rounds: Sequence[Round], ours: str = "luthier") -> ratio.Ratio:
+    """Ours over another contender's of the same rounds."""
+    return ratio.paired(
+        [each[ours].requests_per_s for each in rounds],
+        [each[name].requests_per_s for each in rounds],
+    )
+
+
+def ratio_to_peers(
+    rounds: Sequence[Round], rest: dict[str, list[wrk.Load]], ours: str = "luthier"
+) -> ratio.Ratio:
+    """Ours over the best peer's of the same round; the peers outside of the rounds by their medians."""
     steady = [statistics.median(load.requests_per_s for load in loads) for loads in rest.values()]
-    return [
-        each["luthier"].requests_per_s
-        / max(*(each[name].requests_per_s for name in each if name in candidates.PEERS), *steady, 1)
+    best = [
+        max(*(each[name].requests_per_s for name in each if name in candidates.PEERS), *steady, 1)
         for each in rounds
     ]
+    return ratio.paired([each[ours].requests_per_s for each in rounds], best)
 
 
 def missing(swept: dict[str, list[Tried]], options: argparse.Namespace) -> list[str]:
@@ -206,6 +232,13 @@ def notes(swept: dict[str, list[Tried]], options: argparse.Namespace) -> tuple[s
 def versions(swept: dict[str, list[Tried]], options: argparse.Namespace) -> tuple[str, ...]:
     """Versions of the peers that were measured."""
     return tuple(filter(None, (candidates.version(name, options.peers_dir) for name in swept)))
+
+
+def best_settings(*swept: Mapping[str, Sequence[Tried]]) -> dict[str, str]:
+    """Server -> the setting that was best in its sweep."""
+    return {
+        name: tries[0].candidate.setting for each in swept for name, tries in each.items() if tries
+    }
 
 
 def medians(
@@ -233,7 +266,7 @@ def rounds_table(
     rounds: Sequence[Round], more: Sequence[tuple[str, Sequence[float]]]
 ) -> result.Table:
     """The rounds, with further columns of ratios."""
-    names = sorted(rounds[0], key=lambda name: name != "luthier")
+    names = sorted(rounds[0], key=lambda name: name not in candidates.FORMS)
     rows = [
         (
             str(number + 1),
@@ -265,6 +298,11 @@ def sweep_table(tries: Sequence[Tried]) -> result.Table:
     )
 
 
+def rounds_figures(rounds: Sequence[Round]) -> list[dict[str, object]]:
+    """Rounds, for `--json`."""
+    return [{name: dataclasses.asdict(load) for name, load in each.items()} for each in rounds]
+
+
 def figures(
     tries: Sequence[Tried], rounds: Sequence[Round], rest: dict[str, list[wrk.Load]]
 ) -> dict[str, object]:
@@ -279,7 +317,7 @@ def figures(
             ]
             for t in tries
         ],
-        "rounds": [{name: dataclasses.asdict(load) for name, load in r.items()} for r in rounds],
+        "rounds": rounds_figures(rounds),
         "others": {
             name: [dataclasses.asdict(load) for load in runs] for name, runs in rest.items()
         },

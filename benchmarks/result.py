@@ -14,8 +14,9 @@ import json
 import os
 import pathlib
 import platform
+import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import serving
 
@@ -71,6 +72,14 @@ class Result:
     """Name and version of what is installed elsewhere: peers with an environment of their own."""
     notes: tuple[str, ...] = ()
     """Sentences that a reader needs beside the figures."""
+    outcome: str = ""
+    """What stands before the verdict, where it is neither `Met` nor `MISSED`: `ratio.NOT_SHOWN`."""
+    history: tuple[str, ...] = ()
+    """Earlier runs that a reader should know of, missed ones above all, a sentence each."""
+    form: str = ""
+    """Which request path was measured, where it is not that of this process."""
+    needs: tuple[str, ...] = ()
+    """Commands that come before the script's own."""
 
     def text(self) -> str:
         """What a person reads on a terminal."""
@@ -80,17 +89,15 @@ class Result:
 
     def page(self) -> str:
         """The page of results, in Markdown."""
-        machine = "\n".join(
-            f"- {key}: {value}"
-            for key, value in machine_facts(self.packages, self.versions).items()
-        )
-        notes = "".join(f"- {note}\n" for note in self.notes) + "\n" * bool(self.notes)
+        machine = _listed(f"{key}: {value}" for key, value in self._machine().items())
+        notes = _listed(self.notes) + "\n" * bool(self.notes)
+        history = f"## Earlier runs\n\n{_listed(self.history)}\n" if self.history else ""
         return (
             f"# {self.name.replace('_', ' ').capitalize()}\n\n{self.question}\n\n"
-            f"Run again with `python benchmarks/{self.name}.py --write`.\n\n"
+            f"{self._again()}\n\n"
             f"{self._conclusion()}\n\n{notes}"
             + "\n\n".join(f"## {table.text()}" for table in self.tables)
-            + f"\n\n## Machine\n\n{machine}\n"
+            + f"\n\n{history}## Machine\n\n{machine}"
         )
 
     def as_json(self) -> str:
@@ -101,23 +108,44 @@ class Result:
                 "target": self.target,
                 "verdict": self.verdict,
                 "is_met": self.is_met,
+                "outcome": self._outcome(),
                 "figures": self.figures,
-                "machine": machine_facts(self.packages, self.versions),
+                "machine": self._machine(),
             }
         )
 
     def _conclusion(self) -> str:
-        return f"Target: {self.target}\n{'Met' if self.is_met else 'MISSED'}: {self.verdict}"
+        return f"Target: {self.target}\n{self._outcome()}: {self.verdict}"
+
+    def _outcome(self) -> str:
+        return self.outcome or ("Met" if self.is_met else "MISSED")
+
+    def _again(self) -> str:
+        """The commands that made this page: with its options, and its form of the request path."""
+        command = shlex.join(["python", f"benchmarks/{self.name}.py", *sys.argv[1:]])
+        needs = self.needs
+        if serving.form() == "compiled":
+            needs, command = ("make compile", *needs), f"PYTHONPATH=build/compiled {command}"
+        return f"Run again with {', then '.join(f'`{one}`' for one in (*needs, command))}."
+
+    def _machine(self) -> dict[str, str]:
+        return machine_facts(self.packages, self.versions, self.form)
 
 
-def machine_facts(packages: Sequence[str], others: Sequence[str] = ()) -> dict[str, str]:
+def _listed(lines: Iterable[str]) -> str:
+    return "".join(f"- {line}\n" for line in lines)
+
+
+def machine_facts(
+    packages: Sequence[str], others: Sequence[str] = (), form: str = ""
+) -> dict[str, str]:
     """What the figures depend on; nothing that names the machine or a person."""
     cpu = platform.machine()
     for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             cpu = line.split(":", 1)[1].strip()
             break
-    versions = [f"luthier {serving.__version__} (request path: {serving.form()})"]
+    versions = [f"luthier {serving.__version__} (request path: {form or serving.form()})"]
     versions += [f"{name} {importlib.metadata.version(name)}" for name in packages]
     return {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),

@@ -20,7 +20,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+import serving
+
+ROOT = pathlib.Path(serving.__file__).resolve().parent.parent
+"""Whose server is measured: what this process would import, be it a checkout or its compiled copy."""
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 15.0
 
@@ -61,10 +64,22 @@ class Served(NamedTuple):
     pid: int
 
 
+def form(tree: pathlib.Path) -> str:
+    """Which form of the request path a tree holds: `python` or `compiled`."""
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    command = [sys.executable, "-c", "import serving; print(serving.form())"]
+    done = subprocess.run(
+        command, cwd=tree, env=environment, capture_output=True, text=True, check=True
+    )
+    return done.stdout.strip()
+
+
 @contextlib.contextmanager
-def luthier(model: str, settings: Mapping[str, object]) -> Iterator[int]:
+def luthier(
+    model: str, settings: Mapping[str, object], *, tree: pathlib.Path = ROOT
+) -> Iterator[int]:
     """Our server; yields its query port."""
-    with served(model, settings) as where:
+    with served(model, settings, tree=tree) as where:
         yield where.port
 
 

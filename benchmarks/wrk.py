@@ -1,5 +1,7 @@
 """Drives a server with `wrk`: one thread, N keep-alive connections, one POST body again and again.
 
+The request is the same byte for byte, or has a number of its own wherever `NUMBERED` stands in it.
+
 In: port, path, headers and body. Out: requests per second and latencies; any answer that is not
 2xx, any lost connection and any time-out fails the run. Source: wrk's SCRIPTING page (`done`).
 """
@@ -14,12 +16,34 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 
+NUMBERED = "################"
+"""Stands in headers or body for the request's number, which is as long."""
+
+NUMBERING = """\
+local number = 0
+local body, fields = wrk.body, {{}}
+for name, value in pairs(wrk.headers) do
+  if string.find(value, "{mark}", 1, true) then fields[#fields + 1] = {{name, value}} end
+end
+local at = string.find(body, "{mark}", 1, true)
+local before = at and string.sub(body, 1, at - 1)
+local after = at and string.sub(body, at + {length})
+function request()
+  number = number + 1
+  local text = string.format("%0{length}d", number)
+  for _, field in ipairs(fields) do wrk.headers[field[1]] = string.gsub(field[2], "{mark}", text) end
+  if at then wrk.body = before .. text .. after end
+  return wrk.format()
+end
+""".format(mark=NUMBERED, length=len(NUMBERED))
+
 SCRIPT = """\
 local file = io.open("{body}", "rb")
 wrk.method = "POST"
 wrk.body = file:read("*a")
 file:close()
 {headers}
+{request}
 function done(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
@@ -57,7 +81,9 @@ def drive(
         folder = pathlib.Path(name)
         (folder / "body").write_bytes(body)
         lines = "\n".join(f'wrk.headers["{key}"] = "{value}"' for key, value in headers.items())
-        script = SCRIPT.format(body=folder / "body", headers=lines)
+        is_numbered = NUMBERED.encode() in body or any(NUMBERED in one for one in headers.values())
+        request = NUMBERING if is_numbered else ""
+        script = SCRIPT.format(body=folder / "body", headers=lines, request=request)
         (folder / "post.lua").write_text(script)
         command = [
             "wrk",

@@ -25,7 +25,7 @@ from serving.alarm import Alarm
 from serving.dispatch.actions import infer_message, load_message, unload_message
 from serving.dispatch.connection import Connection
 from serving.dispatch.ended import NOT_STARTED, ActionEnded, BatchDone, ended
-from serving.dispatch.job import Job, Request
+from serving.dispatch.job import NOBODY, Job, Request
 from serving.dispatch.loads import Loaded, Wanted, load_times, what_was_loaded
 from serving.dispatch.numbers import Numbers
 from serving.dispatch.refusals import error_of
@@ -52,7 +52,6 @@ from serving.scheduling.seam import (
     Result,
     Scheduler,
     SettingsChanged,
-    Submitted,
     WorkerDown,
     WorkerDraining,
     WorkerUp,
@@ -159,10 +158,11 @@ class Dispatcher:
         Priority and flow are those of `seam.Submitted`.
         """
         self._last_id = id_ = self._last_id + 1
-        self._jobs[id_] = job = Job(self, id_, model, request, waiter, now_s, deadline_s)
+        self._jobs[id_] = job = Job(
+            self, id_, model, request, waiter, now_s, deadline_s, priority, flow
+        )
         self._unfinished[model] = self._unfinished.get(model, 0) + 1
-        submitted = Submitted(id_, model, job.items, deadline_s, priority, flow)
-        self._scheduler.on(submitted, now_s)
+        self._scheduler.on(job, now_s)
         if not self._pumping:  # `_pump_soon`, without a call of Python's for every request
             self._pumping = True
             self._loop.call_soon(self._pump)
@@ -478,14 +478,14 @@ class Dispatcher:
             elif stop - start == job.items:
                 del jobs[id_]
                 self._unfinished[action.model] -= 1
-                waiter = job.release()
+                waiter, job.waiter = job.waiter, NOBODY  # as `release`
                 try:  # `waiter.answer`, without a call of Python's for every request
                     waiter.answer(frame)
                 except Exception as error:
                     spoilt(waiter, error)
-                if clock() > job.due_s:
+                if clock() > job.deadline_s:
                     late += 1
-            elif self._join(id_, job, start, stop, frame) and clock() > job.due_s:
+            elif self._join(id_, job, start, stop, frame) and clock() > job.deadline_s:
                 late += 1
         self._answering = None
         self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.errors import ServingError
+from serving.scheduling.seam import Submitted
 from serving.values import Buffer, ModelId
 from serving.waiter import Batch, Waiter
 
@@ -59,28 +60,20 @@ class _Nobody:
         """Is not called."""
 
 
-_NOBODY = _Nobody()
+NOBODY = _Nobody()
 
 
-class Job:
+class Job(Submitted):
     """One request on its way, and who waits for the answer; the ticket of whoever submitted it.
+
+    It is itself what the scheduler is told of the request: one object for both.
 
     A waiter mostly holds its ticket. So a finished job lets go of its waiter: a cycle for each request would
     leave its buffers to the garbage collector, which then stops the server for milliseconds, thousands of
     requests at a time.
     """
 
-    __slots__ = (
-        "_dispatcher",
-        "_id",
-        "answers",
-        "arrived_s",
-        "due_s",
-        "items",
-        "model",
-        "request",
-        "waiter",
-    )
+    __slots__ = ("_dispatcher", "answers", "arrived_s", "request", "waiter")
 
     def __init__(
         self,
@@ -90,29 +83,32 @@ class Job:
         request: Request,
         waiter: Waiter,
         arrived_s: float,
-        due_s: float,
+        deadline_s: float,
+        priority: int,
+        flow: str,
     ) -> None:
-        self._dispatcher = dispatcher
-        self._id = id_
+        self.id = id_  # all of `Submitted`, without another call for each request
         self.model = model
-        self.request = request
         self.items = request.items
+        self.deadline_s = deadline_s
+        self.priority = priority
+        self.flow = flow
+        self._dispatcher = dispatcher
+        self.request = request
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
-        self.due_s = due_s
-        """Its deadline."""
         self.answers: list[tuple[int, int, bytes]] | None = None
         """Answers of the parts of a split request: items [start, stop) and the frame."""
 
     def release(self) -> Waiter:
         """The waiter, of which the job knows no more."""
         waiter = self.waiter
-        self.waiter = _NOBODY
+        self.waiter = NOBODY
         return waiter
 
     def cancel(self) -> None:
         """Nobody waits for it any more: the waiter will not be called. One that is finished stays so."""
-        self._dispatcher.cancel(self._id)
+        self._dispatcher.cancel(self.id)
 
     def batch(self) -> Batch | None:
         """See `waiter.Timed`."""

@@ -142,11 +142,15 @@ class RequestReader:
     def on_url(self, url: bytes) -> None:
         """Parser: (a part of) the target."""
         self._url += url
-        self._count_head(len(url))
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Parser: one head field."""
-        self._count_head(len(name) + len(value))
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
         key = name.lower()
         if key == b"content-length":
             self._length = _whole_number(value, "Content-Length")
@@ -202,11 +206,6 @@ class RequestReader:
         self._body = []
         self.is_between_requests = True
         self._on_request(head, body)
-
-    def _count_head(self, more: int) -> None:
-        self._head_bytes += more
-        if self._head_bytes > MAX_HEAD_BYTES:
-            raise _HeadTooLarge
 
 
 class _HeadTooLarge(InvalidRequest):

@@ -19,6 +19,8 @@ from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 
 _KEPT_FORMS = 1024
+_OUTPUTS = b'"outputs":'
+"""Where these are in an answer's JSON part; no text within it holds a quote as it is."""
 
 
 class Wanted(NamedTuple):
@@ -53,7 +55,8 @@ class Answers:
         self._name = name
         self._version = version
         self._signature = signature
-        self._forms: dict[tuple[wire.Layout, Wanted], Form] = {}
+        self._forms: dict[wire.Layout, Form] = {}
+        """Of answers without an id all of which is binary."""
         self._last_form = Form(b"", None)
         self._last_wanted: Wanted | None = None
         self._last_prefix = b""
@@ -98,18 +101,20 @@ class Answers:
 
     def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
         layout, data = wire.split_frame(frame)
-        form = self._forms.get((layout, wanted))
+        form = self._forms.get(layout)
         if form is None:
-            header = self._header([(t, True) for t in wire.decode_frame(frame)], wanted.id)
+            header = self._header([(t, True) for t in wire.decode_frame(frame)], None)
             form = Form(header, len(header))
-            if wanted.id is None:
-                if len(self._forms) >= _KEPT_FORMS:
-                    self._forms.clear()
-                self._forms[layout, wanted] = form
-        if wanted.id is None:
-            self._last_form, self._last_wanted = form, wanted
-            self._last_prefix = frame[: layout.prefix_bytes].tobytes()
-            self._last_frame_bytes = len(frame)
+            if len(self._forms) >= _KEPT_FORMS:
+                self._forms.clear()
+            self._forms[layout] = form
+        if wanted.id is not None:
+            before, outputs, after = form.header.partition(_OUTPUTS)
+            header = b'%b"id":%b,%b%b' % (before, json.dumps(wanted.id).encode(), outputs, after)
+            return Form(header, len(header)), data
+        self._last_form, self._last_wanted = form, wanted
+        self._last_prefix = frame[: layout.prefix_bytes].tobytes()
+        self._last_frame_bytes = len(frame)
         return form, data
 
     def _header(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> bytes:

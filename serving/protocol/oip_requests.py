@@ -32,6 +32,9 @@ LARGE_JSON_BYTES = 64 * 1024
 _NUMERIC_DATA = re.compile(rb'"data"\s*:\s*\[[-+0-9eE.,\s\[\]]*\](?=\s*[,}])')
 """A `data` member that holds numbers only; without it a body's skeleton is small."""
 
+_ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
+"""A member `id` of any object in a JSON text, whose value is written as it is, without escapes."""
+
 _TENSORS = int(wire.Encoding.TENSORS)  # to look it up takes as long as all of a request's numbers
 _KEPT_HEADERS = 1024
 _KEPT_HEADER_BYTES = 4096
@@ -90,6 +93,8 @@ class Requests:
         self._signature = signature
         self._outputs = {spec.name: spec for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
+        self._named: dict[tuple[bytes, bytes], _Layout] = {}
+        """By what stands before and behind the request's id."""
         self._last_header = b""
         self._last_layout: _Layout | None = None
 
@@ -118,10 +123,12 @@ class Requests:
             or not body.startswith(self._last_header)
         ):
             header = body[:header_bytes]
-            layout = self._layouts.get(header) or self._layout(header)
+            layout = self._layouts.get(header) or self._named_layout(header)
             if layout is None:
-                return self._mixed_query(header, body)
-            self._keep(header, layout)
+                layout = self._layout(header)
+                if layout is None:
+                    return self._mixed_query(header, body)
+                self._keep(header, layout)
         given = len(body) - header_bytes
         if given != layout.data_bytes:
             raise self._wrong_size(given, layout.data_bytes)
@@ -143,6 +150,32 @@ class Requests:
             self._layouts.clear()
         self._layouts[header] = layout
         self._last_layout, self._last_header = layout, header
+
+    def _named_layout(self, header: bytes) -> _Layout | None:
+        """The layout of a header that differs in nothing but its id from one that was read; None: from all.
+
+        A string in its place is a string in the same place of the JSON, whatever its characters, as long as none
+        is an escape; that the place is the id of the request, and of nothing in it, is found out by another name.
+        """
+        found = _ID.search(header) if len(header) <= _KEPT_HEADER_BYTES else None
+        if found is None:
+            return None
+        try:
+            id_ = found[1].decode()
+        except UnicodeDecodeError:
+            return None  # the reader says what is wrong with it
+        around = header[: found.start(1)], header[found.end(1) :]
+        layout = self._named.get(around)
+        if layout is None:
+            layout = self._layout(header)
+            other = f"not {id_}"
+            renamed = other.encode().join(around)
+            if layout is None or _parsed(renamed).get("id") != other:
+                return layout
+            if len(self._named) >= _KEPT_HEADERS:
+                self._named.clear()
+            self._named[around] = layout
+        return layout._replace(wanted=layout.wanted._replace(id=id_))
 
     def _layout(self, header: bytes) -> _Layout | None:
         """The layout of a header all of whose inputs are binary; None when some are not."""

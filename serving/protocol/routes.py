@@ -6,6 +6,7 @@ flight that answers its connection when the engine does. One object per inferenc
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 
@@ -115,6 +116,7 @@ class OipRoutes:
                 return found
             head.meaning = asked = found
         if asked.kind == "infer":
+            head.handle = functools.partial(self._infer, asked)  # nothing more is to be decided
             return self._infer(asked, head, body, connection)
         return self._ask(asked)
 

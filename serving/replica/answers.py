@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.replica import arrays, wire
-from serving.replica.collation import Group
+from serving.replica.collation import FEWEST_ROWS, Group
 from serving.replica.padding import Padding
 from serving.values import Buffer, Signature
 
@@ -36,12 +36,12 @@ BLOCK_BYTES = 16 * 1024
 
 
 class Block(NamedTuple):
-    """The frames of requests that differ in nothing but their data."""
+    """The frames of requests that differ in nothing but their data, one behind the other."""
 
     frame_bytes: int
     """Of each."""
-    rows: NDArray[np.uint8]
-    """(requests, bytes), in order."""
+    requests: int
+    data: Buffer
 
 
 class _Output:
@@ -94,7 +94,7 @@ def frames(
         return _frames_of_cuts(group, named, axes, padding)
     if any(output.datatype == "BYTES" for output in named):
         return _frames_of_rows(group, named)
-    if as_block and group.rows is not None:
+    if as_block and group.counts.count(group.counts[0]) == len(group.counts):
         block = _block(group, named, count)
         if block is not None:
             return block
@@ -132,8 +132,15 @@ def _block(group: Group, named: list[_Output], count: int) -> Block | None:
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
-    if size >= BLOCK_BYTES:
+    if size >= BLOCK_BYTES or not count:
         return None
+    if requests < FEWEST_ROWS:
+        pieces: list[Buffer] = []
+        for start in range(0, count, items):
+            pieces.append(descriptor)
+            for raw, row in rows:
+                pieces.append(raw[start * row : (start + items) * row])
+        return Block(size, requests, b"".join(pieces))
     frames = np.empty((requests, size), np.uint8)
     position = len(descriptor)
     frames[:, :position] = np.frombuffer(descriptor, np.uint8)
@@ -143,7 +150,7 @@ def _block(group: Group, named: list[_Output], count: int) -> Block | None:
             data = np.frombuffer(raw, np.uint8).reshape(requests, width)
             frames[:, position : position + width] = data
             position += width
-    return Block(size, frames)
+    return Block(size, requests, frames.reshape(-1).data)
 
 
 def _frames_of_slices(group: Group, named: list[_Output], count: int) -> list[Frame]:

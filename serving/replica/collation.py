@@ -26,7 +26,7 @@ from serving.replica.padding import Padding
 from serving.values import Signature, TensorSpec
 
 _MAX_CACHED_PLANS = 1024
-_FEWEST_ROWS = 32
+FEWEST_ROWS = 32
 """Requests from which on a block is cheaper than one after the other: it takes some twenty calls of NumPy."""
 _TENSORS = int(wire.Encoding.TENSORS)
 _OIP_JSON = int(wire.Encoding.OIP_JSON)
@@ -150,6 +150,9 @@ class Collator:
         self._signature = signature
         self._padding = padding
         self._plans: dict[wire.Layout, _Plan] = {}
+        self._last_plan: _Plan | None = None
+        self._last_prefix = b""
+        self._last_frame_bytes = 0
 
     def groups(self, entries: Sequence[wire.InferEntry]) -> tuple[list[Group], dict[int, Failure]]:
         """Sort the requests of a batch into groups.
@@ -202,7 +205,7 @@ class Collator:
         None: they differ, or are few, or one is bad; `groups` sorts them.
         """
         entries = message.entries
-        if message.even is None or len(entries) < _FEWEST_ROWS:
+        if message.even is None or len(entries) < FEWEST_ROWS:
             return None
         encoding, _, stop, frame = entries[0]
         if encoding != _TENSORS or stop:
@@ -225,10 +228,18 @@ class Collator:
     def _parts(self, encoding: int, frame: memoryview) -> tuple[_Plan, list[Any]]:
         """How a frame's tensors become arrays, and their data: raw, or elements of BYTES."""
         if encoding == _TENSORS:
-            layout, data = wire.split_frame(frame)
-            plan = self._plans.get(layout)
-            if plan is None:
-                plan = self._new_plan(layout)
+            plan, prefix = self._last_plan, self._last_prefix
+            if (
+                plan is not None  # the next frame is mostly as the last one
+                and len(frame) == self._last_frame_bytes
+                and frame[: len(prefix)].tobytes() == prefix
+            ):
+                data = frame[len(prefix) :]
+            else:
+                layout, data = wire.split_frame(frame)
+                plan = self._plans.get(layout) or self._new_plan(layout)
+                self._last_plan, self._last_frame_bytes = plan, len(frame)
+                self._last_prefix = frame[: layout.prefix_bytes].tobytes()
             cuts = plan.cuts
             parts: list[Any] = (
                 [data] if len(cuts) == 1 else [data[start:stop] for start, stop in cuts]

@@ -54,8 +54,9 @@ class Outcomes:
         """Each of them, in a block or not."""
         if self.block is None:
             return self.each
-        size, rows = self.block
-        return [(0, size, [row.data]) for row in rows]
+        size, requests, data = self.block
+        view = memoryview(data)
+        return [(0, size, [view[at * size : (at + 1) * size]]) for at in range(requests)]
 
 
 class Execution:

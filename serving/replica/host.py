@@ -226,12 +226,12 @@ class Host:
         try:
             if block is None:
                 return _result(message.action_id, times, outcomes.each)
-            sizes = [(block.frame_bytes, 0)] * len(block.rows)
+            sizes = [(block.frame_bytes, 0)] * block.requests
             head = wire.result_head(message.action_id, 0, times, sizes)
         except wire.WireError as error:  # the answers are too large together, or one alone
             text = f"too large for one message: {error}"
             return self._refused(message, ActionStatus.TOO_LARGE, text, times)
-        return [head, block.rows.reshape(-1).data]
+        return [head, block.data]
 
     def _place(self, path: str | None) -> pathlib.Path | None:
         """Where a file of the gateway is for this process; a module's name is no path and stays."""

@@ -16,7 +16,7 @@ class _Heard:
         return getattr(self._scheduler, name)
 
     def on(self, event, now_s):
-        if type(event) is Submitted:
+        if isinstance(event, Submitted):
             self._hear(event)
         self._scheduler.on(event, now_s)
 

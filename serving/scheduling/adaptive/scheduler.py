@@ -80,7 +80,8 @@ class _Batch:
         self.expected_s = expected_s
         deadline_s = math.inf
         for entry, _ in entries:
-            deadline_s = min(deadline_s, entry.deadline_s)
+            if entry.deadline_s < deadline_s:  # noqa: PLR1730  `min` is a call for each
+                deadline_s = entry.deadline_s
         self.deadline_s = deadline_s
 
 
@@ -129,7 +130,9 @@ class AdaptiveScheduler:
 
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
-        if type(event) is Submitted:  # the one event per request; the others come per batch or less
+        if isinstance(
+            event, Submitted
+        ):  # the one event per request; the others come per batch or less
             self._submitted(event, now_s)
             return
         match event:

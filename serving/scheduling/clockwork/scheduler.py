@@ -105,7 +105,7 @@ class ClockworkScheduler:
     def on(self, event: Event, now_s: float) -> None:
         """Take note of an event."""
         self._pool.now_s = now_s
-        if type(event) is Submitted:
+        if isinstance(event, Submitted):
             self._admission.submit(event, now_s)
         elif type(event) is Result:
             self._result(event, now_s)

@@ -67,18 +67,26 @@ def test_no_data_and_no_binary_part():
             Requests("echo", SIGNATURE).query(body, None)
 
 
-def _header(shape, priority, id_):
+def _header(shape, priority, id_, within, is_first, is_ascii):
     item = {"name": "data", "shape": shape, "datatype": "UINT8"}
-    item["parameters"] = {"binary_data_size": 4}
-    request = {"inputs": [item], "parameters": {"priority": priority}}
-    return json.dumps(request if id_ is None else request | {"id": id_}).encode()
+    item["parameters"] = {"binary_data_size": 4} | within
+    request = {"inputs": [item], "parameters": {"priority": priority} | within}
+    named = {} if id_ is None else {"id": id_}
+    request = named | request if is_first else request | named
+    return json.dumps(request, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+
+
+IDS = st.one_of(st.sampled_from(["", "a", "b", '"', "\\", "id", "not a"]), st.text(max_size=3))
 
 
 HEADERS = st.builds(
     _header,
     st.sampled_from([[1, 4], [2, 2], [4, 1], [3, 1]]),
     st.sampled_from([1, 2]),
-    st.sampled_from([None, "a", "b"]),
+    st.none() | IDS,
+    st.fixed_dictionaries({}, optional={"id": IDS}),
+    st.booleans(),
+    st.booleans(),
 )
 
 
