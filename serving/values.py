@@ -102,6 +102,8 @@ class Signature:
     """Whether its replica reads requests in JSON as they came; not part of the JSON form."""
     unbatched: str | None = None
     """Why requests run one at a time, whole; empty: items of several run together. None: the shapes alone tell."""
+    is_untried: bool = False
+    """Whether that is so only until sizes are told with which a batch can be tried."""
     padding: str | None = None
     """Why requests of different sizes are not filled up to one; empty: they can be. None: nothing is known."""
 
@@ -122,10 +124,21 @@ class Signature:
         return {**data, "parameters": self.parameters} if self.parameters else data
 
     @property
-    def parameters(self) -> dict[str, str]:
+    def parameters(self) -> dict[str, str | bool]:
         """What is known of batches, for the model's metadata; see `unbatched` and `padding`."""
-        told = {"unbatched": self.unbatched, "padding": self.padding}
-        return {name: text for name, text in told.items() if text is not None}
+        told = {
+            "unbatched": self.unbatched,
+            "untried": self.is_untried or None,
+            "padding": self.padding,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    @property
+    def asked(self) -> Signature:
+        """The signature by which sizes are asked for: with item axes, as long as these were not tried."""
+        return (
+            dataclasses.replace(self, unbatched="", is_untried=False) if self.is_untried else self
+        )
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Signature:
@@ -135,6 +148,7 @@ class Signature:
             outputs=tuple(TensorSpec.from_json(item) for item in data["outputs"]),
             platform=str(data.get("platform", "")),
             unbatched=_text(data.get("parameters"), "unbatched"),
+            is_untried=(data.get("parameters") or {}).get("untried") is True,
             padding=_text(data.get("parameters"), "padding"),
         )
 

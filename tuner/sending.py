@@ -145,7 +145,7 @@ def sending(target: TargetSettings, card: ModelCard | None, signature: Signature
     Raises:
         WrongUse: what is told fits no input, or a file cannot be read.
     """
-    card = card or NO_CARD
+    card, signature = card or NO_CARD, signature.asked
     file = None if target.payload is None else pathlib.Path(target.payload)
     is_own = file is None and not (target.shape or target.values or card.shapes)
     if is_own:

@@ -131,7 +131,7 @@ def told_inputs(
         shared=card.shared,
         pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},
         pad_to=pad_to,
-        unbatched=None if known is None else known.unbatched,
+        unbatched=None if known is None or known.is_untried else known.unbatched,
         padding=None if known is None else known.padding,
     )
 

@@ -335,7 +335,9 @@ class Host:
             samples = samples_of(model, self._place(message.samples), told.shapes)
             if getattr(model, "is_pure", False):
                 model.signature, padding = tried(model, samples, told)
-                if not model.signature.is_batched:  # what was its item axis has a size like others
+                if (
+                    isinstance(samples, Samples) and not model.signature.is_batched
+                ):  # what was its item axis has a size like others
                     samples = samples_of(model, self._place(message.samples), told.shapes)
         execution = Execution(model, padding=padding)
         return execution, warmup.warm_up(

@@ -49,8 +49,9 @@ def tried(
     if not signature.is_batched:
         return signature, None
     if told.unbatched is None and not told.item_axis and not told.shared:
+        is_untried = isinstance(samples, str)
         reason = samples if isinstance(samples, str) else _why_alone(model, samples)
-        signature = dataclasses.replace(signature, unbatched=reason)
+        signature = dataclasses.replace(signature, unbatched=reason, is_untried=is_untried)
     is_wanted = told.pad_to is not None if told.padding is not None else bool(told.pad)
     if not is_wanted or not signature.is_batched:
         return signature, None

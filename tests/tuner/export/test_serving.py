@@ -15,6 +15,11 @@ from tuner.errors import WrongUse
 from tuner.export.serving import FILE_NAME, of_study
 from tuner.values import Configuration
 
+FORMED = {
+    "model.shapes": ["image=3x640x640", "sequence=16..512 state=2x128"],
+    "model.pad": ["ids=0 mask=0", "x=-1.5"],
+}
+"""Texts that have a form of their own."""
 STUDY = studies.study(trials=12)
 
 
@@ -29,6 +34,8 @@ def settings_values():
     def value(knob):
         if knob.choices:
             return st.sampled_from(knob.choices)
+        if knob.name in FORMED:
+            return st.sampled_from(FORMED[knob.name])
         if str in knob.kinds:
             return st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
         low, high = knob.limits.low, knob.limits.high
