@@ -151,12 +151,12 @@ def _memory(probe: ProbeResult) -> _Derived:
             f"one replica used {smallest:.0f} MiB in the probe, but the machine has {machine_mb} "
             "MiB: use a smaller model or a larger machine",
         )
-    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(1.1 * smallest)))
+    low = min(machine_mb, max(_SMALLEST_MEMORY_MB, math.ceil(1.3 * smallest)))
     high = min(machine_mb, max(low, math.ceil(4 * peak)))
     values = {min(high, math.ceil(value)) for value in _log_spread(low, high)}
     reason = (
         f"A replica held {probe.idle_memory_mb:.0f} MiB idle, {smallest:.0f} with batches of 1 "
-        f"and {peak:.0f} at its peak: from 1.1 times the former to 4 times the peak."
+        f"and {peak:.0f} at its peak: from 1.3 times the former to 4 times the peak."
         " The default is the largest, as the server sets no limit untuned."
     )
     return _Derived(_log_knob("replica.memory_mb", values, default=max(values)), reason)
