@@ -186,11 +186,12 @@ def _of_input(
         given = given[:items] + given[items + 1 :]
     axes = [axis for axis in range(len(spec.shape)) if axis != items]
     free = [axis for axis, _ in _free(spec, signature)]
-    if len(given) != len(axes):
-        later = axes[1:] if items is None and spec.shape[:1] == (-1,) else axes
-        axes = (
-            free if len(given) == len(free) else later
-        )  # axis 0 of what is served whole is missing then
+    # Of what is served whole the sizes of one item may be told, as if it was batched: then a request is one item.
+    is_one = items is None and spec.shape[:1] == (-1,) and _is_item(given, spec.shape[1:])
+    if is_one:
+        axes = axes[1:]
+    elif len(given) == len(free):
+        axes = free
     if len(given) != len(axes):
         raise InvalidSettings(
             f"{source} {spec.name}={'x'.join(size.text for size in given)}: {len(given)} sizes, expected "
@@ -198,6 +199,8 @@ def _of_input(
             + ("" if items is None else f" without the item axis {items}")
         )
     found = list(_by_dimension(spec, {}, signature))
+    if is_one:
+        found[0] = Size("1", 1, 1)
     for axis, size in zip(axes, given, strict=True):
         fixed = spec.shape[axis]
         if fixed >= 0 and (size.varies or size.low != fixed):
@@ -206,6 +209,14 @@ def _of_input(
             )
         found[axis] = size
     return tuple(found)
+
+
+def _is_item(given: tuple[Size, ...], shape: tuple[int, ...]) -> bool:
+    """Whether sizes are those of a shape, its fixed ones included."""
+    return len(given) == len(shape) and all(
+        wanted < 0 or (not size.varies and size.low == wanted)
+        for size, wanted in zip(given, shape, strict=True)
+    )
 
 
 def _by_dimension(

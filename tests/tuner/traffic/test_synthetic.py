@@ -119,6 +119,14 @@ def test_a_model_that_is_served_whole_has_all_its_sizes_told():
     assert arrays(whole, "input=2x512")[0]["input"].shape == (2, 512)
 
 
+@pytest.mark.parametrize("told", ["3x48x192", "1x3x48x192"])
+def test_of_what_is_served_whole_the_sizes_of_one_item_will_do(told):
+    """They are what one tells before it is known that the model cannot be batched."""
+    image = TensorSpec(name="x", datatype="FP32", shape=(-1, 3, -1, -1))
+    whole = Signature(inputs=(image,), outputs=(), unbatched="it is quantised dynamically")
+    assert arrays(whole, f"x={told}")[0]["x"].shape == (1, 3, 48, 192)
+
+
 def test_a_size_that_is_missing_is_an_error_with_its_option():
     """Nothing is made up in its place."""
     with pytest.raises(UnknownSize, match=r"input 'ids', axis 1 \(sequence\)") as error:
