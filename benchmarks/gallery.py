@@ -300,7 +300,7 @@ def _bare_rate(file: pathlib.Path, requests: Sequence[Arrays], form: Form, secon
 
 
 def _payloads(model: str, signature: Signature, requests: Sequence[Arrays]) -> payloads.Payloads:
-    return payloads.of_items(
+    return payloads.of_requests(
         [
             [oip_body.Input(spec, request[spec.name]) for spec in signature.inputs]
             for request in requests
