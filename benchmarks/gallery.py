@@ -8,7 +8,7 @@ Fetches the wheels of `gallery/models.yaml` from PyPI, trains a few tabular mode
 4. The rate at concurrency 8 over that of a bare loop of the same runtime, in alternating rounds, both
    at the best of a few forms.
 
-    pip install 'tritonclient[grpc,http]' skops xgboost-cpu lightgbm catboost torch
+    pip install '.[sklearn,torch,xgboost,lightgbm,catboost]' 'tritonclient[grpc,http]'
     python benchmarks/gallery.py [--write] [--json] [--quick] [--only NAME,NAME]
 
 What was found of a model is kept in `runs/gallery`, and measured again only with `--again`.
@@ -112,7 +112,7 @@ def examined(entry: Entry, options: argparse.Namespace) -> dict[str, Any]:
             found["study"], recommended = studied(entry, given, options)
             found |= raced(entry, given, file, recommended, options)
         except Exception as error:  # whatever a model of others does, the next one is tried
-            found["problem"] = f"{type(error).__name__}: {error}".strip()
+            found["problem"] = f"{type(error).__name__}: {error}".replace(f"{options.kept}/", "")
         found["seconds"] = time.monotonic() - begun_s
     return found
 
@@ -150,7 +150,8 @@ def _inputs(given: pathlib.Path, options: Sequence[str]) -> dict[str, Any]:
     """What `tune inputs` says: its exit code, and its lines."""
     done = _tune("inputs", str(given), *options, timeout_s=COMMAND_TIMEOUT_S)
     said = done.stdout if done.returncode == 0 else done.stderr
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+    here = f"{given if given.is_dir() else given.parent}/"
+    lines = [line.rstrip().replace(here, "") for line in said.splitlines() if line.strip()]
     return {"code": done.returncode, "lines": lines}
 
 
