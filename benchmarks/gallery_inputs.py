@@ -1,22 +1,20 @@
-"""Requests of a model of the gallery, made up from what is told of it, as the tuner makes them up.
+"""Requests of a model of the gallery: what the tuner would send, as arrays that the bare runtime takes too.
 
-In: a signature, and the entry's shapes and values. Out: arrays by input name.
+In: a signature, and what is told of the entry. Out: arrays by input name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from gallery_models import Entry
 from numpy.typing import NDArray
 
-from serving import shapes, sizes
-from serving.values import Signature, TensorSpec
-from tuner.traffic import oip_body
-
-MOST_INTEGER = 9
+from serving import shapes
+from serving.values import Signature
+from tuner import sending
+from tuner.settings import TargetSettings
 
 
 def made(
@@ -30,29 +28,20 @@ def made(
         n: how many.
         same_shape: whether sizes that vary are taken at their median, so that all can meet in a batch.
     """
-    axes = shapes.bind(signature, sizes.sizes_of([f"{k}={v}" for k, v in entry.shapes.items()]))
+    told = TargetSettings(
+        model=entry.name,
+        shape=tuple(f"{name}={size}" for name, size in entry.shapes.items()),
+        values=tuple(f"{name}={value}" for name, value in entry.values.items()),
+    )
+    plan = sending.sending(told, None, signature).plan.checked()
     rng = np.random.default_rng(0)
     found = []
     for _ in range(n):
-        drawn = shapes.typical(axes) if same_shape else shapes.drawn(signature, axes, rng)
+        drawn = shapes.typical(plan.axes) if same_shape else shapes.drawn(signature, plan.axes, rng)
         found.append(
             {
-                spec.name: _values(
-                    spec, drawn[spec.name], str(entry.values.get(spec.name, "")), rng
-                )
+                spec.name: plan.contents[spec.name].draw(rng, drawn[spec.name])
                 for spec in signature.inputs
             }
         )
     return found
-
-
-def _values(
-    spec: TensorSpec, shape: Sequence[int], told: str, rng: np.random.Generator
-) -> NDArray[Any]:
-    kind = oip_body.DTYPES[spec.datatype]
-    low, dots, high = told.partition("..")
-    if told and not dots:
-        return np.full(shape, float(low), kind)
-    if told or kind.kind in "iu":
-        return rng.integers(int(low or 0), int(high or MOST_INTEGER) + 1, shape).astype(kind)
-    return np.asarray(rng.standard_normal(shape)).astype(kind)

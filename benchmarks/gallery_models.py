@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -44,6 +44,8 @@ class Entry:
     values: Mapping[str, object] = dataclasses.field(default_factory=dict)
     card: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """Keys of a `model.yaml`."""
+    signature: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Of a file that does not tell its own."""
     notes: str = ""
     is_stateful: bool = False
     """Whether its answers depend on the calls before."""
@@ -69,9 +71,10 @@ class Entry:
     def told(self) -> str:
         """The same for a reader, with the keys of the card."""
         words = [" ".join(self.options)] if self.options else []
-        if self.card:
-            text = yaml.safe_dump(dict(self.card), default_flow_style=True, width=200)
-            words.append(f"model.yaml: {text.strip().removeprefix('{').removesuffix('}')}")
+        for name, told in (("model", self.card), ("signature", self.signature)):
+            if told:
+                text = yaml.safe_dump(dict(told), default_flow_style=True, width=1_000)
+                words.append(f"{name}.yaml: {text.strip().removeprefix('{').removesuffix('}')}")
         return "; ".join(words)
 
 
@@ -87,8 +90,18 @@ def entries(only: Sequence[str] = ()) -> list[Entry]:
     return [Entry(name=name, **keys) for name, keys in listed.items() if not only or name in only]
 
 
-def fetched(entry: Entry, kept: pathlib.Path) -> pathlib.Path:
-    """The model as it is given to the commands: its file, or a folder with a `model.yaml`.
+class Files(NamedTuple):
+    """Where a model lies."""
+
+    plain: pathlib.Path
+    """The file as the wheel has it."""
+    given: pathlib.Path
+    """What commands are given where all is told: the same file, or one with a signature beside it, or a
+    folder with a `model.yaml`."""
+
+
+def fetched(entry: Entry, kept: pathlib.Path) -> Files:
+    """The files of a model, fetched or trained if they are not there yet.
 
     Args:
         entry: of the list.
@@ -101,18 +114,19 @@ def fetched(entry: Entry, kept: pathlib.Path) -> pathlib.Path:
     if not file.is_file():
         file.parent.mkdir(parents=True, exist_ok=True)
         (_unpack if entry.wheel else _train)(entry, kept, file)
-    return _carded(entry, file) if entry.card else file
-
-
-def _carded(entry: Entry, file: pathlib.Path) -> pathlib.Path:
-    """A folder around the file with what has to be told."""
+    if not entry.card and not entry.signature:
+        return Files(file, file)
     folder = file.parent / "told"
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(FileExistsError):
         (folder / file.name).hardlink_to(file)
+    if entry.signature:
+        text = yaml.safe_dump(dict(entry.signature))
+        (folder / f"{entry.name}.signature.yaml").write_text(text, encoding="utf-8")
+        return Files(file, folder / file.name)
     keys = {"name": entry.name, "version": "1", "kind": "onnx", "file": file.name, **entry.card}
     (folder / "model.yaml").write_text(yaml.safe_dump(keys), encoding="utf-8")
-    return folder
+    return Files(file, folder)
 
 
 def _unpack(entry: Entry, kept: pathlib.Path, file: pathlib.Path) -> None:

@@ -102,7 +102,7 @@ def _said(found: Mapping[str, Any] | None) -> str:
         return "-"
     if found["code"] == 0:
         return "complete"
-    return f"{found['code']}: {' '.join(found['lines']).replace('|', '/')}"
+    return f"{found['code']}: {' '.join(found['lines']).removeprefix('tune: ').replace('|', '/')}"
 
 
 def _answers(rows: Mapping[Entry, Mapping[str, Any]]) -> Table:
