@@ -133,7 +133,7 @@ $(COMPILED_FORM): $(COMPILED_WHEEL) $(shell find docs examples tests -type f -no
 	@touch $@
 
 $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python
-	@echo "installing PyTorch, TensorFlow and clients into $(FRAMEWORKS_VENV) (once; two to three minutes)"
+	@echo "installing PyTorch, TensorFlow, XGBoost and the like, and clients into $(FRAMEWORKS_VENV) (once; two to three minutes)"
 	@$(BIN)/python -m venv $(FRAMEWORKS_VENV)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 1,$^)
 	$(call install_into,$(FRAMEWORKS_VENV)) $(NOT_COMPILED) --requirement $(word 2,$^) --no-deps

@@ -35,7 +35,7 @@ from serving.errors import (
     UnknownModel,
 )
 from serving.values import ModelCard, ModelId
-from serving.zoo import mlflow_folder
+from serving.zoo import mlflow_folder, recognition
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def _read_card(path: pathlib.Path, id_: ModelId) -> ModelCard:
         files = [
             file
             for file in sorted(path.iterdir())
-            if zoo.file_kind(file) is not None and not zoo.is_samples(file)
+            if recognition.file_kind(file) is not None and not zoo.is_samples(file)
         ]
         if len(files) != 1:
             listed = ", ".join(file.name for file in files) or "none"

@@ -105,7 +105,7 @@ def noise_of(target: TargetSettings, *, launches: int) -> NoiseFound:
     Raises:
         TunerError: it could not be measured.
     """
-    card = inputs.card_of(target.model)
+    card = inputs.card_of(target.model, is_trusted=target.trust)
     settings = MeasurementSettings()
     measured: list[Measurement] = []
     starts_s: list[float] = []

@@ -170,6 +170,12 @@ def load(
         raise ModelLoadFailed(
             str(path), f"kind {kind!r} needs the Python package {package!r}: {hint}"
         ) from error
+    except OSError as error:  # as of LightGBM without libgomp
+        raise ModelLoadFailed(
+            str(path),
+            f"kind {kind!r} needs a library of the system: {error}; on Debian libgomp.so.1 comes with "
+            "`apt-get install libgomp1`",
+        ) from error
     if kind in PREPARED:
         quick: LoadedModel = module.Model(path, threads=threads, device=device, prepared=prepared)
         return quick

@@ -49,27 +49,6 @@ MAX_CARD_BYTES = 65_536
 SAMPLES_FILE = "samples.npz"
 """Real inputs of the model of a folder; beside a single file its name comes first: `net.samples.npz`."""
 
-SUFFIXES: dict[str, str] = {
-    ".onnx": "onnx",
-    ".skops": "sklearn",
-    ".npz": "sklearn",
-    ".pkl": "sklearn",
-    ".pickle": "sklearn",
-    ".joblib": "sklearn",
-    ".pt": "torch",
-    ".pt2": "torch",
-    ".pth": "torch",
-    ".jit": "torch",
-    ".ubj": "xgboost",
-    ".cbm": "catboost",
-    ".py": "python",
-}
-"""Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
-them."""
-_OFFERED = (
-    ".onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
-)
-"""The suffixes that load, for messages."""
 SAVED_MODEL_FILES = ("saved_model.pb", "saved_model.pbtxt")
 """A folder that holds one of these is a model of the kind tensorflow."""
 
@@ -160,7 +139,7 @@ def find(
 
     Args:
         name_or_path: a bundled model's name; a folder with a `model.yaml`; a model file
-            (`SUFFIXES`), the folder of a SavedModel or one of MLflow; for the kind python
+            (`recognition.SUFFIXES`), the folder of a SavedModel or one of MLflow; for the kind python
             `path/to/file.py:Name` or `package.module:Name`; for the kind command a program.
             A bundled name wins over a file of that name.
         name: the name to serve it under, instead of its own or the file's stem.
@@ -239,11 +218,11 @@ def _find(name_or_path: str, name: str | None, wanted: str | None) -> ModelCard:
         program = _program([str(path)], path.parent, path)
         own_name = name or _safe(path.stem)
         return ModelCard(name=own_name, version="1", kind=wanted, path=None, program=program)
-    kind = wanted or file_kind(path)
+    kind = wanted or recognition.file_kind(path)
     if kind is None and recognition.is_pickle(path):
         kind = "sklearn"  # which says how to convert it
     if kind is None:
-        raise ModelLoadFailed(name_or_path, _no_kind(path))
+        raise ModelLoadFailed(name_or_path, recognition.missed(path, CARD_FILE))
     if kind == "python":
         raise ModelLoadFailed(
             name_or_path, f"say which class or function of the file: {name_or_path}:Model"
@@ -256,22 +235,6 @@ def _card_of_path(path: pathlib.Path, *, kind: str, name: str) -> ModelCard:
     file = path.with_name(path.name.partition(":")[0]) if kind == "python" else path
     sample = _if_there(file.with_name(f"{file.stem}.{SAMPLES_FILE}")) if file.is_file() else None
     return ModelCard(name=name, version="1", kind=kind, path=path, sample=sample)
-
-
-def file_kind(path: pathlib.Path) -> str | None:
-    """The kind of a model's file, by what it holds, else by its suffix; None: neither tells one."""
-    return recognition.kind_of(path) or SUFFIXES.get(path.suffix.lower())
-
-
-def _no_kind(path: pathlib.Path) -> str:
-    """What was looked for in a file that tells no kind."""
-    text = recognition.TEXTS.get(path.suffix.lower())
-    if text is not None:
-        return f"it is not {text}; another kind is named with --kind or in a folder's {CARD_FILE}"
-    return (
-        f"neither the suffix {path.suffix!r} nor the content tells the kind of model; expected one of "
-        f"{_OFFERED}, a folder with a {CARD_FILE} that names the kind, or --kind"
-    )
 
 
 def is_samples(file: pathlib.Path) -> bool:
@@ -335,7 +298,7 @@ def _existing(text: str) -> pathlib.Path:
     if not path.exists():
         raise ModelLoadFailed(
             text,
-            f"there is no file {path}; give the path of a model file ({_OFFERED}) "
+            f"there is no file {path}; give the path of a model file ({recognition.OFFERED}) "
             f"or a bundled model's name ({', '.join(names())})",
         )
     return path

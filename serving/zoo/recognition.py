@@ -1,6 +1,7 @@
 """Tells the kind of a model's file from its first and last bytes; no runtime is imported, nothing is unpickled.
 
-In: a path. Out: a kind, or None where the content tells none: ONNX files, for one, begin with nothing of their own.
+In: a path. Out: a kind, or None where nothing tells one. Where the content does not, the suffix may: ONNX files, for
+one, begin with nothing of their own.
 Whether the file is whole is for the replica to find out.
 
 The readings are bounded: of an archive its directory's last mebibyte is searched for names, of a text its beginning.
@@ -23,6 +24,27 @@ TEXTS = {
 }
 """Suffix that belongs to no kind -> what a model in such a file is."""
 
+SUFFIXES: dict[str, str] = {
+    ".onnx": "onnx",
+    ".skops": "sklearn",
+    ".npz": "sklearn",
+    ".pkl": "sklearn",
+    ".pickle": "sklearn",
+    ".joblib": "sklearn",
+    ".pt": "torch",
+    ".pt2": "torch",
+    ".pth": "torch",
+    ".jit": "torch",
+    ".ubj": "xgboost",
+    ".cbm": "catboost",
+    ".py": "python",
+}
+"""Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
+them."""
+OFFERED = (
+    ".onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
+)
+"""The suffixes that load, for messages."""
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {
     b"/constants.pkl": "torch",  # TorchScript
@@ -46,6 +68,22 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 
 
 _PICKLE = re.compile(rb"\x80[\x02-\x05]")
+
+
+def file_kind(path: pathlib.Path) -> str | None:
+    """The kind of a model's file, by what it holds, else by its suffix; None: neither tells one."""
+    return kind_of(path) or SUFFIXES.get(path.suffix.lower())
+
+
+def missed(path: pathlib.Path, card_file: str) -> str:
+    """What was looked for in a file that tells no kind, as a message."""
+    text = TEXTS.get(path.suffix.lower())
+    if text is not None:
+        return f"it is not {text}; another kind is named with --kind or in a folder's {card_file}"
+    return (
+        f"neither the suffix {path.suffix!r} nor the content tells the kind of model; expected one of "
+        f"{OFFERED}, a folder with a {card_file} that names the kind, or --kind"
+    )
 
 
 def kind_of(path: pathlib.Path) -> str | None:

@@ -84,6 +84,7 @@ def test_a_saved_model_is_served_with_its_default_signature(path, talk):
             {"name": "y", "datatype": "FP32", "shape": [-1, 2]},
         ],
         "platform": "tensorflow_savedmodel",
+        "parameters": {"unbatched": ""},  # it is batched
     }
     batch = [request(X[:1], b"lute"), request(X[1:], b"a", "é".encode())]
     message, outcomes = talk.infer(batch)

@@ -106,6 +106,7 @@ def test_every_form_is_served_with_its_signature(models, talk, file, output, pla
         "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}],
         "outputs": [{"name": output, "datatype": "FP32", "shape": [-1, 2]}],
         "platform": platform,
+        "parameters": {"unbatched": ""},  # it is batched
     }
     message, outcomes = talk.infer([frame(("x", "FP32", X[:1])), frame(("x", "FP32", X[1:]))])
     assert message.status == 0, outcomes

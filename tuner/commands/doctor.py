@@ -37,8 +37,8 @@ ONLY_PILOT = {
     "measurement": ["warmup_s", "timeout_s", "pairs"],
 }
 """Settings of a study that the pilot takes."""
-SENT = ("shape", "values")
-"""What of a model's inputs may have to be told in any case."""
+TOLD = ("trust", "shape", "values")
+"""What of a model may have to be told in any case."""
 COUNTS = ("configurations", "blocks")
 FEWEST_OF_PILOT = 2
 """Configurations, launches of each, and blocks of each: one alone shows no difference."""
@@ -112,7 +112,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seconds that the study in question measures in each launch, with which others are compared; "
         "default 1.2",
     )
-    options.add_group(parser, "target", only=SENT)
+    options.add_group(parser, "target", only=TOLD)
     for group, names in ONLY_PILOT.items():
         options.add_group(parser, group, only=names)
     options.add_json(parser)
@@ -133,7 +133,9 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     if arguments.clean:
         return _cleaned()
     if launches and order is None:
-        inputs.card_of(arguments.model)  # a wrong name is said before anything is looked at
+        is_trusted = hasattr(arguments, "trust")
+        # A wrong name is said before anything is looked at.
+        inputs.card_of(arguments.model, is_trusted=is_trusted)
     findings = doctor.findings()
     parts: list[rich.console.RenderableType] = [_line(finding) for finding in findings]
     data: dict[str, object] = {"findings": [dataclasses.asdict(finding) for finding in findings]}

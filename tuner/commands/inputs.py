@@ -19,7 +19,7 @@ from tuner.progress import Terminal
 from tuner.sending import Sending
 from tuner.settings import MeasurementSettings, TargetSettings
 
-TARGET = ("payload", "shape", "values", "home")
+TARGET = ("trust", "payload", "shape", "values", "home")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, terminal: Terminal) -> Said:
     """Start the server with the model, look at what it says, and ask it once."""
     target = options.group_of(arguments, TargetSettings)
-    card = inputs.card_of(target.model)
+    card = inputs.card_of(target.model, is_trusted=target.trust)
     bench = Bench(
         model=target.model,
         concurrency=1,

@@ -42,6 +42,17 @@ def test_a_missing_runtime_is_told_with_what_to_install(kind, package, hint, mon
     assert str(caught.value).endswith(f"kind {kind!r} needs the Python package {package!r}: {hint}")
 
 
+def test_a_missing_library_of_the_system_is_told_with_what_brings_it(tmp_path, monkeypatch):
+    """LightGBM's package is there, but what it loads is not, as in small images."""
+    text = "libgomp.so.1: cannot open shared object file"
+    (tmp_path / "lightgbm.py").write_text(f"raise OSError({text!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("lightgbm", models.KINDS["lightgbm"]):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(ModelLoadFailed, match=rf"'lightgbm' needs .*{text}.*install libgomp1"):
+        models.load("lightgbm", None, threads=1)
+
+
 def test_an_unknown_kind_lists_the_known_ones():
     """A kind that is not there is answered with those that are."""
     with pytest.raises(ModelLoadFailed, match="'fortran' is not one of onnx, sklearn"):

@@ -52,7 +52,7 @@ def test_an_archive_is_known_by_its_parts(tmp_path, parts, kind):
 def test_a_file_is_known_by_its_beginning_whatever_its_name(tmp_path, content, kind):
     for name in ("model", "model.json", "model.txt"):
         (tmp_path / name).write_bytes(content)
-        assert zoo.file_kind(tmp_path / name) == kind
+        assert recognition.file_kind(tmp_path / name) == kind
 
 
 @given(content=st.binary(max_size=64), is_archive=st.booleans())
