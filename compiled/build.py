@@ -46,6 +46,7 @@ MODULES = (
     "serving/protocol/grpc_oip/routes.py",
     "serving/protocol/grpc_oip/streams.py",
     "serving/protocol/http.py",
+    "serving/protocol/http2/events.py",
     "serving/protocol/http2/fields.py",
     "serving/protocol/http2/frames.py",
     "serving/protocol/http2/outgoing.py",

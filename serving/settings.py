@@ -341,9 +341,10 @@ class ServerSettings:
     Default none: browsers keep them off.
     """
     gzip_min_bytes: int | None = _knob(65_536, "bytes", 0, 2**31 - 1, live=False)
-    """Answers from this length on are compressed where the client asks for it (`Accept-Encoding: gzip`).
+    """Answers from this length on are compressed where the client asks for it (`Accept-Encoding: gzip` or `deflate`).
 
-    Null: never. Default 64 KiB: shorter ones are sent sooner than compressed.
+    Over gRPC it asks by sending its own messages so. Null: never.
+    Default 64 KiB: shorter ones are sent sooner than compressed.
     """
     timing: Literal["none", "header"] = _knob("none", live=False)
     """Whether answers of the query port say in a field `Server-Timing` how long their stages took.

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import queue
 import signal
 import subprocess
 import sys
@@ -108,6 +109,29 @@ def test_a_call_in_flight_when_the_server_stops():
         ((result, error),) = answers
         assert error is None
         assert result.as_numpy("data").tolist() == [[1, 2, 3]]
+
+
+def test_an_open_stream_when_the_server_stops():
+    """It answers what it has, ends with a status, and holds up nothing."""
+    answers = queue.Queue()
+    given = triton.InferInput("data", [1, 3], "UINT8")
+    given.set_data_from_numpy(np.array([[1, 2, 3]], dtype=np.uint8))
+    with (
+        server("--model", "echo", "--set", "server.drain_s=60") as (process, facts),
+        triton.InferenceServerClient(f"127.0.0.1:{facts['grpc_port']}") as client,
+    ):
+        client.start_stream(lambda result, error: answers.put((result, error)))
+        for number in range(20):
+            client.async_stream_infer("echo", [given], request_id=str(number))
+        for number in range(20):
+            result, error = answers.get(timeout=20)
+            assert error is None
+            assert result.get_response().id == str(number)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        _, error = answers.get(timeout=20)
+        assert error.status() == "StatusCode.UNAVAILABLE"
+        client.stop_stream()
 
 
 def test_a_message_that_is_too_large():

@@ -157,6 +157,14 @@ async def test_the_first_protocol_over_rest(serving):
             await client.infer(serving.url, {"instances": [1]}, model_name="none")
 
 
+async def test_classes_over_rest(rest):
+    """Triton's parameter of an output, through KServe's client: the best of each item as texts."""
+    outputs = [RequestedOutput("y", {"classification": 1})]
+    answer = await rest.infer(scaled(outputs=outputs))
+    assert [(one.datatype, one.shape) for one in answer.outputs] == [("BYTES", [2, 1])]
+    assert answer.outputs[0].as_numpy().ravel().tolist() == ["8.000000:1", "12.000000:0"]
+
+
 # gRPC
 
 
@@ -233,3 +241,21 @@ async def test_the_clients_own_limit_over_grpc(remote):
         await remote.infer(scaled(SLOW), timeout=SLOW_S / 3)
     assert caught.value.code() is CODES.DEADLINE_EXCEEDED
     assert y(await remote.infer(scaled())).tolist() == (2 * X).tolist()
+
+
+async def test_classes_over_grpc(remote):
+    """The same, in raw bytes."""
+    outputs = [RequestedOutput("y", {"classification": 1})]
+    answer = await remote.infer(scaled(outputs=outputs))
+    assert answer.outputs[0].as_numpy().ravel().tolist() == [b"8.000000:1", b"12.000000:0"]
+
+
+@pytest.mark.parametrize("encoding", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compressed_calls(serving, encoding):
+    """Of a client whose channel compresses all that it sends; long answers come back so."""
+    options = [("grpc.default_compression_algorithm", encoding.value)]
+    x = np.tile(X, (20_000, 1))
+    async with kserve.InferenceGRPCClient(serving.grpc, retries=0, channel_args=options) as client:
+        assert await client.is_server_ready() is True
+        for many in (X, x):
+            np.testing.assert_array_equal(y(await client.infer(scaled(many))), 2 * many)

@@ -23,10 +23,11 @@ from serving.protocol.grpc_oip.coding import Coding
 from serving.protocol.grpc_oip.routes import HEALTH, Routes
 from serving.protocol.grpc_oip.streams import Exchange, InferStream
 from serving.protocol.http2 import frames
+from serving.protocol.http2.events import Arrived, Gone, Mark, Opened, Request
 from serving.protocol.http2.fields import Fields
 from serving.protocol.http2.outgoing import HELD_BYTES, Full
 from serving.protocol.http2.series import CutOff, TooLong
-from serving.protocol.http2.session import Arrived, Gone, Mark, Opened, Request, Session
+from serving.protocol.http2.session import Session
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 

@@ -1,1 +1,1 @@
-"""HTTP/2 for a server of unary calls: bytes <-> requests and answers, without a socket (RFC 9113, RFC 7541)."""
+"""HTTP/2 for a server of calls and of streams of messages: bytes <-> what they mean, without a socket (RFC 9113)."""

@@ -30,10 +30,17 @@ What a client can make it hold is bounded:
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 from serving.protocol.http2 import frames
+from serving.protocol.http2.events import (
+    Arrived,
+    Event,
+    Gone,
+    Mark,
+    Opened,
+    Opens,
+    Request,
+    TooLarge,
+)
 from serving.protocol.http2.fields import MAX_LIST_BYTES, BadBlock, FieldReader, Fields
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.outgoing import BadWindow, Outgoing
@@ -53,54 +60,6 @@ _MAX_TEXT = 200
 """Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
 """A stream's window is filled up again when this much of it was used."""
-
-
-class Request(NamedTuple):
-    """A request has arrived whole."""
-
-    stream: int
-    fields: Fields
-    body: bytes
-
-
-class Gone(NamedTuple):
-    """The client does not want the answer any more."""
-
-    stream: int
-
-
-class TooLarge(NamedTuple):
-    """A body passed the limit; what else comes of it is dropped."""
-
-    stream: int
-    fields: Fields
-
-
-class Opened(NamedTuple):
-    """A request has begun whose body is a series of messages."""
-
-    stream: int
-    fields: Fields
-
-
-class Arrived(NamedTuple):
-    """Of a series there may be another message, or no more; or the client has taken all that was sent."""
-
-    stream: int
-
-
-Event = Request | Gone | TooLarge | Opened | Arrived
-
-Opens = Callable[[Fields], bytes | bool]
-"""What the fields of a request say: whether its body is a series of messages, or the block that answers it at once."""
-
-
-class Mark(NamedTuple):
-    """A moment in the life of a connection."""
-
-    stream: int
-    """The newest."""
-    refreshes: int
 
 
 class _Stream:

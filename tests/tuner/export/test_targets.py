@@ -135,6 +135,18 @@ def shape_of(data):
     return without_head(data) if isinstance(data, str) else data
 
 
+def test_a_service_offers_both_query_ports():
+    """REST and gRPC, by the names that the pod gives them."""
+    found = {
+        document["kind"]: document.get("spec")
+        for document in yaml.safe_load_all(texts_of("kubernetes", STUDY)["kubernetes.yaml"])
+    }
+    (pod,) = found["Deployment"]["template"]["spec"]["containers"]
+    ports = {"http": 8000, "grpc": 8001}
+    assert {port["name"]: port["containerPort"] for port in pod["ports"]} == ports
+    assert {port["targetPort"]: port["port"] for port in found["Service"]["ports"]} == ports
+
+
 @pytest.mark.parametrize("name", [NASTY, "Ünïcode", "9", "-", "a" * 200])
 def test_any_model_name_gives_names_that_systems_take(name):
     """DNS labels of at most 63 characters that begin with a letter."""

@@ -55,6 +55,11 @@ def test_a_configuration_is_launched_on_new_replicas(engine: EngineProcess) -> N
     assert facts.deaths == ()
 
 
+def test_the_server_has_no_port_that_a_study_does_not_need(engine: EngineProcess) -> None:
+    """gRPC is off: the load comes over REST."""
+    assert engine.admin.settings()["settings"]["server"]["grpc_port"] is None
+
+
 def test_nothing_of_the_configuration_before_is_left(engine: EngineProcess) -> None:
     """A configuration that is silent on a knob gets the default, not what ran before."""
     engine.apply(Configuration({"batching.timeout_us": 500}))

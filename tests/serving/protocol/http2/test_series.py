@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.protocol.http2 import fields, frames, session
+from serving.protocol.http2.events import Arrived, Gone, Opened
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.series import CutOff, TooLong
-from serving.protocol.http2.session import Arrived, Gone, Opened, Session
+from serving.protocol.http2.session import Session
 from tests.fakes.http2_client import SMALL_WINDOW, Client
 
 HEAD = fields.status(200)

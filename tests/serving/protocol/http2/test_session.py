@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import serving
 from serving.protocol.http2 import fields, frames, session
+from serving.protocol.http2.events import Gone, Mark, Request, TooLarge
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.outgoing import HELD_BYTES, Full, Outgoing
-from serving.protocol.http2.session import Gone, Mark, Request, Session, TooLarge
+from serving.protocol.http2.session import Session
 from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, goaway_code
 
 HEAD = fields.status(200) + fields.literal(b"content-type", b"application/grpc")
