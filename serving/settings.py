@@ -22,6 +22,7 @@ from typing import Any, Literal, cast
 import yaml
 
 from serving.errors import InvalidSettings, nearest
+from serving.input_values import values_of
 from serving.sizes import pads_of, sizes_of
 from serving.yaml_problem import yaml_problem
 
@@ -126,6 +127,14 @@ class ModelSettings:
 
     With them inputs can be made up for the warm-up (docs/models.md). They limit no request. Default none: those of
     the model's `model.yaml`, and without these a model that has such dimensions is warmed up by its samples alone.
+    """
+    values: str | None = _knob(
+        None, check=lambda text: values_of(text.split(), source="model.values")
+    )
+    """What stands in inputs that are made up for the warm-up, such as `ids=0..30521 mask=1 rate=16000`.
+
+    Uniform from the first to the last, or one value. Default none: those of the model's `model.yaml`, and without these
+    numbers around zero, small whole numbers, empty texts.
     """
     pad: str | None = _knob(None, check=pads_of)
     """Values that fill inputs up where `batching.pad_to` is set, such as `ids=0 mask=0`.

@@ -164,6 +164,8 @@ class ToldInputs:
 
     shapes: tuple[str, ...] = ()
     """Sizes of free dimensions, as `sizes.sizes_of` reads them."""
+    values: tuple[str, ...] = ()
+    """What stands in inputs that are made up, as `input_values` reads it."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Input or output -> axis of the items; what is not named, where any is, has them along axis 0."""
     shared: tuple[str, ...] = ()
@@ -187,6 +189,7 @@ class ToldInputs:
         pad_to = data.get("pad_to")
         return cls(
             shapes=tuple(map(str, data.get("shapes", ()))),
+            values=tuple(map(str, data.get("values", ()))),
             item_axis={str(name): int(axis) for name, axis in data.get("item_axis", {}).items()},
             shared=tuple(map(str, data.get("shared", ()))),
             pad={str(name): float(value) for name, value in data.get("pad", {}).items()},
@@ -247,6 +250,8 @@ class ModelCard:
     """Measured quality, for example dataset, metric, value, n."""
     shapes: tuple[str, ...] = ()
     """Sizes of free dimensions, as `sizes.sizes_of` reads them; `model.shapes` wins over them, name by name."""
+    values: tuple[str, ...] = ()
+    """What stands in inputs that are made up, as `input_values` reads it; `model.values` wins, input by input."""
     item_axis: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Input or output -> axis of the items, where that is told; what it does not name has them along axis 0."""
     shared: tuple[str, ...] = ()

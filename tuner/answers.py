@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.traffic import contents
+from tuner.traffic import range_errors
 from tuner.traffic.generator import message, one_line
 from tuner.traffic.oip_body import DTYPES
 from tuner.traffic.payloads import Payloads
@@ -75,7 +75,7 @@ def refusal(address: tuple[str, int], payloads: Payloads) -> str:
     if response.status == http.HTTPStatus.OK:
         return ""
     said = message(answer.decode(errors="replace"))
-    advice = contents.hint(said, payloads.guessed)
+    advice = range_errors.hint(said, payloads.guessed)
     return f"{response.status}: {one_line(said)}" + (f"; {advice}" if advice else "")
 
 

@@ -321,7 +321,7 @@ def launcher_of(target: TargetSettings) -> ServingLauncher:
         target.model,
         target.home,
         is_trusted=target.trust,
-        shapes=sending.server_shapes(target),
+        always=sending.server_settings(target),
     )
 
 

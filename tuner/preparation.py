@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 
 from serving.accelerator import clocks
+from serving.input_values import SMALL
 from serving.values import ModelCard
 from tuner import inputs, other_engines, prices, probe
 from tuner.bench import FIRST_RATE_PER_S, Bench
@@ -32,7 +33,6 @@ from tuner.search import sampler_of
 from tuner.settings import RATE, StudySettings
 from tuner.space import files
 from tuner.space.environment import VARIANT, Environment
-from tuner.traffic.contents import SMALL
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 

@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from serving import shapes, sizes
+from serving import input_values, shapes, sizes
 from serving.errors import InvalidSettings
 from serving.sizes import Size
 from serving.values import ModelCard, Signature, TensorSpec
 from tuner.errors import TunerError, UnknownSize, WrongUse
 from tuner.settings import TargetSettings
-from tuner.traffic import contents, payload_files, stacking, synthetic
+from tuner.traffic import payload_files, stacking, synthetic
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.synthetic import Plan
 from tuner.values import InputFacts, SentInputs
@@ -147,15 +147,24 @@ def sending(target: TargetSettings, card: ModelCard | None, signature: Signature
     """
     card, signature = card or NO_CARD, signature.asked
     file = None if target.payload is None else pathlib.Path(target.payload)
-    is_own = file is None and not (target.shape or target.values or card.shapes)
+    is_own = file is None and not (target.shape or target.values or card.shapes or card.values)
     if is_own:
         file = card.sample
+    values = {**input_values.values_of(card.values), **_values(target)}
+    try:
+        contents = input_values.contents_of(
+            [f"{name}={told}" for name, told in values.items()],
+            signature,
+            read=_reading("--values"),
+        )
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
     plan = synthetic.planned(
         signature,
-        contents.contents_of(target.values, signature, read=_reading("--values")),
+        contents,
         options=told_sizes(target),
         card=_sizes(card.shapes, f"shapes of {card.name}'s model.yaml:"),
-        told=" ".join((*card.shapes, *target.shape, *target.values)),
+        told=" ".join((*card.shapes, *card.values, *target.shape, *target.values)),
     )
     return Sending(
         signature=signature,
@@ -182,16 +191,34 @@ def check(target: TargetSettings) -> None:
         WrongUse: an option has another form, or its file cannot be read.
     """
     told_sizes(target)
-    contents.split(target.values)
+    _values(target)
 
 
-def server_shapes(target: TargetSettings) -> str | None:
-    """The same for a server, as `model.shapes`; None: none are told.
+def server_settings(target: TargetSettings) -> dict[str, str]:
+    """Sizes and values for a server, which makes up inputs for its warm-up: settings by name, where any are told.
+
+    Values of a file, and texts with spaces in them, are the tuner's alone.
 
     Raises:
-        WrongUse: as of `told_sizes`.
+        WrongUse: an option has another form, or its file cannot be read.
     """
-    return sizes.written(told_sizes(target)) or None
+    values = [
+        f"{name}={told}"
+        for name, told in _values(target).items()
+        if not told.startswith("@") and not any(map(str.isspace, name + told))
+    ]
+    told = {
+        "model.shapes": sizes.written(told_sizes(target)),
+        "model.values": " ".join(values),
+    }
+    return {name: text for name, text in told.items() if text}
+
+
+def _values(target: TargetSettings) -> dict[str, str]:
+    try:
+        return input_values.values_of(target.values)
+    except InvalidSettings as error:
+        raise WrongUse(str(error)) from error
 
 
 def _sizes(texts: Sequence[str], source: str) -> Mapping[str, tuple[Size, ...]]:

@@ -117,7 +117,7 @@ def facts_of(
         "profile": None if profile is None else profile.as_json(),
         "shared": None if shared is None else shared.as_json(),
         "sent": None if sent is None else sent.as_json(),
-        "shapes": sending.server_shapes(settings.target),
+        "told": sending.server_settings(settings.target),
     }
 
 
@@ -246,7 +246,7 @@ def read(folder: RunFolder, store: StudyStore, settings: StudySettings) -> Study
         used_s=store.used_s() or None,
         shared=Shared.from_json(facts["shared"]) if facts.get("shared") else None,
         sent=SentInputs.from_json(facts["sent"]) if facts.get("sent") else None,
-        shapes=facts.get("shapes"),
+        told=facts.get("told", {}),
         signature=Signature.from_json(facts["signature"]) if facts.get("signature") else None,
         records=_records(folder, trials, {"default": default, "best": best}),
     )

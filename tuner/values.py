@@ -811,8 +811,8 @@ class StudyRecord:
     """What was served in a study of a scenario; None of one model."""
     sent: SentInputs | None = None
     """What the model was asked; None of a scenario, and of studies that were made before it was kept."""
-    shapes: str | None = None
-    """Sizes of free dimensions that were told beside the model's own file: `model.shapes` of a server."""
+    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """What was told of inputs beside the model's own file, as settings of a server: `model.shapes`, `model.values`."""
     open_loop: OpenLoop | None = None
     """Default and best in an open loop, beside the verdict of a closed one; None where that was not done."""
 

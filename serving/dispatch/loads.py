@@ -10,6 +10,7 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
+from serving.input_values import values_of
 from serving.item_axes import judged
 from serving.replica import wire
 from serving.replica.fingerprint import Identity
@@ -125,8 +126,12 @@ def told_inputs(
     shapes = sizes_of(card.shapes, source="shapes")
     if settings.shapes is not None:
         shapes |= sizes_of(settings.shapes.split(), source="model.shapes")
+    values = values_of(card.values, source="values")
+    if settings.values is not None:
+        values |= values_of(settings.values.split(), source="model.values")
     return ToldInputs(
         shapes=tuple(written(shapes).split()),
+        values=tuple(f"{name}={told}" for name, told in values.items()),
         item_axis=card.item_axis,
         shared=card.shared,
         pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},

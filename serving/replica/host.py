@@ -332,13 +332,15 @@ class Host:
         samples: Samples | str = ""
         padding: Padding | None = None
         if message.warmup_s:
-            samples = samples_of(model, self._place(message.samples), told.shapes)
+            samples = samples_of(model, self._place(message.samples), told.shapes, told.values)
             if getattr(model, "is_pure", False):
                 model.signature, padding = tried(model, samples, told)
                 if (
                     isinstance(samples, Samples) and not model.signature.is_batched
                 ):  # what was its item axis has a size like others
-                    samples = samples_of(model, self._place(message.samples), told.shapes)
+                    samples = samples_of(
+                        model, self._place(message.samples), told.shapes, told.values
+                    )
         execution = Execution(model, padding=padding)
         return execution, warmup.warm_up(
             execution, samples, max_items=message.max_items, within_s=message.warmup_s

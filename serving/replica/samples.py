@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidSettings, ModelLoadFailed
+from serving.input_values import Content, contents_of
 from serving.models import Arrays, LoadedModel
 from serving.replica import arrays
 from serving.shapes import bind, missing, option_for, typical
@@ -53,7 +54,10 @@ class Samples(NamedTuple):
 
 
 def samples_of(
-    model: LoadedModel, file: pathlib.Path | None, shapes: Sequence[str] = ()
+    model: LoadedModel,
+    file: pathlib.Path | None,
+    shapes: Sequence[str] = (),
+    values: Sequence[str] = (),
 ) -> Samples | str:
     """The best samples that there are of a model, or why there are none; empty: it is none of the pure kinds.
 
@@ -61,17 +65,19 @@ def samples_of(
         model: loaded, its signature judged.
         file: npz of real inputs, if there is one.
         shapes: sizes of free dimensions, as `sizes.sizes_of` reads them.
+        values: of made-up inputs, as `input_values.contents_of` reads them.
 
     Raises:
-        ModelLoadFailed: the model's own samples lack an input, or are of another datatype; or a size does not fit it.
+        ModelLoadFailed: the model's own samples lack an input, or are of another datatype; or what is told is wrong.
         Exception: whatever the model's own `sample_inputs` raises.
     """
     signature = model.signature
     try:
         sizes = sizes_of(shapes, source="model.shapes")
         axes = bind(signature, sizes, source="model.shapes", is_settled=not signature.is_batched)
+        contents = contents_of(values, signature, source="model.values")
     except InvalidSettings as error:
-        raise ModelLoadFailed("model.shapes", str(error)) from error
+        raise ModelLoadFailed("its inputs", str(error)) from error
     if file is not None:
         return _real("file", str(file), lambda count: _of_file(file, signature, count), signature)
     ask = getattr(model, "sample_inputs", None)
@@ -96,8 +102,8 @@ def samples_of(
     return Samples(
         MADE_UP,
         "",
-        lambda count: _made_up(signature, shape, count, most=1),
-        lambda: (_made_up(signature, shape, 2, most=most) for most in _LARGEST),
+        lambda count: _made_up(signature, shape, contents, count, most=1),
+        lambda: (_made_up(signature, shape, contents, 2, most=most) for most in _LARGEST),
     )
 
 
@@ -115,9 +121,17 @@ def _real(source: str, where: str, read: Callable[[int], Arrays], signature: Sig
 
 
 def _made_up(
-    signature: Signature, shapes: Mapping[str, tuple[int, ...]], count: int, *, most: int
+    signature: Signature,
+    shapes: Mapping[str, tuple[int, ...]],
+    contents: Mapping[str, Content],
+    count: int,
+    *,
+    most: int,
 ) -> list[Arrays]:
-    """Random requests: numbers around zero, whole ones up to `most`, empty texts; what items share is one for all."""
+    """Random requests: values as they were told, else numbers around zero, whole ones up to `most`, empty texts.
+
+    What items share is one for all.
+    """
     rng = np.random.default_rng(0)
     requests: list[Arrays] = [{} for _ in range(count)]
     for spec in signature.inputs:
@@ -125,20 +139,21 @@ def _made_up(
         is_shared = signature.is_batched and spec.item_axis is None
         for index, request in enumerate(requests):
             request[spec.name] = (
-                requests[0][spec.name] if is_shared and index else _random(spec, shape, rng, most)
+                requests[0][spec.name]
+                if is_shared and index
+                else _random(contents[spec.name], shape, rng, most)
             )
     return requests
 
 
 def _random(
-    spec: TensorSpec, shape: tuple[int, ...], rng: np.random.Generator, most: int
+    content: Content, shape: tuple[int, ...], rng: np.random.Generator, most: int
 ) -> NDArray[Any]:
-    if spec.datatype == "BYTES":
+    if content.is_guessed:
+        return rng.integers(0, most + 1, shape).astype(arrays.DTYPES[content.spec.datatype])
+    if not content.text and content.spec.datatype == "BYTES":
         return np.full(shape, b"", object)
-    dtype = arrays.DTYPES[spec.datatype]
-    if dtype.kind == "f":
-        return np.asarray(rng.standard_normal(shape)).astype(dtype)
-    return np.asarray(rng.integers(0, (1 if dtype.kind == "b" else most) + 1, shape)).astype(dtype)
+    return content.draw(rng, shape)
 
 
 def _requests(samples: Arrays, signature: Signature, count: int) -> list[Arrays]:

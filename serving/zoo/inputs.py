@@ -30,6 +30,21 @@ def shapes_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def values_of(given: Mapping[Any, Any], file: pathlib.Path) -> tuple[str, ...]:
+    """`{ids: 0..30521, rate: 16000}` as texts for `input_values.contents_of`.
+
+    Raises:
+        ModelLoadFailed: a value is no number or text.
+    """
+    for name, value in given.items():
+        if not isinstance(value, int | float | str) or str(value).startswith("@"):
+            raise ModelLoadFailed(
+                str(file),
+                f"values: {name}: expected a number, a text or LOW..HIGH, given {value!r:.100}",
+            )
+    return tuple(f"{name}={value}" for name, value in given.items())
+
+
 def axes_of(given: Mapping[Any, Any], file: pathlib.Path) -> dict[str, int]:
     """`{state: 1}`: input or output -> axis of its items.
 

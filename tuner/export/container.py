@@ -158,9 +158,7 @@ def caution(subject: Subject) -> str | None:
 def settings_text(subject: Subject, knobs: Knobs) -> str:
     """The file that is mounted at `SETTINGS`, with all knobs that are settings."""
     taken = knobs.take_settings(without=OF_THE_MACHINE)
-    settings = {**taken, "replica.home": "process"}
-    if subject.record.shapes is not None:
-        settings = {**settings, "model.shapes": subject.record.shapes}
+    settings = {**taken, "replica.home": "process", **subject.record.told}
     told = [f"Settings of study {subject.record.name}, mounted at {SETTINGS} in the container."]
     return f"{head.comments(told)}\n{yaml_text.dump(serving.nested(settings))}"
 

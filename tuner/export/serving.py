@@ -56,8 +56,7 @@ def _text(subject: Subject, file: pathlib.PurePath) -> str:
     settings = knobs.take_settings()
     if record.shared is not None:
         settings = {**record.shared.settings, **settings}
-    if record.shapes is not None:
-        settings = {**settings, "model.shapes": record.shapes}
+    settings = {**settings, **record.told}
     if record.home != KNOBS["replica.home"].default:
         settings = {**settings, "replica.home": record.home}
     body = yaml_text.dump(nested(settings))

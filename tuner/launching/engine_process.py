@@ -47,7 +47,6 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
-SHAPES = "model.shapes"
 """Setting that tells a server what `--shape` tells the tuner."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
 """What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
@@ -76,7 +75,7 @@ class ServingLauncher:
         home: str | None = None,
         *,
         is_trusted: bool = False,
-        shapes: str | None = None,
+        always: Mapping[str, apply.Setting] = MappingProxyType({}),
     ) -> None:
         """Nothing is started yet.
 
@@ -84,12 +83,12 @@ class ServingLauncher:
             model: name of a bundled model, or a file.
             home: where replicas live (`replica.home`); None: as the environment says.
             is_trusted: whether the model may run code from its files.
-            shapes: sizes of free dimensions (`model.shapes`), with every configuration; None: none are told.
+            always: settings that it has with every configuration that does not set them.
         """
         self._is_trusted = is_trusted
         self._model = model
         self._home = home
-        self._always = {} if shapes is None else {SHAPES: shapes}
+        self._always = always
 
     def start(self, configuration: Configuration | None) -> EngineProcess:
         """Start one; see `EngineProcess.start`."""

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from serving import sizes, zoo
+from serving import input_values, sizes, zoo
 from serving.errors import InvalidSettings, ServingError
 from serving.values import ModelCard, Signature
 from tuner.errors import UnknownSize, WrongUse
 from tuner.launching import readiness
 from tuner.scenarios import arrivals
 from tuner.scenarios.values import Group, Scenario, Stream
-from tuner.traffic import contents, oip_body, payload_files, payloads, synthetic
+from tuner.traffic import oip_body, payload_files, payloads, synthetic
 from tuner.traffic.mixture import Head, Mixture
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, Warmup
@@ -240,7 +240,7 @@ def _payloads(group: Group, signature: Signature, stream: Stream) -> Payloads:
     try:
         plan = synthetic.planned(
             signature,
-            contents.contents_of((), signature, read=str),
+            input_values.contents_of((), signature),
             options={},
             card=sizes.sizes_of(card.shapes, source="shapes of model.yaml:"),
             told=" ".join(card.shapes),

@@ -26,7 +26,7 @@ from typing import Any, Self
 import numpy as np
 
 from tuner.errors import ClientLost, LoadFailed
-from tuner.traffic import contents, wire
+from tuner.traffic import range_errors, wire
 from tuner.traffic.columns import COLUMNS
 from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
@@ -260,7 +260,7 @@ def _result(report: dict[str, Any], blob: bytes, guessed: Sequence[str]) -> Load
         last_loss=report["last_loss"],
         fell_behind=report["fell_behind"],
         first_error=one_line(said),
-        hint=contents.hint(said, guessed),
+        hint=range_errors.hint(said, guessed),
     )
 
 

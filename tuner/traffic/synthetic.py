@@ -13,12 +13,12 @@ import numpy as np
 
 from serving import shapes
 from serving.errors import InvalidSettings
+from serving.input_values import Content
 from serving.shapes import Axes, FreeAxis
 from serving.sizes import Sizes
 from serving.values import Signature, TensorSpec
 from tuner.errors import UnknownSize, WrongUse
 from tuner.traffic import oip_body, payloads
-from tuner.traffic.contents import Content
 from tuner.traffic.payload_files import MOST_BYTES
 from tuner.traffic.payloads import Payloads
 

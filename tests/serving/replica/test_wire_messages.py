@@ -46,6 +46,7 @@ told_inputs = st.builds(
     shapes=st.lists(texts).map(tuple),
     item_axis=st.dictionaries(texts, st.integers(0, 9)),
     shared=st.lists(texts).map(tuple),
+    values=st.lists(texts).map(tuple),
     pad=st.dictionaries(texts, st.floats(allow_nan=False)),
     pad_to=st.none() | st.integers(1, 4096),
     unbatched=st.none() | texts,

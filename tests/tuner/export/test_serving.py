@@ -18,6 +18,7 @@ from tuner.values import Configuration
 FORMED = {
     "model.shapes": ["image=3x640x640", "sequence=16..512 state=2x128"],
     "model.pad": ["ids=0 mask=0", "x=-1.5"],
+    "model.values": ["ids=0..30521 mask=1"],
 }
 """Texts that have a form of their own."""
 STUDY = studies.study(trials=12)

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import input_values as contents
+from serving.errors import InvalidSettings
+from serving.replica.arrays import DTYPES
 from serving.values import ITEM_BYTES, Signature, TensorSpec
-from tuner.errors import WrongUse
-from tuner.traffic import contents
-from tuner.traffic.oip_body import DTYPES
+from tuner.traffic import range_errors
 
 NUMBERS = [name for name in DTYPES if name != "BOOL"]
 
@@ -95,7 +96,7 @@ def test_lines_of_a_file_are_drawn():
 )
 def test_what_does_not_fit_is_refused(datatype, text, file, said):
     """In one line, with the option."""
-    with pytest.raises(WrongUse, match=said):
+    with pytest.raises(InvalidSettings, match=said):
         content(datatype, text, file=file)
 
 
@@ -113,6 +114,6 @@ def test_what_does_not_fit_is_refused(datatype, text, file, said):
 )
 def test_an_index_out_of_range_names_the_option(answer, option):
     """With the range where the runtime tells it; not for inputs that the user gave."""
-    assert contents.hint(answer, ["ids"]).endswith(option)
-    assert not contents.hint(answer, [])
-    assert not contents.hint("the queue is full", ["ids"])
+    assert range_errors.hint(answer, ["ids"]).endswith(option)
+    assert not range_errors.hint(answer, [])
+    assert not range_errors.hint("the queue is full", ["ids"])

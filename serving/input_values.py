@@ -1,4 +1,4 @@
-"""What stands in synthetic inputs: values that a user told, or the defaults of a datatype.
+"""What stands in inputs that are made up: values that a user told, or the defaults of a datatype.
 
 In: texts such as `ids=0..30521`, `mask=1` and `text=@lines.txt`, and a signature. Out: for every input what draws its
 values. Values that do not fit the datatype are refused. Files are read by the caller's function. Pure.
@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import nearest
+from serving.errors import InvalidSettings, nearest
 from serving.values import Signature, TensorSpec
-from tuner.errors import WrongUse
-from tuner.traffic.oip_body import DTYPES
 
 FORMS = "LOW..HIGH, one value, or @FILE with a value in each line"
 SMALL = 9
@@ -26,14 +23,6 @@ SMALL = 9
 MOST_LINES = 1_000_000
 _LETTERS = np.array(list("abcdefghijklmnopqrstuvwxyz"))
 _TRUTHS = {"true": 1, "false": 0}
-_OUT_OF_RANGE = re.compile(
-    r"\bind(ex|ices)\b.*\b(out of (data )?(bounds|range)|not in \[)|out of (bounds|range).*\bind(ex|ices)\b",
-    re.IGNORECASE,
-)
-"""Words of runtimes on an index that is none: ONNX Runtime, PyTorch, NumPy, TensorFlow."""
-_LAST = re.compile(r"inclusive range \[-?\d+, ?(\d+)\]")
-_COUNT = re.compile(r"with size (\d+)|not in \[0, (\d+)\)")
-
 Draw = Callable[[np.random.Generator, tuple[int, ...]], NDArray[Any]]
 
 
@@ -52,74 +41,70 @@ class Content:
     @property
     def is_guessed(self) -> bool:
         """Whether they are whole numbers of which nothing is known: another range may take another way."""
-        return not self.text and DTYPES.get(self.spec.datatype, np.dtype("?")).kind in "iu"
+        return not self.text and _is_whole(self.spec.datatype)
 
 
 def contents_of(
-    texts: Sequence[str], signature: Signature, *, read: Callable[[str], str]
+    texts: Sequence[str],
+    signature: Signature,
+    *,
+    read: Callable[[str], str] | None = None,
+    source: str = "--values",
 ) -> dict[str, Content]:
     """What draws the values of every input.
 
     Args:
-        texts: NAME=SPEC.
+        texts: NAME=VALUES.
         signature: inputs of the model.
-        read: gives the text of a file.
+        read: gives the text of a file; None: files are refused.
+        source: what to name in an error.
 
     Raises:
-        WrongUse: a text is none, names no input, or what it says does not fit the datatype.
+        InvalidSettings: a text is none, names no input, or what it says does not fit the datatype.
         OSError: a file cannot be read.
     """
     specs = {spec.name: spec for spec in signature.inputs}
     found = {name: _default(spec) for name, spec in specs.items()}
-    for name, told in split(texts).items():
-        where = f"--values {name}={told}"
+    for name, told in values_of(texts, source=source).items():
+        where = f"{source} {name}={told}"
         if name not in specs:
-            raise WrongUse(
+            raise InvalidSettings(
                 f"{where}: there is no input of that name{nearest(name, specs)} (inputs: {', '.join(specs)})"
             )
         found[name] = _told(specs[name], told, where, read)
     return found
 
 
-def split(texts: Sequence[str]) -> dict[str, str]:
+def values_of(texts: Sequence[str], *, source: str = "--values") -> dict[str, str]:
     """Name of an input -> what is told of its values.
 
     Raises:
-        WrongUse: a text has another form, or a name comes twice.
+        InvalidSettings: a text has another form, or a name comes twice.
     """
     found: dict[str, str] = {}
     for text in texts:
         name, separator, told = text.partition("=")
         if not separator or not name or not told:
-            raise WrongUse(f"--values {text}: expected INPUT=VALUES, VALUES being {FORMS}")
+            raise InvalidSettings(f"{source} {text}: expected INPUT=VALUES, VALUES being {FORMS}")
         if name in found:
-            raise WrongUse(f"--values {text}: {name!r} is given twice")
+            raise InvalidSettings(f"{source} {text}: {name!r} is given twice")
         found[name] = told
     return found
 
 
-def hint(answer: str, inputs: Sequence[str]) -> str:
-    """The option to try where an answer says that an index is out of range; empty where it says nothing of that.
+def _dtype(datatype: str) -> np.dtype[Any]:
+    """NumPy's type of a datatype of numbers: UINT8 is uint8, FP32 is float32."""
+    return np.dtype(datatype.lower().replace("fp", "float"))
 
-    Args:
-        answer: the server's words.
-        inputs: that were sent whole numbers which the tuner made up.
-    """
-    if not inputs or not _OUT_OF_RANGE.search(answer):
-        return ""
-    high = "HIGH"
-    if last := _LAST.search(answer):
-        high = last[1]
-    elif count := _COUNT.search(answer):
-        high = str(int(count[1] or count[2]) - 1)
-    options = " or ".join(f"--values {name}=0..{high}" for name in inputs)
-    return f"an index was out of range: tell which values the input takes, {options}"
+
+def _is_whole(datatype: str) -> bool:
+    return datatype != "BYTES" and _dtype(datatype).kind in "iu"
 
 
 def _default(spec: TensorSpec) -> Content:
     if spec.datatype == "BYTES":
         return Content(spec=spec, text="", says="eight letters", draw=_letters)
-    kind = DTYPES[spec.datatype]
+    kind = _dtype(spec.datatype)
     if kind.kind == "f":
         return Content(
             spec=spec,
@@ -137,11 +122,13 @@ def _letters(rng: np.random.Generator, shape: tuple[int, ...]) -> NDArray[Any]:
     return np.array(words, dtype=object).reshape(shape)
 
 
-def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str]) -> Content:
+def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str] | None) -> Content:
     if told.startswith("@"):
+        if read is None:
+            raise InvalidSettings(f"{where}: a file is not read here; give a range, as 0..9")
         lines = [line for line in read(told[1:]).splitlines() if line.strip()]
         if not 0 < len(lines) <= MOST_LINES:
-            raise WrongUse(
+            raise InvalidSettings(
                 f"{where}: {len(lines)} lines with something in them, expected 1 to {MOST_LINES:,}"
             )
         draw = _one_of(lines if spec.datatype == "BYTES" else _numbers(spec, lines, where))
@@ -151,27 +138,27 @@ def _told(spec: TensorSpec, told: str, where: str, read: Callable[[str], str]) -
     low, dots, high = told.partition("..")
     ends = _numbers(spec, [low, high] if dots else [low], where)
     if ends[0] > ends[-1]:
-        raise WrongUse(f"{where}: expected the smaller number first")
+        raise InvalidSettings(f"{where}: expected the smaller number first")
     says = f"uniform from {low} to {high}" if dots else low
-    draw = _uniform(DTYPES[spec.datatype], ends[0], ends[-1])
+    draw = _uniform(_dtype(spec.datatype), ends[0], ends[-1])
     return Content(spec=spec, text=told, says=says, draw=draw)
 
 
 def _numbers(spec: TensorSpec, texts: Sequence[str], where: str) -> NDArray[Any]:
     """The numbers in the input's datatype."""
-    kind = DTYPES[spec.datatype]
+    kind = _dtype(spec.datatype)
     found: list[Any] = []
     for text in texts:
         try:
             number = float(text) if kind.kind == "f" else int(_TRUTHS.get(text.lower(), text))
         except ValueError:
             expected = "a number" if kind.kind == "f" else "a whole number"
-            raise WrongUse(
+            raise InvalidSettings(
                 f"{where}: {text!r} is no value of {spec.datatype}; expected {expected}, as {FORMS}"
             ) from None
         low, high = _range(kind)
         if not low <= number <= high:  # also of what is no number
-            raise WrongUse(
+            raise InvalidSettings(
                 f"{where}: {text} is out of the range of {spec.datatype}, {low} to {high}"
             )
         found.append(number)
