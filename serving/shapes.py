@@ -187,7 +187,7 @@ def _of_input(
     axes = [axis for axis in range(len(spec.shape)) if axis != items]
     free = [axis for axis, _ in _free(spec, signature)]
     # Of what is served whole the sizes of one item may be told, as if it was batched: then a request is one item.
-    is_one = items is None and spec.shape[:1] == (-1,) and _is_item(given, spec.shape[1:])
+    is_one = items is None and 0 in free and len(free) > 1 and _is_item(given, spec.shape[1:])
     if is_one:
         axes = axes[1:]
     elif len(given) == len(free):

@@ -64,10 +64,11 @@ SPECS = st.lists(
 def test_requests_fit_any_signature(inputs, low, more, seed):
     """Names, datatypes and fixed sizes are the model's; free ones lie in what was told, and items are one."""
     signature = Signature(inputs=tuple(inputs), outputs=())
+    free = f"{low}..{low + more}"
     told = [
-        f"{spec.name}={'x'.join([f'{low}..{low + more}'] * spec.shape[signature.is_batched :].count(-1))}"
+        f"{spec.name}={'x'.join(free if size < 0 else str(size) for size in sizes)}"
         for spec in inputs
-        if -1 in spec.shape[signature.is_batched :]
+        if -1 in (sizes := spec.shape[signature.is_batched :])
     ]
     for item in arrays(signature, *told, seed=seed)[:5]:
         assert list(item) == [spec.name for spec in inputs]
