@@ -12,7 +12,7 @@ Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed, nearest
@@ -33,10 +33,12 @@ class Wanted(NamedTuple):
     """What the answer shall look like."""
 
     id: str
-    outputs: tuple[tuple[str, int], ...] | None
-    """Requested outputs in order, each with how many classes of it instead of the tensor (0: the tensor); None: all."""
+    outputs: tuple[str, ...] | None
+    """Requested outputs in order; None: all."""
     raw: bool
     """In raw contents."""
+    classes: tuple[tuple[str, int], ...] = ()
+    """Outputs of which so many of the best classes are wanted instead of the tensor."""
 
 
 class Query(NamedTuple):
@@ -74,7 +76,8 @@ class Codec:
         parameters = {name: _value(given) for name, given in request.parameters.items()}
         raw = list(request.raw_input_contents)
         tensors = _raw_tensors(request.inputs, raw) if raw else _typed_tensors(request.inputs)
-        wanted = Wanted(request.id, self._wanted_outputs(request.outputs), bool(raw))
+        outputs, classes = self._wanted_outputs(request.outputs)
+        wanted = Wanted(request.id, outputs, bool(raw), classes)
         items = checks.checked_items(self._name, self._signature, tensors)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *[tensor.data for tensor in tensors])
@@ -88,24 +91,28 @@ class Codec:
             checks.priority(parameters.get("priority")),
         )
 
-    def _wanted_outputs(self, listed: Any) -> tuple[tuple[str, int], ...] | None:
+    def _wanted_outputs(
+        self, listed: Any
+    ) -> tuple[tuple[str, ...] | None, tuple[tuple[str, int], ...]]:
+        """Requested outputs, and those of them of which classes are wanted."""
         if not listed:
-            return None
-        outputs = []
+            return None, ()
+        names, classes = tuple([output.name for output in listed]), []
         for output in listed:
             name, given = output.name, output.parameters
-            not_offered.check_tensor("output", name, given)
             if name not in self._outputs:
                 raise InvalidRequest(
                     f"output {name!r} is not one of model {self._name!r}"
                     f"{nearest(name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
                 )
-            parameters = {key: _value(one) for key, one in given.items()} if given else {}
-            outputs.append((name, classification.wanted(self._outputs[name], parameters)))
-        names = [name for name, _ in outputs]
+            if given:
+                not_offered.check_tensor("output", name, given)
+                parameters = {key: _value(one) for key, one in given.items()}
+                count = classification.wanted(self._outputs[name], parameters)
+                classes += [(name, count)] if count else []
         if len(set(names)) < len(names):
             raise InvalidRequest(f"an output is requested twice: {', '.join(names)}")
-        return tuple(outputs)
+        return names, tuple(classes)
 
     # Answers
 
@@ -119,18 +126,16 @@ class Codec:
         Raises:
             PredictionFailed: the model did not return what was asked for.
         """
+        if wanted.classes:
+            frame = self._classified(frame, dict(wanted.classes))
         layout, data = wire.split_frame(frame)
         chosen = layout.tensors
         if wanted.outputs is not None:
             by_name = {tensor.name: tensor for tensor in chosen}
-            missing = [name for name, _ in wanted.outputs if name not in by_name]
+            missing = [name for name in wanted.outputs if name not in by_name]
             if missing:
                 raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
-            if any(classes for _, classes in wanted.outputs):
-                frame = self._classified(frame, wanted.outputs)
-                layout, data = wire.split_frame(frame)
-                by_name = {tensor.name: tensor for tensor in layout.tensors}
-            chosen = tuple([by_name[name] for name, _ in wanted.outputs])
+            chosen = tuple([by_name[name] for name in wanted.outputs])
         if chosen and (wanted.raw or any(t.datatype not in contents.FIELDS for t in chosen)):
             heads = self._starts.get((layout, wanted))
             if heads is None:
@@ -145,9 +150,8 @@ class Codec:
             contents.pack(Tensor(name, datatype, shape, data[start:stop]), output.contents)
         return [response.SerializeToString()]
 
-    def _classified(self, frame: memoryview, outputs: tuple[tuple[str, int], ...]) -> memoryview:
+    def _classified(self, frame: memoryview, counts: Mapping[str, int]) -> memoryview:
         """A frame in which the best classes stand in the place of outputs of which they are wanted."""
-        counts = dict(outputs)
         tensors = []
         for tensor in wire.decode_frame(frame):
             classes = counts.get(tensor.name)

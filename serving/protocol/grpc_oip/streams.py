@@ -152,10 +152,8 @@ class InferStream:
                 if message is None:
                     break
                 self._take(message)
-            except (
-                ServingError
-            ) as error:  # it is no message: where the next one begins is not known
-                self.end(error)
+            except ServingError as error:
+                self.end(error)  # it is no message: where the next one begins is not known
         if self._is_open and not self._parts:
             if self._link.is_over():
                 self.end(None)
@@ -214,12 +212,11 @@ class InferStream:
         if work.cancelled():
             return
         part.exchange = None
-        try:
-            data = work.result()
-        except ServingError as error:
-            part.refuse(error)
+        error = work.exception()
+        if error is None:
+            self._begin(part, memoryview(work.result()))
         else:
-            self._begin(part, memoryview(data))
+            _refuse(part, error)
 
     def _begin(self, part: _Part, data: memoryview) -> None:
         part.data = data
@@ -228,11 +225,8 @@ class InferStream:
             call = call._replace(timeout_s=self._until_s - time.monotonic())
         try:
             part.exchange = self._infer(call, data, part)
-        except ServingError as error:
-            part.refuse(error)
-        except Exception:
-            log.exception("a request of a stream met a fault of the server")
-            part.refuse(ServingError("internal error; the server's log has the reason"))
+        except Exception as error:
+            _refuse(part, error)
 
     # Answers
 
@@ -259,3 +253,11 @@ class InferStream:
             part = self._parts.popleft()
             assert part.answer is not None
             self._link.send(part.answer, is_compressed=part.is_compressed)
+
+
+def _refuse(part: _Part, error: BaseException) -> None:
+    """Answer a request that could not be taken."""
+    if not isinstance(error, ServingError):
+        log.error("a request of a stream met a fault of the server", exc_info=error)
+        error = ServingError("internal error; the server's log has the reason")
+    part.refuse(error)

@@ -12,7 +12,7 @@ import tritonclient.grpc as triton
 import tritonclient.grpc.aio as triton_aio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tritonclient.grpc import service_pb2
+from tritonclient.grpc import model_config_pb2, service_pb2
 from tritonclient.grpc.service_pb2_grpc import GRPCInferenceServiceStub
 from tritonclient.utils import InferenceServerException
 
@@ -429,6 +429,44 @@ def test_the_extensions():
         ):
             with pytest.raises(InferenceServerException, match=text):
                 ask(name, **more)
+
+
+def test_a_configuration():
+    """In Triton's message, with its enumerations; of no model there is none."""
+    with grpc_gateway(hub=FakeHub()) as port, triton.InferenceServerClient(port.address) as client:
+        config = client.get_model_config("echo").config
+        assert (config.name, config.platform, config.max_batch_size) == ("echo", "fake", 16)
+        (given,) = config.input
+        assert (given.name, given.data_type, given.dims) == (
+            "data", model_config_pb2.TYPE_UINT8, [-1],
+        )  # fmt: skip
+        assert config.dynamic_batching.max_queue_delay_microseconds == 300
+        assert config.instance_group[0].count == 1
+        assert config.version_policy.specific.versions == [1]
+        with pytest.raises(InferenceServerException, match="NOT_FOUND"):
+            client.get_model_config("nobody")
+
+
+@pytest.mark.parametrize(
+    ("ask", "instead"),
+    [
+        (lambda client: client.get_system_shared_memory_status(), "raw contents"),
+        (lambda client: client.register_system_shared_memory("r", "/r", 8), "raw contents"),
+        (lambda client: client.unregister_system_shared_memory(), "raw contents"),
+        (lambda client: client.get_cuda_shared_memory_status(), "raw contents"),
+        (lambda client: client.register_cuda_shared_memory("r", b"AAAA", 0, 8), "raw contents"),
+        (lambda client: client.unregister_cuda_shared_memory(), "raw contents"),
+        (lambda client: client.get_trace_settings(), "server.timing=header"),
+        (lambda client: client.update_trace_settings(settings={}), "server.timing=header"),
+        (lambda client: client.get_log_settings(), "--log-level"),
+        (lambda client: client.update_log_settings({}), "--log-level"),
+    ],
+)
+def test_what_is_not_offered(client, ask, instead):
+    """UNIMPLEMENTED, with what is offered instead."""
+    with pytest.raises(InferenceServerException, match=f"not offered.*{instead}") as refused:
+        ask(client)
+    assert refused.value.status() == "StatusCode.UNIMPLEMENTED"
 
 
 def test_clients_that_say_nothing_are_closed():

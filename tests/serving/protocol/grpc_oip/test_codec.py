@@ -66,7 +66,7 @@ def test_raw_contents():
     found = query(request(("x", "FP32", [2, 2], None), raw=[RAW], id="7"))
     assert tensors(found) == [("x", "FP32", (2, 2), RAW)]
     assert found.items == 2
-    assert found.wanted == ("7", None, True)
+    assert found.wanted == ("7", None, True, ())
     assert found.timeout_s is None
     assert found.priority == 0
 
@@ -75,7 +75,7 @@ def test_typed_contents():
     """The same tensor in the field of its type."""
     found = query(request(("x", "FP32", [2, 2], {"fp32_contents": [1, 2, 3, 4]})))
     assert tensors(found) == [("x", "FP32", (2, 2), RAW)]
-    assert found.wanted == ("", None, False)
+    assert found.wanted == ("", None, False, ())
 
 
 VALUES = {
