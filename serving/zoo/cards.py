@@ -38,6 +38,18 @@ def as_json(card: ModelCard) -> dict[str, Any]:
         "quality": dict(card.quality),
         # Without any the form is that of older records, with which it is compared at a start.
         **({"variants": variants} if variants else {}),
+        **{name: value for name, value in _told(card).items() if value},
+    }
+
+
+def _told(card: ModelCard) -> dict[str, Any]:
+    """What is told of its inputs."""
+    return {
+        "shapes": list(card.shapes),
+        "values": list(card.values),
+        "item_axis": dict(card.item_axis),
+        "shared": list(card.shared),
+        "pad": dict(card.pad),
     }
 
 
@@ -60,6 +72,11 @@ def from_json(data: Mapping[str, Any]) -> ModelCard:
             description=data["description"],
             sample=None if data["sample"] is None else _place(data["sample"]),
             quality=data["quality"],
+            shapes=tuple(data.get("shapes", ())),
+            values=tuple(data.get("values", ())),
+            item_axis=dict(data.get("item_axis", {})),
+            shared=tuple(data.get("shared", ())),
+            pad=dict(data.get("pad", {})),
             variants={
                 name: Variant(_place(variant["path"]), variant["quality"])
                 for name, variant in data.get("variants", {}).items()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving import input_values as contents
+from serving import input_values
 from serving.errors import InvalidSettings
 from serving.replica.arrays import DTYPES
 from serving.values import ITEM_BYTES, Signature, TensorSpec
@@ -18,7 +18,7 @@ def content(datatype, *texts, file=""):
     signature = Signature(
         inputs=(TensorSpec(name="x", datatype=datatype, shape=(-1, 3)),), outputs=()
     )
-    return contents.contents_of(texts, signature, read=lambda _path: file)["x"]
+    return input_values.contents_of(texts, signature, read=lambda _path: file)["x"]
 
 
 def drawn(datatype, *texts, file="", seed=0, shape=(50, 3)):
@@ -56,7 +56,7 @@ def test_every_datatype_has_a_default(datatype):
     is_whole = datatype not in {"BOOL", "BYTES", "FP16", "FP32", "FP64"}
     assert found.is_guessed == is_whole
     if is_whole:
-        assert 0 <= values.min() <= values.max() <= contents.SMALL
+        assert 0 <= values.min() <= values.max() <= input_values.SMALL
         assert not content(datatype, "x=1").is_guessed
 
 

@@ -18,6 +18,17 @@ PROGRAM = Program(("/bin/cat", "-u"), pathlib.Path("/srv/there"))
     [
         *[zoo.find(name) for name in ("echo", "linear", "opennmt", "resnet")],
         ModelCard(name="p", version="v", kind="command", path=None, program=PROGRAM),
+        ModelCard(
+            name="silero",
+            version="1",
+            kind="onnx",
+            path=pathlib.Path("/srv/silero.onnx"),
+            shapes=("input=512",),
+            values=("sr=16000",),
+            item_axis={"state": 1},
+            shared=("sr",),
+            pad={"input": 0.5},
+        ),
         ModelCard(name="m", version="2", kind="python", path=pathlib.Path("/srv/m.py:Model")),
     ],
     ids=lambda card: card.name,

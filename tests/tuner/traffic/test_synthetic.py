@@ -5,11 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving import input_values
 from serving.sizes import sizes_of
 from serving.values import ITEM_BYTES, Signature, TensorSpec
 from tests.fakes.oip_requests import parsed
 from tuner.errors import UnknownSize, WrongUse
-from tuner.traffic import contents, synthetic
+from tuner.traffic import synthetic
 
 TEXT = Signature(
     inputs=tuple(
@@ -33,7 +34,7 @@ SPEECH = Signature(
 def plan(signature, *shape, values=(), card=()):
     return synthetic.planned(
         signature,
-        contents.contents_of(values, signature, read=pytest.fail),
+        input_values.contents_of(values, signature, read=pytest.fail),
         options=sizes_of(shape, read=lambda _path: "3\n5\n"),
         card=sizes_of(card),
     )
