@@ -124,6 +124,8 @@ class Bench:
         """The highest rate that the last launch found, where rates are searched."""
         self.client_batch = 1
         """Items in each request of what is sent."""
+        self.varies = False
+        """Whether these differ in size."""
         self.sent = ""
         """What that is, for people."""
         self.lengthens = True
@@ -178,10 +180,12 @@ class Bench:
     def send(self, payloads: Payloads | ScenarioRequests) -> None:
         """What the following launches send."""
         self.client_batch, self.sent = payloads.client_batch, payloads.description
+        self.varies = False
         if isinstance(payloads, ScenarioRequests):
             self._requests = payloads  # drawn for each stream, when it is driven
         else:
             self._generator.set_payloads(payloads)
+            self.varies = len(set(map(len, payloads.requests))) > 1
 
     @property
     def counted(self) -> tuple[str, ...]:

@@ -72,6 +72,7 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
         service_time_s={size: one.service_time_s for size, one in seen.items()},
         whole=served.whole,
         client_batch=environment.client_batch,
+        pads=bench.varies and served.signature is not None and served.signature.padding == "",
     )
 
 

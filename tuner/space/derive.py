@@ -35,6 +35,7 @@ GAIN = 1.05
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _THREADS = (1, 2, 4, 8)
 _CPU_SHARES = (0.3, 0.5, 0.75, 1.0, 1.5)
+_PADS = (1, 8, 32, 128)
 _SHARES = (12, 25, 50, 100)
 _LARGEST_SIZE = 4096
 _SMALLEST_TIMEOUT_US = 50
@@ -90,6 +91,7 @@ def _knobs(probe: ProbeResult) -> list[_Derived]:
     makers = [_count, _cpu, _memory, _threads]
     if not probe.whole:
         makers += [_size, _timeout]
+        makers += [_pad_to] if probe.pads else []
     derived = [make(probe) for make in makers]
     if len(set(probe.machine.gpu_clocks_mhz)) > 1:
         reason = "Clocks that the GPU can be locked to; its highest is the default."
@@ -218,6 +220,15 @@ def _timeout(probe: ProbeResult) -> _Derived:
         "that of the largest batch: a longer wait costs more than a fuller batch gives back."
     )
     return _Derived(_log_knob("batching.timeout_us", values, default=0, zero=True), reason)
+
+
+def _pad_to(probe: ProbeResult) -> _Derived:  # noqa: ARG001 - as its like
+    """From not at all to more than most texts have."""
+    reason = (
+        "Requests differ in size, and filled up to a multiple of this more of them share a call; 1 fills up "
+        "nothing, as the server does untuned. What is filled in is computed in vain."
+    )
+    return _Derived(_log_knob("batching.pad_to", _PADS, default=1), reason)
 
 
 def _rules(probe: ProbeResult) -> tuple[tuple[str, ...], str]:

@@ -33,6 +33,8 @@ class ProbeResult:
     """Why the model is served whole, one request at a time: then there is nothing to batch; empty: it is not."""
     client_batch: int = 1
     """Items in each request."""
+    pads: bool = False
+    """Whether requests differ in size, and can be filled up to one without changing an answer."""
 
     @property
     def items(self) -> int:

@@ -252,3 +252,13 @@ def test_a_probe_that_cannot_be_right_is_refused(phrase, changes, part):
     """What was not measured is not guessed."""
     with pytest.raises(ValueError, match=part):
         dataclasses.replace(PROBE, **changes)
+
+
+def test_filling_up_is_searched_where_requests_differ_and_can_be_filled_up():
+    """By default nothing is filled up."""
+    assert "batching.pad_to" not in text(PROBE)
+    pads = dataclasses.replace(PROBE, pads=True)
+    assert values_of(pads, "batching.pad_to") == (1, 8, 32, 128)
+    assert default_of(pads, "batching.pad_to") == 1
+    whole = dataclasses.replace(pads, whole="an input is a scalar")
+    assert "batching.pad_to" not in text(whole)
