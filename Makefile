@@ -29,6 +29,13 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 ENGINES := $(ENGINES_VENV)/.installed
+LOWEST_VENV := .venv-lowest
+LOWEST := $(LOWEST_VENV)/.installed
+# pip does not resolve to the lowest versions.
+INTO_LOWEST = $(BIN)/uv pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) --python $(LOWEST_VENV)/bin/python
+# Of every library that is depended on some use, and a server from end to end.
+ESSENTIAL := tests/flows/test_server.py $(addprefix tests/serving/,metrics models protocol/grpc_oip protocol/http2 selection) \
+	$(addprefix tests/tuner/,report store test_notebook.py)
 WHEELS := build/wheels
 COMPILED_WHEEL := $(WHEELS)/.built
 COMPILED := build/compiled
@@ -38,7 +45,7 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines compile test-compiled images test-docker bench docs build release clean
+.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -74,6 +81,17 @@ test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton an
 	$(BIN)/pytest -m engines tests/engines/test_named.py $(PYTEST)
 	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
+test-essential: $(DEV)
+	$(BIN)/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
+
+test-pythons: $(BIN)/python  ## the essential tests on every other Python from 3.11 on that is here
+	@others=$$(.ci/pythons $(BIN)/python); [ -n "$$others" ] || echo "no other Python from 3.11 on is here"; \
+	for python in $$others; do version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+		echo "== Python $$version"; $(MAKE) test-essential PYTHON="$$python" VENV=.venv-$$version || exit 1; done
+
+test-lowest: $(LOWEST)  ## the essential tests on the lowest versions that pyproject.toml admits
+	$(LOWEST_VENV)/bin/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
+
 compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
 
 test-compiled: $(COMPILED_FORM)  ## the tests of serving/ on that copy
@@ -104,7 +122,7 @@ release: build $(COMPILED_WHEEL)  ## those and a compiled wheel, each tried in a
 	LUTHIER_RELEASE=$(CURDIR)/dist UV=$(UV) $(BIN)/pytest -n logical --maxprocesses 2 tests/release $(PYTEST)
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) $(LOWEST_VENV) .venv-3.* benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -116,7 +134,7 @@ $(BIN)/python:
 
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@echo "installing into $(VENV) (once; about a minute)"
-	$(call install_into,$(VENV)) --editable '.[sklearn,skopt]'
+	$(call install_into,$(VENV)) --editable '.[gpy,sklearn,skopt]'
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
@@ -130,6 +148,16 @@ $(COMPILED_WHEEL): $(shell find compiled search_spaces serving tuner pyproject.t
 
 $(COMPILED_FORM): $(COMPILED_WHEEL) $(shell find docs examples tests -type f -not -name '*.pyc') | $(DEV)
 	$(BIN)/python compiled/build.py $(COMPILED) --wheel $(WHEELS)
+	@touch $@
+
+$(LOWEST): pyproject.toml | $(BIN)/python
+	@echo "installing the lowest versions into $(LOWEST_VENV) (once; seconds)"
+	@$(BIN)/python -m pip --disable-pip-version-check --quiet install uv
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(LOWEST_VENV)
+	$(INTO_LOWEST) --resolution lowest-direct --editable '.[docker,redis,sklearn,skopt]'
+	@$(BIN)/uv pip freeze --quiet --exclude-editable --python $(LOWEST_VENV)/bin/python > $(LOWEST_VENV)/versions.txt
+	$(INTO_LOWEST) --constraints $(LOWEST_VENV)/versions.txt hypothesis pytest pytest-asyncio pytest-randomly \
+		pytest-timeout pytest-xdist 'tritonclient[grpc,http]'
 	@touch $@
 
 $(FRAMEWORKS): $(FRAMEWORKS_REQUIREMENTS) | $(BIN)/python

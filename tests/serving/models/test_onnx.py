@@ -120,7 +120,7 @@ def test_a_type_that_the_protocol_lacks_is_refused(load):
     [
         pytest.param(b"hello world" * 10, "not a readable ONNX file: Proto", id="not ONNX"),
         pytest.param(zoo.find("resnet").path.read_bytes()[:5000], "not a readable", id="cut off"),
-        pytest.param(b"", "not a readable ONNX file: No graph", id="empty"),
+        pytest.param(b"", r"No graph|does not have a graph", id="empty"),
         pytest.param(
             identity(STRING, [1]).replace(b"Identity", b"Nonsense"), "Nonsense", id="operator"
         ),
