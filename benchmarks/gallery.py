@@ -72,7 +72,7 @@ def main() -> int:
     parser.add_argument("--kept", type=pathlib.Path, default=KEPT, help="default: runs/gallery")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--seconds", type=float, default=2.0, help="least of a run (default 2)")
-    parser.add_argument("--study-seconds", type=int, default=30, help="of a study (default 30)")
+    parser.add_argument("--study-seconds", type=int, default=45, help="of a study (default 45)")
     parser.add_argument("--limit", type=int, default=300, help="seconds of a model (default 300)")
     options = result.parsed(parser, rounds=2, seconds=0.5, study_seconds=20)
     try:
