@@ -33,6 +33,7 @@ FACTS = {
     "holder": "4711",
     "what": "study 'resnet-20'",
     "instead": "choose another --study",
+    "option": "--shape height=224",
 }
 """An example for every argument that an error of either tree takes."""
 

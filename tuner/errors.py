@@ -59,10 +59,14 @@ class WrongUse(TunerError):
 class UnknownSize(WrongUse):
     """A model leaves the size of an input free, and nobody has told it."""
 
-    def __init__(self, text: str, *, option: str) -> None:
-        super().__init__(text)
+    def __init__(self, text: str, option: str) -> None:
+        super().__init__(text, option)
+        self.text = text
         self.option = option
         """To be added to the command; its sizes are examples."""
+
+    def __str__(self) -> str:
+        return self.text
 
 
 class InvalidDocument(WrongUse):

@@ -94,7 +94,7 @@ def frames(
         return _frames_of_cuts(group, named, axes, padding)
     if any(output.datatype == "BYTES" for output in named):
         return _frames_of_rows(group, named)
-    if as_block and group.counts.count(group.counts[0]) == len(group.counts):
+    if as_block and count and group.counts.count(group.counts[0]) == len(group.counts):
         block = _block(group, named, count)
         if block is not None:
             return block
@@ -132,7 +132,7 @@ def _block(group: Group, named: list[_Output], count: int) -> Block | None:
     items, requests = group.counts[0], len(group.counts)
     rows = [(output.raw, len(output.raw) // count) for output in named]
     size, descriptor = _sized_descriptor(named, rows, items)
-    if size >= BLOCK_BYTES or not count:
+    if size >= BLOCK_BYTES:
         return None
     if requests < FEWEST_ROWS:
         pieces: list[Buffer] = []

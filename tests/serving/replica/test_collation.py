@@ -279,3 +279,12 @@ def test_parts_along_any_axis_join_to_the_whole(items, data):
     joined = wire.decode_frame(parts.join(frames, {"x": 0, "state": 1}))
     for name, array in _arrays(joined).items():
         assert (array == _arrays(whole)[name]).all()
+
+
+def test_requests_of_nothing_are_answered_with_nothing():
+    """Also where all of a batch are, and come as a block."""
+    outputs = {"x": np.empty((0, 2), "<i4")}
+    group = Collator(_signature(X)).groups([_entry(("x", "INT32", (0, 2), b""))] * 2)[0][0]
+    frames = answers.frames(group, outputs, _signature(X), as_block=True)
+    shapes = [wire.decode_frame(memoryview(b"".join(frame)))[0].shape for _, frame in frames]
+    assert shapes == [(0, 2), (0, 2)]
