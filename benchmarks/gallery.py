@@ -24,11 +24,10 @@ import json
 import os
 import pathlib
 import signal
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import gallery_answers
@@ -36,32 +35,23 @@ import gallery_bare
 import gallery_inputs
 import gallery_models
 import gallery_page
+import gallery_rates
 import result
 import server_process
 import yaml
-from gallery_bare import Arrays, Form
 from gallery_models import Entry
+from gallery_rates import CONCURRENCY, CannotTell, Subject
 
 from serving.values import Signature
 from tuner.launching import readiness
-from tuner.traffic import oip_body, payloads
-from tuner.traffic.generator import Generator
-from tuner.traffic.plan import LoadPlan
 
-CONCURRENCY = 8
 REQUESTS = 32
 """Different requests that go round."""
 TRIALS = 4
-CORES = len(os.sched_getaffinity(0))
 KEPT = server_process.ROOT / "runs" / "gallery"
 COMMAND_TIMEOUT_S = 120.0
-LEAST_CALLS = 50
-"""That a run of the bare loop should hold, so that a slow model's run is longer."""
-LONGEST_RUN_S = 4.0
-
-
-class CannotTell(Exception):
-    """A step of a model came to nothing; the text is the line that says why."""
+STUDY_S_PER_MS = 0.5
+"""That a study of a slow model gets more, so that its four trials have room."""
 
 
 def main() -> int:
@@ -72,8 +62,13 @@ def main() -> int:
     parser.add_argument("--kept", type=pathlib.Path, default=KEPT, help="default: runs/gallery")
     parser.add_argument("--rounds", type=int, default=5, help="default 5")
     parser.add_argument("--seconds", type=float, default=2.0, help="least of a run (default 2)")
-    parser.add_argument("--study-seconds", type=int, default=45, help="of a study (default 45)")
-    parser.add_argument("--limit", type=int, default=300, help="seconds of a model (default 300)")
+    parser.add_argument(
+        "--study-seconds",
+        type=int,
+        default=45,
+        help="of a study, more for a slow model (default 45)",
+    )
+    parser.add_argument("--limit", type=int, default=600, help="seconds of a model (default 600)")
     options = result.parsed(parser, rounds=2, seconds=0.5, study_seconds=20)
     try:
         asked = gallery_models.entries(options.only.split(",") if options.only else ())
@@ -108,9 +103,19 @@ def examined(entry: Entry, options: argparse.Namespace) -> dict[str, Any]:
             }
             found["untold"] = _inputs(file, ())
             found["told"] = _inputs(given, entry.options)
-            found |= answered(entry, given, file)
-            found["study"], recommended = studied(entry, given, options)
-            found |= raced(entry, given, file, recommended, options)
+            signature, answers = answered(entry, given, file)
+            requests = gallery_inputs.made(signature, entry, REQUESTS)
+            found |= {"is_batched": signature.is_batched, **answers}
+            subject = Subject(
+                entry=entry, given=given, file=file, signature=signature, requests=requests
+            )
+            found["bare"] = bare = gallery_rates.looked(subject, options.seconds)
+            found["alone_ms"] = 1e3 / bare[str(gallery_rates.ALONE)]
+            seconds = options.study_seconds + round(found["alone_ms"] * STUDY_S_PER_MS)
+            found["study"], recommended = studied(entry, given, seconds, options.kept)
+            found |= gallery_rates.raced(
+                subject, bare, recommended, rounds=options.rounds, least_s=options.seconds
+            )
         except Exception as error:  # whatever a model of others does, the next one is tried
             found["problem"] = f"{type(error).__name__}: {error}".replace(f"{options.kept}/", "")
         found["seconds"] = time.monotonic() - begun_s
@@ -155,11 +160,13 @@ def _inputs(given: pathlib.Path, options: Sequence[str]) -> dict[str, Any]:
     return {"code": done.returncode, "lines": lines}
 
 
-def answered(entry: Entry, given: pathlib.Path, file: pathlib.Path) -> dict[str, Any]:
+def answered(
+    entry: Entry, given: pathlib.Path, file: pathlib.Path
+) -> tuple[Signature, dict[str, Any]]:
     """What the server says of the model, and whether its answers are those of the bare runtime."""
     settings = {"batching.max_size": 8, "batching.timeout_us": 20_000}
     bare = gallery_bare.loaded(file, threads=1)
-    with _served(entry, given, settings) as where:
+    with gallery_rates.served(entry, given, settings) as where:
         signature = _signature(where.port, entry.name)
         items = gallery_inputs.made(signature, entry, max(gallery_answers.SIZES), same_shape=True)
         clients = {
@@ -177,8 +184,7 @@ def answered(entry: Entry, given: pathlib.Path, file: pathlib.Path) -> dict[str,
                 name: gallery_answers.compared(client, items, right, signature)
                 for name, client in clients.items()
             }
-        return {
-            "is_batched": signature.is_batched,
+        return signature, {
             "unbatched": signature.unbatched or "",
             "answers": {name: dataclasses.asdict(each) for name, each in found.items()},
             "are_right": all(each.are_right for each in found.values()),
@@ -186,21 +192,12 @@ def answered(entry: Entry, given: pathlib.Path, file: pathlib.Path) -> dict[str,
         }
 
 
-def _served(
-    entry: Entry, given: pathlib.Path, settings: Mapping[str, object]
-) -> contextlib.AbstractContextManager[server_process.Served]:
-    told = {"model.shapes": " ".join(f"{k}={v}" for k, v in entry.shapes.items())}
-    return server_process.served(
-        str(given), {"server.grpc_port": 0, **settings, **(told if entry.shapes else {})}
-    )
-
-
 def _signature(port: int, model: str) -> Signature:
     return readiness.signature("127.0.0.1", port, f"/v2/models/{model}", {})
 
 
 def studied(
-    entry: Entry, given: pathlib.Path, options: argparse.Namespace
+    entry: Entry, given: pathlib.Path, seconds: int, kept: pathlib.Path
 ) -> tuple[dict[str, Any], dict[str, object]]:
     """The verdict of a study, and the settings that it recommends.
 
@@ -208,10 +205,10 @@ def studied(
         CannotTell: the study could not be done.
     """
     arguments = ["--model", str(given), "--concurrency", str(CONCURRENCY), *entry.options]
-    arguments += ["--trials", str(TRIALS), "--max-time", f"{options.study_seconds}s"]
-    arguments += ["--study", entry.name, "--runs-dir", str(options.kept / "studies"), "--fresh"]
+    arguments += ["--trials", str(TRIALS), "--max-time", f"{seconds}s"]
+    arguments += ["--study", entry.name, "--runs-dir", str(kept / "studies"), "--fresh"]
     begun_s = time.monotonic()
-    done = _tune(*arguments, "--json", timeout_s=options.study_seconds + COMMAND_TIMEOUT_S)
+    done = _tune(*arguments, "--json", timeout_s=seconds + COMMAND_TIMEOUT_S)
     if done.returncode:
         raise CannotTell(f"tune: {json.loads(done.stdout)['error']}")
     told = json.loads(done.stdout)
@@ -228,102 +225,6 @@ def studied(
         "headline": told["headline"],
         "notes": told["notes"],
     }, settings
-
-
-def raced(
-    entry: Entry,
-    given: pathlib.Path,
-    file: pathlib.Path,
-    recommended: Mapping[str, object],
-    options: argparse.Namespace,
-) -> dict[str, Any]:
-    """The server's rate over that of the bare loop, in alternating rounds."""
-    with _served(entry, given, {}) as where:
-        signature = _signature(where.port, entry.name)
-    requests = gallery_inputs.made(signature, entry, REQUESTS)
-    with Generator() as generator:
-        generator.set_payloads(_payloads(entry.name, signature, requests))
-        bare = {form: _bare_rate(file, requests, form, options.seconds) for form in FORMS}
-        seconds = min(max(options.seconds, LEAST_CALLS / max(bare.values())), LONGEST_RUN_S)
-        forms = _candidates(recommended, is_batched=signature.is_batched)
-        ours = {}
-        for name, settings in forms.items():
-            with _served(entry, given, settings) as where:
-                ours[name] = _rate(generator, where.port, seconds)
-        best_form, best_name = max(bare, key=bare.__getitem__), max(ours, key=ours.__getitem__)
-        rounds = []
-        with (
-            gallery_bare.loop(file, requests, best_form) as loop,
-            _served(entry, given, forms[best_name]) as where,
-        ):
-            _rate(generator, where.port, options.seconds)
-            for number in range(options.rounds):
-                # Who goes first alternates, so that a drift of the machine favours neither.
-                pair = {}
-                for side in ("bare", "ours") if number % 2 else ("ours", "bare"):
-                    pair[side] = (
-                        loop.rate(seconds)
-                        if side == "bare"
-                        else _rate(generator, where.port, seconds)
-                    )
-                rounds.append(pair)
-    ratios = [pair["ours"] / pair["bare"] for pair in rounds]
-    return {
-        "alone_ms": 1e3 / bare[FORMS[0]],
-        "bare": {str(form): rate for form, rate in bare.items()},
-        "bare_form": str(best_form),
-        "ours": ours,
-        "ours_form": best_name,
-        "rounds": rounds,
-        "ratio": statistics.median(ratios),
-        "ratios": ratios,
-    }
-
-
-FORMS = (Form(1, 1), Form(1, CORES), Form(CORES, 1))
-"""Of the bare loop; the first tells what a call takes alone."""
-
-
-def _candidates(
-    recommended: Mapping[str, object], *, is_batched: bool
-) -> dict[str, dict[str, object]]:
-    """The settings between which a quick look decides, as it does between forms of the bare loop."""
-    found = {"best.yaml": dict(recommended), f"replica.count={CORES}": {"replica.count": CORES}}
-    if is_batched:
-        alone = {"replica.count": CORES, "batching.max_size": 1}
-        found[f"replica.count={CORES} batching.max_size=1"] = alone
-    return found
-
-
-def _bare_rate(file: pathlib.Path, requests: Sequence[Arrays], form: Form, seconds: float) -> float:
-    with gallery_bare.loop(file, requests, form) as loop:
-        return loop.rate(seconds)
-
-
-def _payloads(model: str, signature: Signature, requests: Sequence[Arrays]) -> payloads.Payloads:
-    return payloads.of_requests(
-        [
-            [oip_body.Input(spec, request[spec.name]) for spec in signature.inputs]
-            for request in requests
-        ],
-        path=payloads.infer_path(model),
-        description=f"{len(requests)} requests of {model}",
-    )
-
-
-def _rate(generator: Generator, port: int, seconds: float) -> float:
-    """Answers per second.
-
-    Raises:
-        CannotTell: an answer was lost or refused.
-    """
-    plan = LoadPlan(host="127.0.0.1", port=port, concurrency=CONCURRENCY, seconds=seconds)
-    phase = generator.run(plan)
-    finished, status = phase.records.finished_s, phase.records.status
-    if wrong := int((status != 200).sum()):
-        raise CannotTell(f"{wrong} of {len(status)} requests failed: {phase.why_failed}")
-    inside = (finished > phase.warmup_end_s) & (finished <= phase.measured_end_s)
-    return float(inside.sum()) / phase.measured_s
 
 
 if __name__ == "__main__":
