@@ -15,8 +15,14 @@ from collections.abc import Collection, Mapping
 from serving.errors import ModelLoadFailed, nearest
 from serving.values import Signature, TensorSpec
 
-_IS_LENGTH = re.compile(r"seq|time|len|frame|token|height|width", re.IGNORECASE)
-"""Names of dimensions that are a size of one item; none that is called so is the number of items."""
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_LENGTHS = frozenset(
+    {
+        *("seq", "seqlen", "sequence", "sequences", "len", "length", "lengths", "token", "tokens"),
+        *("time", "times", "timestep", "timesteps", "frame", "frames", "height", "width"),
+    }
+)
+"""Words in names of dimensions that are a size of one item; none that is called so is the number of items."""
 
 
 def judged(
@@ -72,7 +78,8 @@ def _told(
         if spec.name in shared:
             return dataclasses.replace(spec, item_axis=None)
         axis = item_axis.get(spec.name, 0)
-        if not 0 <= axis < len(spec.shape):
+        is_unknown = not spec.shape and spec.name not in inputs
+        if not 0 <= axis < len(spec.shape) and not is_unknown:
             hint = "; list it under shared" if spec.name in inputs and not spec.shape else ""
             raise ModelLoadFailed(
                 where,
@@ -93,16 +100,26 @@ def _told(
     )
 
 
+def _is_length(name: str) -> bool:
+    """Whether a dimension is called a length, as `sequence_length` and `maxSeqLen` are and `silent_batch` is not."""
+    words = {word.lower() for word in _WORDS.findall(name)}
+    return bool(words & _LENGTHS) and "batch" not in words
+
+
 def _why_not(signature: Signature) -> str:
     """What speaks against axis 0 of all inputs and outputs being the items; empty: nothing."""
     inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
     outputs = [(f"output {spec.name!r}", spec) for spec in signature.outputs]
-    for label, spec in inputs + outputs:
+    for label, spec in inputs:
         if not spec.shape:
             return f"{label} is a scalar"
+    outputs = [
+        (label, spec) for label, spec in outputs if spec.shape
+    ]  # else perhaps of unknown rank
+    for label, spec in inputs + outputs:
         if spec.shape[0] >= 0:
             return f"{label} has a first dimension that is fixed at {spec.shape[0]}"
-        if _IS_LENGTH.search(spec.dimension(0)):
+        if _is_length(spec.dimension(0)):
             return f"the first dimension of {label} is called {spec.dimension(0)!r}"
     named = [(label, spec.dimension(0)) for label, spec in inputs if spec.dimension(0)]
     for label, name in named[1:]:

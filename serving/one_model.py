@@ -45,9 +45,9 @@ class OneModel:
         self._on_loaded = on_loaded
         self.signature: Signature | None = None
         self.told: Loaded | None = None
+        """What the last replica said that became ready."""
         self._judged_for: tuple[ModelSettings, int | None] | None = None
         """What the signature's item axes were found for; other replicas of the same need not try it again."""
-        """What the last replica said that became ready."""
 
     def kept(self, _settings: ServingSettings) -> None:
         """Such replicas end with their gateway."""
@@ -96,17 +96,16 @@ class OneModel:
         """The settings as far as the model can follow them; of one that is served whole no batch is made."""
         if self.signature is None:
             return settings
-        changed: dict[str, int | None] = {}
+        changed: dict[str, int] = {}
         if not self.signature.is_batched:
             if settings.batching.max_size > 1:
                 facts = {"model": self.card.name, "reason": self.signature.unbatched}
                 log.warning("requests are not batched, each is run as it is", extra=facts)
             changed = {"batching.max_size": 1, "batching.timeout_us": 0}
-        if settings.batching.pad_to is not None and self.signature.padding != "":
+        if (settings.batching.pad_to or 1) > 1 and self.signature.padding != "":
             reason = self.signature.padding or NO_PAD
             facts = {"model": self.card.name, "reason": reason}
             log.warning("batching.pad_to does nothing", extra=facts)
-            changed["batching.pad_to"] = None
         return settings.changed(changed)
 
 

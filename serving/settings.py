@@ -101,7 +101,8 @@ class ReplicaSettings:
     """Time for which a replica runs its model on sample inputs before it takes requests (docs/models.md).
 
     A first call is always made; further ones, single items and then a batch of `batching.max_size`, as far as
-    they are expected to end within this time. 0: no call is made. All of it is part of `ready_timeout_s`.
+    they are expected to end within this time. 0: no call is made but those that try a batch (docs/batching.md). All
+    of it is part of `ready_timeout_s`.
     Default 2 s: small models need some milliseconds, and a large one is not kept from its requests for long.
     """
     hang_timeout_s: float = _knob(30.0, "s", 0.1, 3600)

@@ -7,6 +7,7 @@ Pure.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -93,8 +94,14 @@ def bind(
     for name, axes in own.items():
         for axis, dimension in _free(inputs[name], signature):
             size = axes[axis]
-            if dimension and size is not None:
-                by_dimension.setdefault(dimension, size)
+            if not dimension or size is None:
+                continue
+            other = by_dimension.setdefault(dimension, size)
+            if (other.low, other.high) != (size.low, size.high):
+                raise InvalidSettings(
+                    f"{source} {name}: {size.text} for the dimension {dimension!r}, which is {other.text} elsewhere; "
+                    "expected one size for all dimensions of a name"
+                )
     return {
         spec.name: own.get(spec.name) or _by_dimension(spec, by_dimension, signature)
         for spec in signature.inputs
@@ -129,7 +136,7 @@ def option_for(signature: Signature, lacking: Iterable[FreeAxis]) -> str:
             if axis != items
         ]
         texts.append(f"{name}={'x'.join(sizes)}")
-    return " ".join(f"--shape {text}" for text in dict.fromkeys(texts))
+    return " ".join(f"--shape {shlex.quote(text)}" for text in dict.fromkeys(texts))
 
 
 def typical(axes: Axes, *, items: int = 1) -> dict[str, tuple[int, ...]]:

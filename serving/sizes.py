@@ -97,9 +97,9 @@ def sizes_of(
     return found
 
 
-def written(sizes: Sizes) -> str:
-    """The text from which `sizes_of` makes the same, without files: of one that was drawn from a file its range."""
-    return " ".join(
+def written(sizes: Sizes) -> tuple[str, ...]:
+    """Texts from which `sizes_of` makes the same, without files: of one that was drawn from a file its range."""
+    return tuple(
         f"{name}={'x'.join(_without_file(size) for size in each)}" for name, each in sizes.items()
     )
 

@@ -197,7 +197,7 @@ def check(target: TargetSettings) -> None:
 def server_settings(target: TargetSettings) -> dict[str, str]:
     """Sizes and values for a server, which makes up inputs for its warm-up: settings by name, where any are told.
 
-    Values of a file, and texts with spaces in them, are the tuner's alone.
+    Values of a file, and what has spaces in it, are the tuner's alone.
 
     Raises:
         WrongUse: an option has another form, or its file cannot be read.
@@ -208,7 +208,9 @@ def server_settings(target: TargetSettings) -> dict[str, str]:
         if not told.startswith("@") and not any(map(str.isspace, name + told))
     ]
     told = {
-        "model.shapes": sizes.written(told_sizes(target)),
+        "model.shapes": " ".join(
+            text for text in sizes.written(told_sizes(target)) if not any(map(str.isspace, text))
+        ),
         "model.values": " ".join(values),
     }
     return {name: text for name, text in told.items() if text}

@@ -130,12 +130,12 @@ def told_inputs(
     if settings.values is not None:
         values |= values_of(settings.values.split(), source="model.values")
     return ToldInputs(
-        shapes=tuple(written(shapes).split()),
+        shapes=written(shapes),
         values=tuple(f"{name}={told}" for name, told in values.items()),
         item_axis=card.item_axis,
         shared=card.shared,
         pad={**card.pad, **(pads_of(settings.pad) if settings.pad else {})},
-        pad_to=pad_to,
+        pad_to=pad_to if pad_to is not None and pad_to > 1 else None,
         unbatched=None if known is None or known.is_untried else known.unbatched,
         padding=None if known is None else known.padding,
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import gc
 import logging
 import os
@@ -329,18 +330,20 @@ class Host:
             model.signature = dataclasses.replace(
                 model.signature, unbatched=told.unbatched, padding=told.padding
             )
+        is_pure = getattr(model, "is_pure", False)
         samples: Samples | str = ""
         padding: Padding | None = None
-        if message.warmup_s:
-            samples = samples_of(model, self._place(message.samples), told.shapes, told.values)
-            if getattr(model, "is_pure", False):
-                model.signature, padding = tried(model, samples, told)
-                if (
-                    isinstance(samples, Samples) and not model.signature.is_batched
-                ):  # what was its item axis has a size like others
-                    samples = samples_of(
-                        model, self._place(message.samples), told.shapes, told.values
-                    )
+        if is_pure or message.warmup_s:
+            sampled = functools.partial(
+                samples_of, model, self._place(message.samples), told.shapes, told.values
+            )
+            samples = sampled()
+        if is_pure:
+            model.signature, padding = tried(model, samples, told, within_s=message.warmup_s)
+            if isinstance(samples, Samples) and not model.signature.is_batched:
+                samples = sampled()  # what was its item axis has a size like others
+        if not message.warmup_s:
+            samples = ""
         execution = Execution(model, padding=padding)
         return execution, warmup.warm_up(
             execution, samples, max_items=message.max_items, within_s=message.warmup_s

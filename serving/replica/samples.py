@@ -152,7 +152,7 @@ def _random(
     if content.is_guessed:
         return rng.integers(0, most + 1, shape).astype(arrays.DTYPES[content.spec.datatype])
     if not content.text and content.spec.datatype == "BYTES":
-        return np.full(shape, b"", object)
+        return np.full(shape, b"", object) if most == _LARGEST[0] else content.draw(rng, shape)
     return content.draw(rng, shape)
 
 

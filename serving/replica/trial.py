@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,11 +33,15 @@ TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
 _SMALLEST_MULTIPLE = 8
 """To a multiple of which requests are filled up where no other one is asked for."""
 
+_PADDED_REQUESTS = 8
+_FEWEST_PADDED = 6
+"""Requests that are tried filled up, each thrice; and of these as many in any case."""
+
 Outputs = Sequence[Tensor]
 
 
 def tried(
-    model: LoadedModel, samples: Samples | str, told: ToldInputs
+    model: LoadedModel, samples: Samples | str, told: ToldInputs, *, within_s: float = 2.0
 ) -> tuple[Signature, Padding | None]:
     """The signature of a model after its answers alone were held against those in company, and how it is filled up.
 
@@ -44,6 +49,7 @@ def tried(
         model: loaded, its signature judged; one that does nothing but compute.
         samples: what it is run on, or why there is nothing: what could not be tried is not done.
         told: of its inputs; where axes are told, or another replica has tried it, that stands.
+        within_s: time for filled up requests, of which a few are tried in any case.
     """
     signature = model.signature
     if not signature.is_batched:
@@ -53,24 +59,21 @@ def tried(
         reason = samples if isinstance(samples, str) else _why_alone(model, samples)
         signature = dataclasses.replace(signature, unbatched=reason, is_untried=is_untried)
     is_wanted = told.pad_to is not None if told.padding is not None else bool(told.pad)
-    if not is_wanted or not signature.is_batched:
+    if not is_wanted or not signature.is_batched or told.padding:
         return signature, None
-    found = samples if isinstance(samples, str) else padding_of(model, samples, told)
+    if isinstance(samples, str):
+        return dataclasses.replace(signature, padding=samples), None
+    found = _padding_of(model, samples, told, within_s=within_s)
     if isinstance(found, str):
         return dataclasses.replace(signature, padding=found), None
     return dataclasses.replace(signature, padding=""), found if told.pad_to is not None else None
 
 
-def padding_of(model: LoadedModel, samples: Samples, told: ToldInputs) -> Padding | str:
-    """How requests of a model are filled up, or why they cannot be.
-
-    Args:
-        model: loaded, its signature judged.
-        samples: requests that are filled up on trial.
-        told: with the values, and the multiple.
-    """
-    signature = model.signature
-    free = {spec.name: _free_axes(spec) for spec in signature.inputs}
+def _padding_of(
+    model: LoadedModel, samples: Samples, told: ToldInputs, *, within_s: float
+) -> Padding | str:
+    """How requests of a model are filled up, or why they cannot be."""
+    free = {spec.name: _free_axes(spec) for spec in model.signature.inputs}
     lacking = [name for name, axes in free.items() if axes and name not in told.pad]
     if lacking:
         return (
@@ -80,38 +83,46 @@ def padding_of(model: LoadedModel, samples: Samples, told: ToldInputs) -> Paddin
         return "no dimension of its inputs is free beside the items"
     multiple = told.pad_to or _SMALLEST_MULTIPLE
     try:
-        return _padding(model, samples.requests(1)[0], told, multiple)
+        padding = _laid_padding(model, samples.requests(1)[0], told, multiple)
+        if isinstance(padding, str) or told.padding is not None:  # tried by another replica
+            return padding
+        difference = _difference_filled_up(model, samples, padding, within_s)
     except Exception as error:  # a model may raise anything
         return f"it fails on inputs that are filled up: {type(error).__name__}: {str(error)[:200]}"
+    return f"answers change where inputs are filled up: {difference}" if difference else padding
 
 
-def _padding(model: LoadedModel, request: Arrays, told: ToldInputs, multiple: int) -> Padding | str:
-    """The padding, with the outputs' axes as a request shows them that is one short of a multiple."""
+def _laid_padding(
+    model: LoadedModel, request: Arrays, told: ToldInputs, multiple: int
+) -> Padding | str:
+    """The padding, with the outputs' axes as a request shows them all of whose free sizes differ and grow."""
     signature = model.signature
-    counter = itertools.count(1)
-    short: Arrays = {}
-    sizes: dict[int, tuple[str, int]] = {}
-    """Size in the short request -> input and axis."""
-    wide = Padding(multiple, told.pad, {})
-    known: dict[str, int] = {}
+    wanted: dict[str, int] = {}
     for spec in signature.inputs:
-        array = request[spec.name]
         for axis in _free_axes(spec):
-            name = spec.dimension(axis) or f"{array.shape[axis]} along axis {axis}"
-            if (
-                name not in known
-            ):  # each its own number below a multiple: so they are told apart in outputs
-                multiples = -(-array.shape[axis] // multiple)
-                known[name] = max(1, multiples * multiple - next(counter))
-            array = _resized(array, axis, known[name])
-            sizes.setdefault(known[name], (spec.name, axis))
-        short[spec.name] = array
-    alone = Execution(model, quiet=True).together(entries_of([short], signature))[0]
+            size = request[spec.name].shape[axis]
+            candidates = (
+                size + step for step in itertools.chain(range(-size + 1, 0), itertools.count())
+            )
+            wanted.setdefault(
+                _dimension(spec, axis, size),
+                next(n for n in candidates if n % multiple and n not in wanted.values()),
+            )
+    sizes: dict[int, tuple[str, int]] = {}
+    """Size in the request -> input and axis."""
+    for spec in signature.inputs:
+        for axis in _free_axes(spec):
+            size = wanted[_dimension(spec, axis, request[spec.name].shape[axis])]
+            sizes.setdefault(size, (spec.name, axis))
+    short = _resized(request, signature, wanted)
+    wide = Padding(multiple, told.pad, {})
     filled = {
         spec.name: _filled(short[spec.name], wide.padded(spec, short[spec.name].shape), told, spec)
         for spec in signature.inputs
     }
-    grown = Execution(model, quiet=True).together(entries_of([filled], signature))[0]
+    execution = Execution(model, quiet=True)
+    alone = execution.together(entries_of([short], signature))[0]
+    grown = execution.together(entries_of([filled], signature))[0]
     outputs: dict[str, Mapping[int, tuple[str, int]]] = {}
     for small, large in zip(alone, grown, strict=True):
         axes = {}
@@ -127,21 +138,56 @@ def _padding(model: LoadedModel, request: Arrays, told: ToldInputs, multiple: in
             axes[axis] = source
         if axes:
             outputs[small.name] = axes
-    padding = Padding(multiple, told.pad, outputs)
-    cut = Execution(model, padding=padding, quiet=True).together(entries_of([short], signature))[0]
-    difference = _difference(alone, cut)
-    return f"answers change where inputs are filled up: {difference}" if difference else padding
+    return Padding(multiple, told.pad, outputs)
+
+
+def _difference_filled_up(
+    model: LoadedModel, samples: Samples, padding: Padding, within_s: float
+) -> str:
+    """Where the answer to a request changes when it is filled up; empty: nowhere.
+
+    Several requests, each with little, half and nearly all of a multiple filled in: what few elements hide, as the
+    largest of a mean does, many show.
+    """
+    signature, multiple = model.signature, padding.multiple
+    bare, filling = Execution(model, quiet=True), Execution(model, padding=padding, quiet=True)
+    until_s = time.monotonic() + within_s
+    tries = itertools.product(samples.requests(_PADDED_REQUESTS), (1, multiple // 2, multiple - 1))
+    for count, (request, filled) in enumerate(tries):
+        if count >= _FEWEST_PADDED and time.monotonic() > until_s:
+            break
+        wanted = {}
+        for spec in signature.inputs:
+            for axis in _free_axes(spec):
+                size = request[spec.name].shape[axis]
+                whole = max(1, size // multiple - count % 2) * multiple
+                wanted[_dimension(spec, axis, size)] = max(1, whole - filled)
+        entries = entries_of([_resized(request, signature, wanted)], signature)
+        difference = _difference(bare.together(entries)[0], filling.together(entries)[0])
+        if difference:
+            return difference
+    return ""
 
 
 def _why_alone(model: LoadedModel, samples: Samples) -> str:
     """Why requests cannot run together; empty: they can, or nothing can be said.
 
     Rounding is another one in another batch, and an input that makes no sense can magnify it; what truly depends on
-    its company does so with every pair.
+    its company does so with every pair of requests that differ.
     """
     execution = Execution(model, quiet=True)
     reason = failure = ""
     for pair in samples.pairs():
+        if _are_alike(pair):
+            pair[1] = {
+                spec.name: pair[0][spec.name]
+                if spec.item_axis is None
+                else np.flip(pair[0][spec.name])
+                for spec in model.signature.inputs
+            }
+        if _are_alike(pair):
+            failure = failure or "batches of it could not be tried: its samples are all alike"
+            continue
         entries = entries_of(pair, model.signature)
         try:
             alone = [execution.together([entry])[0] for entry in entries]
@@ -159,6 +205,11 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
         if not reason:
             return ""
     return reason or failure
+
+
+def _are_alike(pair: Sequence[Arrays]) -> bool:
+    first, second = pair
+    return all(np.array_equal(array, second[name]) for name, array in first.items())
 
 
 def _difference_in_company(
@@ -201,10 +252,22 @@ def _free_axes(spec: TensorSpec) -> list[int]:
     return [axis for axis, size in enumerate(spec.shape) if size < 0 and axis != spec.item_axis]
 
 
-def _resized(array: NDArray[Any], axis: int, size: int) -> NDArray[Any]:
-    """The array with another size along an axis: cut, or repeated."""
-    places = [place % array.shape[axis] for place in range(size)]
-    return np.take(array, places, axis)
+def _dimension(spec: TensorSpec, axis: int, size: int) -> str:
+    """What tells dimensions that have always one size from others: their name, else their place and size."""
+    return spec.dimension(axis) or f"{size} along axis {axis}"
+
+
+def _resized(request: Arrays, signature: Signature, sizes: Mapping[str, int]) -> Arrays:
+    """The request with other sizes of its free dimensions: cut, or repeated."""
+    resized: Arrays = {}
+    for spec in signature.inputs:
+        array = request[spec.name]
+        for axis in _free_axes(spec):
+            size = request[spec.name].shape[axis]
+            places = [place % size for place in range(sizes[_dimension(spec, axis, size)])]
+            array = np.take(array, places, axis)
+        resized[spec.name] = array
+    return resized
 
 
 def _filled(

@@ -38,6 +38,16 @@ def test_what_does_not_fit_is_served_whole_and_says_why(phrase, inputs, outputs)
     assert phrase in found.unbatched
 
 
+@pytest.mark.parametrize("name", ["silent_batch", "runtimeBatch", "timeless", "N", "batch_size"])
+def test_only_whole_words_are_lengths(name):
+    assert judge([spec("x", name, 4)], [spec("y", name, 4)]).is_batched
+
+
+@pytest.mark.parametrize("name", ["sequence_length", "maxSeqLen", "seq", "num_frames", "T_time"])
+def test_a_length_is_no_number_of_items(name):
+    assert not judge([spec("x", name, 4)], [spec("y", name, 4)]).is_batched
+
+
 def test_what_fits_is_batched():
     """Without names, and with names that exporters made."""
     found = judge([spec("x", -1, 3, -1), spec("m", "n", "t")], [spec("y", "n", "t"), spec("z", -1)])

@@ -131,6 +131,61 @@ def test_what_cannot_be_filled_up_says_why(phrase, function, output, pad):
     assert phrase in signature.padding
 
 
+def test_requests_that_are_all_alike_prove_nothing():
+    """Then a batch could not be tried; where they differ in one value, it is."""
+
+    def mean_free(x):
+        return {"y": (x - x.mean(0)).astype(np.float64)}
+
+    def model(shape):
+        return Computes(
+            mean_free,
+            inputs=(TensorSpec(name="x", datatype="INT64", shape=shape),),
+            outputs=(TensorSpec(name="y", datatype="FP64", shape=shape),),
+        )
+
+    assert "what else is in the batch" in found(model((-1, 1)))[0].unbatched
+    samples = samples_of(model((-1, 3)), None, values=["x=1"])
+    signature, _ = tried(model((-1, 3)), samples, ToldInputs())
+    assert "all alike" in signature.unbatched
+
+
+def argmax(x):
+    """The place of the largest: what is filled up with 0 is larger than all that is negative."""
+    return {"y": np.argmax(x, 1).astype(np.int64)}
+
+
+def mean_sign(x):
+    """A class by a mean: one element more hardly moves it."""
+    return {"y": (x.mean(1) > 0.2).astype(np.int64)}
+
+
+@pytest.mark.parametrize(
+    ("function", "multiple"), [(argmax, 2), (argmax, 8), (argmax, 128), (mean_sign, 8)]
+)
+def test_a_change_that_few_elements_hide_is_found(function, multiple):
+    """Several requests are tried, with little and with much filled in."""
+    model = Computes(
+        function,
+        inputs=(fp32("x", -1, -1),),
+        outputs=(TensorSpec(name="y", datatype="INT64", shape=(-1,)),),
+    )
+    signature, padding = found(model, f"x={2 * multiple}", pad={"x": 0.0}, pad_to=multiple)
+    assert padding is None
+    assert "answers change" in signature.padding
+
+
+def test_each_axis_gets_its_own_size_back():
+    """Also where sizes are small: what was filled in is in no answer."""
+    model = rows(lambda x: {"y": np.tanh(x)}, (-1, -1, -1), (-1, -1, -1))
+    signature, padding = found(model, "x=3x3", pad={"x": 0.0}, pad_to=2)
+    assert signature.padding == ""
+    model.signature = signature
+    request = {"x": np.ones((1, 3, 3), np.float32)}
+    ((answer,),) = Execution(model, padding=padding).together(entries_of([request], signature))
+    assert answer.shape == (1, 3, 3)
+
+
 def test_nothing_is_made_up_for_a_size_that_nobody_told():
     reason = samples_of(rows(lambda x: {"y": x}, (-1, 3, -1, -1), (-1, 3, -1, -1)), None)
     assert isinstance(reason, str)
