@@ -79,7 +79,7 @@ class Sending:
             for axis, size in enumerate(spec.shape)
         ]
         free = [
-            f"axis {axis}" + (f" ({spec.dimension(axis)})" if spec.dimension(axis) else "")
+            spec.dimension(axis) or f"axis {axis}"
             for axis, size in enumerate(spec.shape)
             if size < 0 and axis != items
         ]

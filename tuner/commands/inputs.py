@@ -61,12 +61,18 @@ def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
     option = problem.option if isinstance(problem, UnknownSize) else ""
     made = rich.table.Table(box=None, pad_edge=False)
     for name in ("input", "datatype", "shape", "item axis", "free", "sent"):
-        made.add_column(name, overflow="fold")
+        made.add_column(name, overflow="fold", no_wrap=name in {"input", "shape", "item axis"})
     for one in facts.inputs:
         free = ", ".join(one.free) or "none"
-        row = (one.name, one.datatype, one.shape, one.items, free, one.sent)
+        axis = one.items.partition(":")[0].partition(",")[0]
+        row = (one.name, one.datatype, one.shape, axis, free, one.sent)
         made.add_row(*map(rich.text.Text, row))
     parts: list[rich.console.RenderableType] = [made, rich.text.Text(f"source: {facts.source}")]
+    if not facts.whole:
+        reasons = dict.fromkeys(
+            one.items.partition(": ")[2] or one.items.partition(", ")[2] for one in facts.inputs
+        )
+        parts.append(rich.text.Text(f"items: {'; '.join(reasons)}"))
     if facts.whole:
         parts.append(
             rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
