@@ -97,10 +97,7 @@ def examined(entry: Entry, options: argparse.Namespace) -> dict[str, Any]:
         begun_s = time.monotonic()
         try:
             file, given = gallery_models.fetched(entry, options.kept)
-            found |= {
-                "bytes": file.stat().st_size,
-                "runtime": gallery_bare.RUNTIMES[file.suffix][0],
-            }
+            found |= {"bytes": file.stat().st_size, "runtime": gallery_bare.runtime(file)}
             found["untold"] = _inputs(file, ())
             found["told"] = _inputs(given, entry.options)
             signature, answers = answered(entry, given, file)
