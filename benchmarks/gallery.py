@@ -12,7 +12,7 @@ Fetches the wheels of `gallery/models.yaml` from PyPI, trains a few tabular mode
     python benchmarks/gallery.py [--write] [--json] [--quick] [--only NAME,NAME]
 
 What was found of a model is kept in `runs/gallery`, and measured again only with `--again`.
-Ends with 1 when a target is missed. Takes about an hour on two cores.
+Ends with 1 when a target is missed. Takes some seventy minutes on two cores.
 """
 
 from __future__ import annotations
@@ -97,10 +97,7 @@ def examined(entry: Entry, options: argparse.Namespace) -> dict[str, Any]:
         begun_s = time.monotonic()
         try:
             file, given = gallery_models.fetched(entry, options.kept)
-            found |= {
-                "bytes": file.stat().st_size,
-                "runtime": gallery_bare.RUNTIMES[file.suffix][0],
-            }
+            found |= {"bytes": file.stat().st_size, "runtime": gallery_bare.runtime(file)}
             found["untold"] = _inputs(file, ())
             found["told"] = _inputs(given, entry.options)
             signature, answers = answered(entry, given, file)

@@ -31,6 +31,10 @@ FORGETTING = 25
 TIMEOUT_S = 30.0
 
 
+class AllAlike(Exception):
+    """Answers that cannot be told apart."""
+
+
 class Client(Protocol):
     """One of Triton's clients, as far as it is used."""
 
@@ -133,8 +137,14 @@ class Answers:
 
 
 def expected(items: Sequence[Arrays], bare: Call, signature: Signature) -> Expected:
-    """What the bare model answers to items alone and, where the model is batched, to batches of them."""
+    """What the bare model answers to items alone and, where the model is batched, to batches of them.
+
+    Raises:
+        AllAlike: it answers the same to all of them, so that a server that mixed them up would be right.
+    """
     alone = [bare(each) for each in items]
+    if all(difference(each, alone[0]) <= TOGETHER for each in alone):
+        raise AllAlike("the model answers the same to every input, so that answers tell nothing")
     if not signature.is_batched:
         return Expected(alone, {})
     return Expected(alone, {n: bare(joined(items[:n], signature)) for n in SIZES})

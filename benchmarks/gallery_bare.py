@@ -106,9 +106,15 @@ RUNTIMES: dict[str, tuple[str, Callable[[pathlib.Path, int], Call]]] = {
     ".json": ("xgboost", _xgboost),
     ".txt": ("lightgbm", _lightgbm),
     ".cbm": ("catboost", _catboost),
-    ".skops": ("scikit-learn", _sklearn),
+    ".skops": ("sklearn", _sklearn),
 }
-"""Suffix of a file of the gallery -> name of its runtime, and how it is loaded."""
+"""Suffix of a file of the gallery -> its runtime, by the name of its module, and how it is loaded."""
+
+
+def runtime(file: pathlib.Path) -> str:
+    """Name and version of the library that runs a file."""
+    name = RUNTIMES[file.suffix][0]
+    return f"{name} {importlib.import_module(name).__version__}"
 
 
 def loaded(file: pathlib.Path, threads: int) -> Call:

@@ -56,7 +56,8 @@ def concluded(rows: Mapping[Entry, Mapping[str, Any]]) -> Result:
         ),
         tables=(_files(rows), _answers(rows), _rates(rows)),
         figures={entry.name: dict(row) for entry, row in rows.items()},
-        packages=("onnxruntime", "tritonclient"),
+        packages=("tritonclient",),
+        versions=tuple(sorted({row["runtime"] for row in done.values()})),
         notes=(
             "A difference is the largest one between elements of two tensors over the largest element of the bare one.",
             "Together: items sent at once, 2 to 8 of them, against the bare runtime's answer to each alone.",

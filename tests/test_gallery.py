@@ -109,6 +109,19 @@ def test_items_join_along_their_axes_and_what_is_shared_is_sent_once(gallery) ->
     assert joined["state"][:, 2].min() == 2
 
 
+def test_answers_that_are_all_alike_are_no_comparison(gallery) -> None:
+    """A model of constant weights would hide that a server mixes its requests up."""
+    answers = gallery["gallery_answers"]
+    signature = Signature(
+        inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 1)),), outputs=(), unbatched=""
+    )
+    items = [{"x": np.full((1, 1), place, np.float32)} for place in range(8)]
+    right = answers.expected(items, lambda arrays: [2 * arrays["x"]], signature)
+    assert right.batches[3][0].tolist() == [[0], [2], [4]]
+    with pytest.raises(answers.AllAlike):
+        answers.expected(items, lambda arrays: [0 * arrays["x"]], signature)
+
+
 def test_the_bare_loop_calls_the_model_in_every_process(gallery) -> None:
     """And tells of one that dies of what it is given, instead of waiting for it."""
     bare = gallery["gallery_bare"]
@@ -129,6 +142,7 @@ def row(**more: Any) -> dict[str, Any]:
     return {
         "untold": {"code": 2, "lines": ["tune: input 'x', axis 2", "--shape x=3x48x192"]},
         "told": {"code": 0, "lines": []},
+        "runtime": "onnxruntime 1.32.0",
         "is_batched": True,
         "unbatched": "",
         "answers": {"REST": answers, "gRPC": answers},
