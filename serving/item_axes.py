@@ -111,13 +111,14 @@ def why_no_rows(signature: Signature) -> str:
         if all(spec.shape and spec.shape[0] >= 0 for _, spec in inputs):
             return ""
         return _why_not(signature)
-    for label, spec in (*inputs, *((f"output {spec.name!r}", spec) for spec in signature.outputs)):
+    for label, spec in inputs:
         if spec.item_axis is None:
             return f"{label} is one for all items"
-        if spec.item_axis:
-            return f"the items of {label} lie along axis {spec.item_axis}"
         if not spec.shape:
             return f"{label} is a scalar"
+    for label, spec in (*inputs, *((f"output {spec.name!r}", spec) for spec in signature.outputs)):
+        if spec.item_axis:
+            return f"the items of {label} lie along axis {spec.item_axis}"
     return ""
 
 

@@ -215,6 +215,13 @@ def test_rows_of_a_model_that_is_served_whole(shape, rows):
     assert inputs({"instances": [[1, 2]] * rows}, model)["x"].shape == (rows, 2)
 
 
+def test_rows_of_a_model_whose_outputs_are_of_unknown_rank():
+    """Their items are taken to be rows, as long as the answer has any."""
+    model = model_of({"x": ((-1, 2), 0)}, {"y": ((), 0)})
+    assert inputs({"instances": [[1, 2]] * 2}, model)["x"].shape == (2, 2)
+    assert answer({"y": np.ones((2, 1))}, model) == {"predictions": [[1], [1]]}
+
+
 def test_a_large_value_is_not_repeated_in_the_error():
     """The text of an error stays short, whatever the request holds."""
     with pytest.raises(InvalidRequest) as caught:
