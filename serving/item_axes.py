@@ -100,6 +100,28 @@ def _told(
     )
 
 
+def why_no_rows(signature: Signature) -> str:
+    """Why items are no rows, stacked along axis 0 of every input and output; empty: they are.
+
+    Of a model that is served whole they are where its inputs fix how many there are, and where the shapes allow
+    batches and something else forbids them: a client that stacks rows has then made one request of them.
+    """
+    inputs = [(f"input {spec.name!r}", spec) for spec in signature.inputs]
+    if not signature.is_batched:
+        if all(spec.shape and spec.shape[0] >= 0 for _, spec in inputs):
+            return ""
+        return _why_not(signature)
+    for label, spec in inputs:
+        if spec.item_axis is None:
+            return f"{label} is one for all items"
+        if not spec.shape:
+            return f"{label} is a scalar"
+    for label, spec in (*inputs, *((f"output {spec.name!r}", spec) for spec in signature.outputs)):
+        if spec.item_axis:
+            return f"the items of {label} lie along axis {spec.item_axis}"
+    return ""
+
+
 def _is_length(name: str) -> bool:
     """Whether a dimension is called a length, as `sequence_length` and `maxSeqLen` are and `silent_batch` is not."""
     words = {word.lower() for word in _WORDS.findall(name)}

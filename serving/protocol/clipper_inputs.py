@@ -78,9 +78,10 @@ class Input(NamedTuple):
                 f"({names}); ask it by another protocol"
             )
         spec = signature.inputs[0]
-        if not _takes_one_item(spec):
+        if not _takes_one_item(spec, signature):
             raise InvalidRequest(
-                f"input {spec.name!r} of shape {list(spec.shape)} does not take one item"
+                f"input {spec.name!r} of shape {list(spec.shape)} does not take one item in front; "
+                "ask the model by another protocol"
             )
         if isinstance(self.value, bytes):
             return self._tensor_of_bytes(spec, self.value)
@@ -120,7 +121,7 @@ def input_types(signature: Signature) -> tuple[str, ...]:
     if len(signature.inputs) != 1:
         return ()
     spec = signature.inputs[0]
-    if not _takes_one_item(spec):
+    if not _takes_one_item(spec, signature):
         return ()
     if spec.datatype == "BYTES":
         return "bytes", "strings"
@@ -128,8 +129,9 @@ def input_types(signature: Signature) -> tuple[str, ...]:
     return (*numbers, "bytes") if spec.datatype == "UINT8" else numbers
 
 
-def _takes_one_item(spec: TensorSpec) -> bool:
-    return bool(spec.shape) and spec.shape[0] in {-1, 1}
+def _takes_one_item(spec: TensorSpec, signature: Signature) -> bool:
+    is_first = spec.item_axis == 0 or not signature.is_batched
+    return is_first and bool(spec.shape) and spec.shape[0] in {-1, 1}
 
 
 def _number_bytes(values: Sequence[int | float], spec: TensorSpec) -> bytes:

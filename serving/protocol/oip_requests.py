@@ -24,6 +24,7 @@ from serving.protocol import classification, not_offered
 from serving.protocol import tensors as tensors_of
 from serving.protocol.oip_answers import Wanted
 from serving.replica import wire
+from serving.shapes import item_axis
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
 LARGE_JSON_BYTES = 64 * 1024
@@ -246,33 +247,37 @@ class Requests:
                 f"{self._name!r} has {len(self._signature.inputs)}"
             )
         spec = self._signature.inputs[0]
-        if spec.datatype == "BYTES":
-            tensor = Tensor(spec.name, "BYTES", (1,), struct.pack("<I", len(body)) + body)
-        else:
-            tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), body)
+        data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
+        tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
         return self._tensor_query([tensor], Wanted(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
-        inner = spec.shape[1:]
-        free = [axis for axis, length in enumerate(inner) if length < 0]
-        fixed_bytes = (
-            math.prod(length for length in inner if length >= 0) * ITEM_BYTES[spec.datatype]
-        )
+        """The shape of one item, or of all that a model takes which is served whole."""
+        axis = item_axis(spec, self._signature)
+        shape = [1 if place == axis else length for place, length in enumerate(spec.shape)]
+        free = [place for place, length in enumerate(shape) if length < 0]
+        fixed = math.prod(length for length in shape if length >= 0)
+        if spec.datatype == "BYTES":
+            if fixed != 1:
+                raise InvalidRequest(
+                    f"a raw request is one element of BYTES; input {spec.name!r} has shape {list(spec.shape)}"
+                )
+            return tuple([abs(length) for length in shape])
         if len(free) > 1:
             raise InvalidRequest(
-                f"a raw request needs at most one free dimension beside the batch; input {spec.name!r} has "
+                f"a raw request needs at most one free dimension beside that of items; input {spec.name!r} has "
                 f"shape {list(spec.shape)}"
             )
+        fixed_bytes = fixed * ITEM_BYTES[spec.datatype]
         if free:
-            length, rest = divmod(size, fixed_bytes) if fixed_bytes else (0, size)
+            shape[free[0]], rest = divmod(size, fixed_bytes) if fixed_bytes else (0, size)
             if rest:
                 raise InvalidRequest(
                     f"unexpected size for input {spec.name!r}: {size} bytes are no multiple of {fixed_bytes}"
                 )
-            return (1, *(length if axis == free[0] else n for axis, n in enumerate(inner)))
-        if size != fixed_bytes:
+        elif size != fixed_bytes:
             raise self._wrong_size(size, fixed_bytes)
-        return (1, *inner)
+        return tuple(shape)
 
     def _json_query(self, body: bytes) -> Query:
         if len(body) > LARGE_JSON_BYTES and self._signature.reads_json:
@@ -331,7 +336,7 @@ class Requests:
             return Wanted(id_, None, binary)
         if not isinstance(listed, list):
             raise InvalidRequest("outputs is not an array")
-        outputs = []
+        outputs: dict[str, tuple[bool, int]] = {}
         for item in listed:
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or name not in self._outputs:
@@ -339,11 +344,13 @@ class Requests:
                     f"requested output {name!r}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
                     + nearest(str(name), self._outputs)
                 )
+            if name in outputs:
+                raise InvalidRequest(f"an output is requested twice: {name}")
             own = _parameters(item, f"output {name!r}")
             not_offered.check_tensor("output", name, own)
             classes = classification.wanted(self._outputs[name], own)
-            outputs.append((name, _flag(own, "binary_data", default=binary), classes))
-        return Wanted(id_, tuple(outputs), binary)
+            outputs[name] = _flag(own, "binary_data", default=binary), classes
+        return Wanted(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
 
 
 def _parsed(text: bytes) -> dict[str, Any]:

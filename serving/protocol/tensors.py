@@ -74,8 +74,9 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
             continue
         length = tensor.shape[axis] if tensor.shape else 1
         if items is not None and length != items:
+            nth = "0th-dimension" if axis == 0 else f"axis {axis}"
             raise InvalidRequest(
-                f"inputs differ in their number of items: {items} and {length}, which is axis {axis} of {tensor.name!r}"
+                f"Input tensors must have equal {nth} size: {items} and {length}, of {tensor.name!r}"
             )
         items = length
     if not is_batched:

@@ -15,8 +15,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed
+from serving.item_axes import why_no_rows
 from serving.protocol import tfs_examples, tfs_tensors
 from serving.protocol.bounded_json import JsonError, read, shown, write
+from serving.protocol.tensors import checked_items
 from serving.protocol.tfs_large import LARGE_JSON_BYTES, large
 from serving.protocol.tfs_tensors import nested
 from serving.replica import wire
@@ -91,7 +93,8 @@ class Codec:
         self.name = name
         self.version = version
         self._signature = signature
-        self._inputs = {spec.name: spec for spec in signature.inputs}
+        self._inputs = {spec.name for spec in signature.inputs}
+        self._why_no_rows = why_no_rows(signature)
 
     # Requests
 
@@ -108,7 +111,7 @@ class Codec:
             self.check_method(method)
             form = method
             tensors = tfs_examples.tensors(tfs_examples.examples(given.document), self._signature)
-        items = self.items(tensors)
+        items = checked_items(self.name, self._signature, tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
         return Query(frame, sum(map(len, frame)), wire.Encoding.TENSORS, items, None, form)
 
@@ -127,7 +130,10 @@ class Codec:
         found = large(body, specs[0])
         if found is None:
             return None
-        items = self.items([Tensor(specs[0].name, specs[0].datatype, found.shape, b"")])
+        if found.form == "row":
+            self._check_rows()
+        declared = Tensor(specs[0].name, specs[0].datatype, found.shape, b"")
+        items = checked_items(self.name, self._signature, [declared])
         frame_bytes = sum(map(len, found.frame))
         return Query(found.frame, frame_bytes, wire.Encoding.OIP_JSON, items, None, found.form)
 
@@ -148,14 +154,22 @@ class Codec:
         """Whether the model can be asked by a method.
 
         Raises:
-            InvalidRequest: it has no output to answer with.
+            InvalidRequest: it takes no rows, which examples are, or has no output to answer with.
         """
+        self._check_rows()
         outputs = self._signature.outputs
         chosen = scores(outputs) if method == "classify" else regressions(outputs)
         if chosen is None:
             raise InvalidRequest(
                 f'Expected {method} signature method_name to be "tensorflow/serving/{method}". Was: '
                 f'"tensorflow/serving/predict"; model {self.name!r} has no output of numbers to take'
+            )
+
+    def _check_rows(self) -> None:
+        if self._why_no_rows:
+            raise InvalidRequest(
+                f"model {self.name!r} takes no rows (instances, examples): {self._why_no_rows}; "
+                "ask it to predict, with its whole tensors by name as 'inputs'"
             )
 
     def _predict(self, given: Request) -> tuple[Form, list[Tensor]]:
@@ -172,6 +186,7 @@ class Codec:
         raise InvalidRequest("Missing 'inputs' or 'instances' key")
 
     def _row_tensors(self, document: Mapping[str, Any], infinities: bool) -> list[Tensor]:
+        self._check_rows()
         instances = document["instances"]
         if not isinstance(instances, list):
             raise InvalidRequest(
@@ -222,7 +237,7 @@ class Codec:
                     "list. Error: INVALID_ARGUMENT: JSON object: does not have named input: "
                     f"{unknown[0][:100]}"
                 )
-            if item.keys() != self._inputs.keys():
+            if item.keys() != self._inputs:
                 raise InvalidRequest(
                     f"Failed to process element: {position} of 'instances' list. JSON object: "
                     f"{shown(item)} keys must be equal to: {','.join(sorted(self._inputs))}"
@@ -247,39 +262,6 @@ class Codec:
             tensor = tfs_tensors.dense(values[spec.name], spec.datatype, infinities=infinities)
             tensors.append(Tensor(spec.name, spec.datatype, *tensor))
         return tensors
-
-    def items(self, tensors: Sequence[Tensor]) -> int:
-        """Items along the batch axis, of tensors of all inputs.
-
-        Raises:
-            InvalidRequest: a shape does not fit the signature, or the first dimensions differ.
-        """
-        items: int | None = None
-        is_batched = self._signature.is_batched
-        for tensor in tensors:
-            spec = self._inputs[tensor.name]
-            if len(tensor.shape) != len(spec.shape) or any(
-                wanted not in (-1, given)
-                for given, wanted in zip(tensor.shape, spec.shape, strict=True)
-            ):
-                raise InvalidRequest(
-                    f"input {tensor.name!r}: shape is {list(tensor.shape)}, model {self.name!r} "
-                    f"takes {list(spec.shape)} (-1: any)"
-                )
-            if not is_batched or spec.item_axis is None:
-                continue
-            length = tensor.shape[spec.item_axis] if tensor.shape else 1
-            if items is not None and length != items:
-                nth = "0th-dimension" if spec.item_axis == 0 else f"axis {spec.item_axis}"
-                raise InvalidRequest(
-                    f"Input tensors must have equal {nth} size: {items} and {length}"
-                )
-            items = length
-        if not is_batched:
-            return 1
-        if any(0 in tensor.shape for tensor in tensors):
-            return 1  # nothing to compute, however many items of nothing it names
-        return max(1, items or 0)
 
     # Answers
 

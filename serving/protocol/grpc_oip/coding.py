@@ -13,6 +13,9 @@ from collections.abc import Callable
 from serving.protocol import compression
 from serving.values import Buffer
 
+_LARGEST_RATIO = 1032
+"""Of what deflate makes longer: 258 bytes for two bits."""
+
 
 class Coding:
     """What all connections of the port share of it."""
@@ -24,13 +27,17 @@ class Coding:
             max_body_bytes: the longest that a message may become.
             min_bytes: answers from this length on are compressed; None: none.
         """
-        self._max_body_bytes = max_body_bytes
+        self.max_body_bytes = max_body_bytes
         self._min_bytes = min_bytes
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "grpc compression")
 
     def decompressed(self, encoding: str, data: Buffer) -> asyncio.Future[bytes]:
         """A message as it was; or BodyTooLarge, or InvalidRequest."""
-        return self._work(compression.decompressed, encoding, data, self._max_body_bytes)
+        return self._work(compression.decompressed, encoding, data, self.max_body_bytes)
+
+    def most_bytes(self, size: int) -> int:
+        """What a compressed message of that many bytes may become."""
+        return min(self.max_body_bytes, size * _LARGEST_RATIO)
 
     def is_long(self, size: int) -> bool:
         """Whether an answer of that many bytes is to be compressed."""

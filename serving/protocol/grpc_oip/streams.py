@@ -2,7 +2,8 @@
 
 In: messages as the connection has them; out: answers and errors as messages of the stream, each with the
 id of its request. An error of a request ends nothing. At most `MAX_IN_FLIGHT` requests are taken and not
-answered; the client's window holds back the others, and so it does while the client does not take its answers.
+answered, and the last of them alone may go beyond the bytes of the largest message; the client's window holds back
+the others, and so it does while the client does not take its answers.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ Infer = Callable[[Call, memoryview, Reply], Exchange]
 class _Part:
     """One request of a stream, and the reply to it."""
 
-    __slots__ = ("answer", "data", "exchange", "is_compressed", "stream")
+    __slots__ = ("answer", "data", "exchange", "held_bytes", "is_compressed", "stream")
 
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
@@ -94,6 +95,8 @@ class _Part:
         self.exchange: Exchange | None = None
         self.answer: bytes | None = None
         self.is_compressed = False
+        self.held_bytes = 0
+        """Of its request, or of its answer once there is one."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """See `Reply`."""
@@ -129,6 +132,8 @@ class InferStream:
         self._infer = infer
         self._parts: deque[_Part] = deque()
         """Taken and not sent, in their order."""
+        self._held_bytes = 0
+        """Of all of them."""
         self._is_open = True
         self._is_draining = False
         self._is_woken = False
@@ -194,7 +199,15 @@ class InferStream:
     # Requests
 
     def _has_room(self) -> bool:
-        return len(self._parts) < MAX_IN_FLIGHT and not self._link.is_blocked()
+        return (
+            len(self._parts) < MAX_IN_FLIGHT
+            and self._held_bytes < self._link.coding.max_body_bytes
+            and not self._link.is_blocked()
+        )
+
+    def _hold(self, part: _Part, size: int) -> None:
+        self._held_bytes += size - part.held_bytes
+        part.held_bytes = size
 
     def _take(self, message: bytes) -> None:
         encoding = self._call.encoding if message[0] else None
@@ -202,8 +215,10 @@ class InferStream:
         part = _Part(self)
         self._parts.append(part)
         if encoding is None:
+            self._hold(part, len(data))
             self._begin(part, data)
             return
+        self._hold(part, self._link.coding.most_bytes(len(data)))
         work = self._link.coding.decompressed(encoding, data)
         part.exchange = work
         work.add_done_callback(lambda done: self._decompressed(part, done))
@@ -214,7 +229,10 @@ class InferStream:
         part.exchange = None
         error = work.exception()
         if error is None:
-            self._begin(part, memoryview(work.result()))
+            data = memoryview(work.result())
+            self._hold(part, len(data))
+            self._begin(part, data)
+            self._soon()  # there may be room for others
         else:
             _refuse(part, error)
 
@@ -232,7 +250,8 @@ class InferStream:
 
     def answered(self, part: _Part, data: bytes) -> None:
         """A request has its answer; it leaves when those before it have left."""
-        part.exchange = None
+        part.exchange, part.data = None, b""
+        self._hold(part, len(data))
         encoding = self._call.answers_in
         if encoding is not None and self._link.coding.is_long(len(data)):
             work = self._link.coding.compressed(encoding, data)
@@ -246,12 +265,14 @@ class InferStream:
         if not work.cancelled():
             part.exchange = None
             part.answer, part.is_compressed = work.result(), True
+            self._hold(part, len(part.answer))
             self._soon()
 
     def _send(self) -> None:
         while self._parts and self._parts[0].answer is not None:
             part = self._parts.popleft()
             assert part.answer is not None
+            self._hold(part, 0)
             self._link.send(part.answer, is_compressed=part.is_compressed)
 
 

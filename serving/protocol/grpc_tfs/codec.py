@@ -18,6 +18,7 @@ import numpy as np
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.protocol import tfs, tfs_examples
 from serving.protocol.grpc_tfs import fields, tensor_proto
+from serving.protocol.tensors import checked_items
 from serving.protocol.tfs_examples import Example
 from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
@@ -140,7 +141,7 @@ class Codec:
         else:
             self._rest.check_method(method)
             tensors = tfs_examples.tensors(request.examples, self._signature)
-        items = self._rest.items(tensors)
+        items = checked_items(self._rest.name, self._signature, tensors)
         frame = (wire.encode_descriptor(tensors), *(tensor.data for tensor in tensors))
         return Query(
             frame,

@@ -1,6 +1,7 @@
 """The best classes in place of scores, as Triton's extension has it, and over REST in every form."""
 
 import json
+import math
 import struct
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
 from serving.protocol import oip
-from serving.protocol.classification import classified, wanted
+from serving.protocol.classification import MAX_SCORES, classified, wanted
 from serving.protocol.grpc_oip.contents import elements
 from serving.replica import wire
 from serving.values import Signature, Tensor, TensorSpec
@@ -103,13 +104,41 @@ def test_any_scores(data, datatype):
         assert [float(text) for text, _ in own] == pytest.approx(row[places].tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize("count", [True, -1, 1.5, "3", 2**31])
+@pytest.mark.parametrize("count", [True, -1, 1.5, "3", 1001])
 def test_what_is_no_number_of_classes(count):
     """The line names the output and what is expected."""
     with pytest.raises(
-        InvalidRequest, match=r"output 'scores': parameter classification is .* from 1"
+        InvalidRequest, match=r"output 'scores': parameter classification is .* from 1 to 1000; "
     ):
         wanted(SCORES, {"classification": count})
+
+
+@pytest.mark.parametrize(
+    ("shape", "count", "is_too_much"),
+    [
+        ((10, 1200), 1000, False),
+        ((11, 1200), 1000, True),
+        ((1, MAX_SCORES), 1, False),
+        ((1, MAX_SCORES + 1), 1, True),
+    ],
+)
+def test_what_holds_up_everybody_is_refused(shape, count, is_too_much):
+    """It is worked on where all requests are: scores and texts are bounded, and the line says the bounds."""
+    scores = tensor(np.arange(math.prod(shape)).reshape(shape))
+    if not is_too_much:
+        assert classified(scores, count, signature((-1, -1))).shape == (shape[0], count)
+        return
+    with pytest.raises(InvalidRequest, match="at most 262144 scores and 10000 classes in all"):
+        classified(scores, count, signature((-1, -1)))
+
+
+def test_an_output_is_classified_once():
+    """A request that names it over and over is refused, as over gRPC."""
+    item = {"name": "x", "datatype": "UINT8", "shape": [1, 1], "data": [1]}
+    outputs = [{"name": "scores", "parameters": {"classification": 1}}] * 2
+    with pytest.raises(InvalidRequest, match="an output is requested twice: scores"):
+        body = json.dumps({"inputs": [item], "outputs": outputs}).encode()
+        oip.Codec("m", "1", MODEL).requests.query(body, None)
 
 
 def test_what_has_no_scores():

@@ -14,7 +14,7 @@ from serving.errors import InvalidRequest
 from serving.protocol import clipper, clipper_answers
 from serving.protocol.clipper_inputs import INPUT_TYPES, Input, input_type, input_types
 from serving.replica import wire
-from serving.values import Tensor
+from serving.values import Signature, Tensor, TensorSpec
 from tests.fakes.clipper_hub import Result
 from tests.fakes.servables import arrays_of, frame_of, signature
 
@@ -261,6 +261,29 @@ def test_a_model_takes_the_input_types_that_its_signature_says(kind, datatype, s
     else:
         with pytest.raises(InvalidRequest, match=r"input type is|does not take one item"):
             fed(value, kind, datatype, shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "item_axis", "unbatched", "is_taken"),
+    [
+        ((-1, 1), 0, "", True),
+        ((1, -1), 1, "", False),
+        ((-1, 1), None, "", False),
+        ((-1, 1), 0, "of a reason", True),
+        ((1, 1), 0, "of a reason", True),
+        ((2, 1), 0, "of a reason", False),
+    ],
+)
+def test_items_that_lie_elsewhere(shape, item_axis, unbatched, is_taken):
+    """A query is one item in front: it is made where the model's items lie there, or where it is served whole."""
+    spec = TensorSpec(name="x", datatype="FP32", shape=shape, item_axis=item_axis)
+    model = Signature(inputs=(spec,), outputs=(), unbatched=unbatched)
+    assert bool(input_types(model)) is is_taken
+    if is_taken:
+        assert Input("doubles", [1.0]).query(model).items == 1
+        return
+    with pytest.raises(InvalidRequest, match="does not take one item in front; ask the model by"):
+        Input("doubles", [1.0]).query(model)
 
 
 def test_models_of_several_inputs_are_not_asked():

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
 from serving.protocol.oip_requests import Requests
+from serving.replica import wire
+from serving.values import Signature, TensorSpec
 from tests.fakes.replicas import SIGNATURE
 
 
@@ -65,6 +68,52 @@ def test_no_data_and_no_binary_part():
         body = json.dumps({"inputs": [item | more]}).encode()
         with pytest.raises(InvalidRequest, match=phrase):
             Requests("echo", SIGNATURE).query(body, None)
+
+
+def _raw(shape, datatype, body, **more):
+    """The shape of a raw request's tensor, for a model with one input."""
+    spec = TensorSpec(name="x", datatype=datatype, shape=shape, item_axis=more.pop("item_axis", 0))
+    query = Requests("m", Signature(inputs=(spec,), outputs=(), **more)).query(body, 0)
+    (tensor,) = wire.decode_frame(memoryview(b"".join(query.frame)))
+    return tensor.shape
+
+
+WHOLE = {"unbatched": "of a reason"}
+
+
+@pytest.mark.parametrize(
+    ("shape", "datatype", "body", "more", "expected"),
+    [
+        ((-1, -1), "FP32", bytes(8), {}, (1, 2)),
+        ((4, -1), "FP32", bytes(16), {"item_axis": 1, "unbatched": ""}, (4, 1)),
+        ((2, -1, -1), "FP32", bytes(24), {"item_axis": 1, "unbatched": ""}, (2, 1, 3)),
+        ((), "FP32", bytes(4), WHOLE, ()),
+        ((2, 3), "FP32", bytes(24), WHOLE, (2, 3)),
+        ((-1,), "FP32", bytes(40), WHOLE, (10,)),
+        ((2, -1), "FP32", bytes(24), WHOLE, (2, 3)),
+        ((-1,), "BYTES", b"abc", {}, (1,)),
+        ((), "BYTES", b"", WHOLE, ()),
+        ((-1, 1), "BYTES", b"abc", WHOLE, (1, 1)),
+    ],
+)
+def test_a_raw_request_is_one_item_or_a_whole_input(shape, datatype, body, more, expected):
+    """The body has no shape: it is that of one item, wherever items lie, or of all that the model takes."""
+    assert _raw(shape, datatype, body, **more) == expected
+
+
+@pytest.mark.parametrize(
+    ("shape", "datatype", "message"),
+    [
+        ((2, 3), "FP32", "expecting 16 additional bytes"),
+        ((3, -1), "FP32", "8 bytes are no multiple of 12"),
+        ((-1, -1), "FP32", "at most one free dimension"),
+        ((2,), "BYTES", "is one element of BYTES; input 'x' has shape [2]"),
+    ],
+)
+def test_raw_requests_of_no_shape(shape, datatype, message):
+    """What the body cannot be is said."""
+    with pytest.raises(InvalidRequest, match=re.escape(message)):
+        _raw(shape, datatype, bytes(8), **WHOLE)
 
 
 def _header(shape, priority, id_, within, is_first, is_ascii):

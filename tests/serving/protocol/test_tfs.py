@@ -16,7 +16,7 @@ from serving.json_tensors import NUMPY
 from serving.protocol import tfs, tfs_examples, tfs_tensors
 from serving.protocol.tfs_examples import serialized
 from serving.replica import wire
-from serving.values import Tensor
+from serving.values import Signature, Tensor, TensorSpec
 from tests.fakes.servables import array_of, arrays_of, frame_of, signature
 
 ONE = signature({"x": ("FP32", (-1, -1))}, {"y": ("FP32", (-1, -1))})
@@ -42,6 +42,20 @@ def answer(arrays, model=ONE, form="row"):
     frame = memoryview(frame_of(arrays, model.outputs))
     return json.loads(tfs.Codec("m", "1", model).answer(frame, form))
 
+
+def model_of(inputs, outputs, unbatched=""):
+    """A signature from `{name: (shape, item axis)}`, all of FP32."""
+    inputs, outputs = (
+        tuple(
+            TensorSpec(name=name, datatype="FP32", shape=shape, item_axis=axis)
+            for name, (shape, axis) in specs.items()
+        )
+        for specs in (inputs, outputs)
+    )
+    return Signature(inputs=inputs, outputs=outputs, unbatched=unbatched)
+
+
+SCORES = {"scores": ((-1, 2), 0)}
 
 # Requests
 
@@ -156,6 +170,56 @@ def test_messages(message, body, model):
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (model_of({"x": ((2, -1), 1)}, SCORES), "the items of input 'x' lie along axis 1"),
+        (model_of({"x": ((-1, 2), 0)}, {**SCORES, "n": ((2, -1), 1)}),
+         "the items of output 'n' lie along axis 1"),
+        (model_of({"x": ((-1, 2), 0), "rate": ((2,), None)}, SCORES),
+         "input 'rate' is one for all items"),
+        (model_of({"x": ((-1, 2), 0), "rate": ((), 0)}, SCORES, "of a reason"),
+         "input 'rate' is a scalar"),
+        (model_of({"x": ((-1, 2), 0), "state": ((2, 2), 0)}, SCORES, "of a reason"),
+         "input 'state' has a first dimension that is fixed at 2"),
+    ],
+)  # fmt: skip
+def test_what_has_no_rows_is_not_stacked(model, why):
+    """Rows stacked along axis 0 would mix up items: they are refused, large ones too, and columns are not."""
+    row = {"x": [1, 2], "rate": [1, 2], "state": [1, 2]}
+    row = {spec.name: row.get(spec.name) for spec in model.inputs}
+    codec = tfs.Codec("m", "1", model)
+    large = json.dumps({"instances": [[1.5] * 20_000] * 2}).encode()
+    for ask in (
+        lambda: query({"instances": [row, row]}, model),
+        lambda: query({"examples": [row, row]}, model, "classify"),
+        *([lambda: codec.large_query(large)] if len(model.inputs) == 1 else ()),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            ask()
+        assert f"takes no rows (instances, examples): {why}; " in str(caught.value)
+        assert str(caught.value).endswith("as 'inputs'")
+    columns = {spec.name: np.ones([3 if n < 0 else n for n in spec.shape]) for spec in model.inputs}
+    made = inputs({"inputs": {name: array.tolist() for name, array in columns.items()}}, model)
+    assert {name: array.shape for name, array in made.items()} == {
+        name: array.shape for name, array in columns.items()
+    }
+
+
+@pytest.mark.parametrize(("shape", "rows"), [((1, 2), 1), ((3, 2), 3), ((-1, 2), 2)])
+def test_rows_of_a_model_that_is_served_whole(shape, rows):
+    """Where its inputs fix how many there are, or its shapes allow batches, rows are what it takes."""
+    model = model_of({"x": (shape, 0)}, SCORES, "quantised")
+    assert inputs({"instances": [[1, 2]] * rows}, model)["x"].shape == (rows, 2)
+
+
+def test_rows_of_a_model_whose_outputs_are_of_unknown_rank():
+    """Their items are taken to be rows, as long as the answer has any."""
+    model = model_of({"x": ((-1, 2), 0)}, {"y": ((), 0)})
+    assert inputs({"instances": [[1, 2]] * 2}, model)["x"].shape == (2, 2)
+    assert answer({"y": np.ones((2, 1))}, model) == {"predictions": [[1], [1]]}
 
 
 def test_a_large_value_is_not_repeated_in_the_error():

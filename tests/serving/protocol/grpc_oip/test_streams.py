@@ -194,6 +194,30 @@ def test_the_requests_in_flight_are_bounded(held, monkeypatch):
     assert ids == [str(number) for number in range(20)]
 
 
+@pytest.mark.parametrize("encoding", [None, "gzip"])
+def test_the_bytes_in_flight_are_bounded(encoding):
+    """By the largest message and one more, as they are when they are not compressed; all are answered."""
+    home, callback = FakeHome(), Callback()
+    values = {"batching.max_size": 1, "server.max_body_bytes": 100_000}
+    with (
+        grpc_gateway(values, home) as port,
+        triton.InferenceServerClient(port.address) as client,
+    ):
+        home.hold.set()
+        client.start_stream(callback, compression_algorithm=encoding)
+        large = np.zeros((1, 30_000), dtype=np.uint8)
+        for number in range(20):
+            client.async_stream_infer("echo", [tensor(large)], request_id=str(number))
+        assert until(lambda: port.unfinished == 4)
+        time.sleep(0.05)
+        assert port.unfinished == 4
+        home.hold.clear()
+        home.release.set()
+        client.stop_stream()
+        ids = [callback.next()[0].get_response().id for _ in range(20)]
+    assert ids == [str(number) for number in range(20)]
+
+
 def test_a_cancelled_stream(held):
     """The work of all its requests is dropped, and counted as 499."""
     port, _ = held
