@@ -30,6 +30,8 @@ OF_QUEUES = ("batching.policy", "batching.timeout_us", "routing.policy")
 """Settings of queues that models which share replicas do not have."""
 _OF_THE_POOL = ("replica.", "accelerator.", "clockwork.", "routing.", "scheduling.queue_capacity")
 """Settings that models which share replicas cannot have of their own."""
+_OF_LOADING = ("model.", "batching.pad_to")
+"""Settings with which a model is loaded."""
 
 
 class Listener(Protocol):
@@ -296,12 +298,13 @@ class Tenancy:
         """What concerns the model alone; the pool has the rest already.
 
         Raises:
-            InvalidSettings: it would have to be another model.
+            InvalidSettings: it would have to be loaded anew.
         """
-        if settings.model.variant != self._settings.model.variant:
+        changed = _changed_of_loading(self._settings, settings)
+        if changed:
             raise InvalidSettings(
-                f"model.variant of {self._card.name}: what shares replicas (scheduling.policy: clockwork) keeps its "
-                "variant while it is served; deploy the other one as another version"
+                f"{', '.join(changed)} of {self._card.name}: what shares replicas (scheduling.policy: clockwork) keeps "
+                "what it was loaded with while it is served; retire it before the change, and deploy it again after it"
             )
         self._settings = settings
         if self.signature is not None:
@@ -312,6 +315,14 @@ class Tenancy:
         if self.signature is not None:
             self.signature = None
             await self._shared.leave(self.model)
+
+
+def _changed_of_loading(before: ServingSettings, after: ServingSettings) -> list[str]:
+    """Settings that differ, of those with which a model is loaded."""
+    old, new = before.flat(), after.flat()
+    return [
+        name for name, value in new.items() if name.startswith(_OF_LOADING) and value != old[name]
+    ]
 
 
 def own_settings_of_the_pool(settings: ServingSettings, model: str) -> list[str]:

@@ -39,8 +39,8 @@ from serving.replica.left import LeftReplica
 from serving.replica.wire import HeldModel
 from serving.scheduling import SHARED
 from serving.scheduling.seam import ModelUp, Profiled
-from serving.settings import ServingSettings
-from serving.values import ModelCard, ModelId
+from serving.settings import ModelSettings, ServingSettings
+from serving.values import ModelCard, ModelId, ToldInputs
 
 log = logging.getLogger(__name__)
 
@@ -155,6 +155,7 @@ class SharedPool:
             profiles: what was measured before.
             forms: of models that are loaded quicker than their files; None: there are none.
         """
+        settings = _of_no_model(settings)
         self._kind = kind
         self._settings = settings
         self._home = home
@@ -227,6 +228,7 @@ class SharedPool:
         Raises:
             ServingError: the old settings still serve.
         """
+        settings = _of_no_model(settings)
         for tenant in self._tenants.values():
             _check_fits(tenant.card, tenant.pages, settings)
         changed = {}
@@ -301,7 +303,8 @@ class SharedPool:
         key = await self._key_of(card, settings, identity)
         form = await self._form_of(card, identity)
         found = await self._profile(card, settings, key, identity, form)
-        holders = self._holders_of(card, settings, identity)
+        inputs = _told(card, settings.model, settings.batching.pad_to, found)
+        holders = self._holders_of(card, settings, identity, inputs.digest)
         if holders:  # counted as before: a measurement of memory is never the same twice
             pages = next(iter(holders.values())).pages
         else:
@@ -368,18 +371,22 @@ class SharedPool:
             await self._home.take_back(root)
 
     def _holders_of(
-        self, card: ModelCard, settings: ServingSettings, identity: Identity | None
+        self,
+        card: ModelCard,
+        settings: ServingSettings,
+        identity: Identity | None,
+        inputs: str,
     ) -> dict[int, HeldModel]:
-        """Workers that hold a model since before, from what its files hold now."""
+        """Workers that hold a model since before, from what its files hold now, told of its inputs what it is now."""
         if identity is None:
             return {}
         weights = card.weights(settings.model.variant)
-        wanted = (card.name, card.version, card.kind, identity.digest)
+        wanted = (card.name, card.version, card.kind, identity.digest, inputs)
         return {
             worker: held
             for worker, models in self._held.items()
             for held in models.values()
-            if (held.name, held.version, held.kind, held.digest) == wanted
+            if (held.name, held.version, held.kind, held.digest, held.inputs) == wanted
             and (held.path == str(weights) or _root_of(held, weights) is not None)
         }
 
@@ -515,9 +522,7 @@ class SharedPool:
             budget=member.pages,
             prepared=tenant.form,
             identity=tenant.identity,
-            inputs=told_inputs(
-                tenant.card, tenant.model, pad_to=tenant.pad_to, known=tenant.profile.signature
-            ),
+            inputs=_told(tenant.card, tenant.model, tenant.pad_to, tenant.profile),
         )
 
     def pages(self, settings: ServingSettings) -> int | None:
@@ -583,6 +588,11 @@ class SharedPool:
             tenant.on_batch(done)
 
 
+def _of_no_model(settings: ServingSettings) -> ServingSettings:
+    """Those of a pool: with what a model is loaded is each model's own, and no reason for other replicas."""
+    return dataclasses.replace(settings.changed({"batching.pad_to": None}), model=ModelSettings())
+
+
 def page_bytes(settings: ServingSettings) -> float:
     """Bytes of a page."""
     return settings.clockwork.page_mb * 2**20
@@ -594,6 +604,13 @@ def budget_of(settings: ServingSettings) -> int | None:
     if memory_mb is None and settings.replica.memory_mb is not None:
         memory_mb = MODELS_SHARE * settings.replica.memory_mb
     return None if memory_mb is None else math.floor(memory_mb / settings.clockwork.page_mb)
+
+
+def _told(
+    card: ModelCard, model: ModelSettings, pad_to: int | None, profile: ModelProfile
+) -> ToldInputs:
+    """What replicas are told of a model's inputs."""
+    return told_inputs(card, model, pad_to=pad_to, known=profile.signature)
 
 
 def _root_of(held: HeldModel, weights: pathlib.Path | None) -> pathlib.Path | None:

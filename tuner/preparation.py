@@ -36,7 +36,7 @@ from tuner.space.environment import VARIANT, Environment
 from tuner.traffic.payloads import Payloads
 from tuner.values import OUR_ENGINE, Configuration
 
-BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us")
+BATCHING_KNOBS = ("batching.max_size", "batching.timeout_us", "batching.pad_to")
 CACHE_KNOB = "cache.capacity_mb"
 
 

@@ -296,6 +296,7 @@ class Host:
             message.path,
             message.digest if is_same else None,
             message.pages,
+            message.inputs.digest,
         )
         self._models[message.model] = execution, held
         gc.collect()

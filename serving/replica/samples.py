@@ -6,9 +6,8 @@
                      (`is_pure`): others may do anything with what they are given. A dimension that is free has the
                      size that was told; where none was, nothing is made up
 
-The first axis of an array counts samples: it is that of the items, or, where a sample is more or less than a row, one
-before all of the input's own. In: a loaded model, perhaps a file, and told sizes. Out: requests of one item each, or
-whole ones, in the signature's datatypes; whether their shapes fit is seen when they are run.
+Which part of an array is a sample says `sample_rows`. In: a loaded model, perhaps a file, and told sizes. Out: requests
+of one item each, or whole ones, in the signature's datatypes.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import pathlib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,7 @@ from serving.errors import InvalidSettings, ModelLoadFailed
 from serving.input_values import Content, contents_of
 from serving.models import Arrays, LoadedModel
 from serving.replica import arrays
+from serving.sample_rows import Way, agreed, ways_of
 from serving.shapes import bind, missing, option_for, typical
 from serving.sizes import sizes_of
 from serving.values import Signature, TensorSpec
@@ -68,7 +68,7 @@ def samples_of(
         values: of made-up inputs, as `input_values.contents_of` reads them.
 
     Raises:
-        ModelLoadFailed: the model's own samples lack an input, or are of another datatype; or what is told is wrong.
+        ModelLoadFailed: the model's own samples lack an input, or do not fit it; or what is told is wrong.
         Exception: whatever the model's own `sample_inputs` raises.
     """
     signature = model.signature
@@ -79,7 +79,7 @@ def samples_of(
     except InvalidSettings as error:
         raise ModelLoadFailed("its inputs", str(error)) from error
     if file is not None:
-        return _real("file", str(file), lambda count: _of_file(file, signature, count), signature)
+        return _real("file", str(file), lambda count: _of_file(file, signature, count))
     ask = getattr(model, "sample_inputs", None)
     own: Mapping[str, Any] | None = ask() if ask is not None else None
     if own is not None:
@@ -88,7 +88,10 @@ def samples_of(
             if spec.name not in own:
                 raise _missing("sample_inputs", spec.name, own)
             fitted[spec.name] = _fitted(np.asarray(own[spec.name]), spec, "sample_inputs")
-        return _real("model", "sample_inputs", lambda _count: fitted, signature)
+        shapes_of_own = {name: array.shape for name, array in fitted.items()}
+        ways = _ways(shapes_of_own, signature, "sample_inputs")
+        arranged = {name: ways[name].arranged(array) for name, array in fitted.items()}
+        return _real("model", "sample_inputs", lambda _count: arranged)
     if not getattr(model, "is_pure", False):
         return ""
     lacking = missing(signature, axes)
@@ -107,11 +110,15 @@ def samples_of(
     )
 
 
-def _real(source: str, where: str, read: Callable[[int], Arrays], signature: Signature) -> Samples:
-    """Samples that are read, so many at least."""
+def _real(source: str, where: str, read: Callable[[int], Arrays]) -> Samples:
+    """Samples that are read, so many at most, along the first axis of each array; few come again and again."""
 
     def requests(count: int) -> list[Arrays]:
-        return _requests(read(count), signature, count)
+        samples = read(count)
+        return [
+            {name: np.asarray(array[index % len(array)]) for name, array in samples.items()}
+            for index in range(count)
+        ]
 
     def pairs() -> Iterator[list[Arrays]]:
         several = requests(2 * len(_LARGEST))
@@ -156,77 +163,93 @@ def _random(
     return content.draw(rng, shape)
 
 
-def _requests(samples: Arrays, signature: Signature, count: int) -> list[Arrays]:
-    """Requests of one sample each; few samples come again and again."""
-    return [
-        {
-            spec.name: _sample(samples[spec.name], spec, _rows(spec, signature), index)
-            for spec in signature.inputs
-        }
-        for index in range(count)
-    ]
+def _ways(
+    shapes: Mapping[str, tuple[int, ...]], signature: Signature, where: str
+) -> dict[str, Way]:
+    """How the samples lie in arrays of these shapes.
 
-
-def _sample(array: NDArray[Any], spec: TensorSpec, rows: int | None, index: int) -> NDArray[Any]:
-    if array.ndim > len(spec.shape):
-        return np.asarray(array[index % len(array)])
-    if rows is None or not array.ndim:
-        return array
-    return array[[place % len(array) for place in range(index * rows, (index + 1) * rows)]]
-
-
-def _rows(spec: TensorSpec, signature: Signature) -> int | None:
-    """Rows of an array that are one sample; None: all of them."""
-    if signature.is_batched:
-        return 1 if spec.item_axis == 0 else None
-    fixed = [one.shape[0] for one in (spec, *signature.inputs) if one.shape and one.shape[0] >= 0]
-    return fixed[0] if fixed and spec.shape else None
+    Raises:
+        ModelLoadFailed: a shape does not fit its input, or the inputs have not the same number of samples.
+    """
+    found = agreed(shapes, signature)
+    if found is not None:
+        return found
+    counts = {}
+    for spec in signature.inputs:
+        shape = shapes[spec.name]
+        ways = ways_of(shape, spec, signature)
+        if not ways:
+            raise ModelLoadFailed(
+                where,
+                f"the samples of the input {spec.name!r} ({where}): their shape is {list(shape)}, the model takes "
+                f"{list(spec.shape)}; expected that, or one axis more, which counts samples",
+            )
+        if not ways[0].samples:
+            raise _without_sample(where, spec)
+        counts[spec.name] = ways[0].samples
+    listed = ", ".join(f"{count} of {name!r}" for name, count in counts.items())
+    raise ModelLoadFailed(
+        where, f"{where} has not the same number of samples of each input: {listed}"
+    )
 
 
 def _of_file(file: pathlib.Path, signature: Signature, count: int) -> Arrays:
-    """The first samples of an npz.
+    """The first samples of an npz, so many at most, along the first axis of each array.
 
-    Only these are read: a file may hold more than the replica's memory.
+    Of what lies row by row only these are read: a file may hold more than the replica's memory.
 
     Raises:
-        ModelLoadFailed: it cannot be read, or lacks an input.
+        ModelLoadFailed: it cannot be read, lacks an input, or does not fit one.
     """
     samples: Arrays = {}
     try:
         with zipfile.ZipFile(file) as archive:
             names = [member.removesuffix(".npy") for member in archive.namelist()]
+            shapes = {}
             for spec in signature.inputs:
                 if spec.name not in names:
                     raise _missing(str(file), spec.name, names)
-                rows = _rows(spec, signature)
-                array = _first_rows(
-                    archive, f"{spec.name}.npy", None if rows is None else max(count, rows)
-                )
-                samples[spec.name] = _fitted(array, spec, str(file))
+                with archive.open(f"{spec.name}.npy") as stream:
+                    shapes[spec.name], _ = _head(stream, spec.name)
+            ways = _ways(shapes, signature, str(file))
+            for spec in signature.inputs:
+                way = ways[spec.name]
+                with archive.open(f"{spec.name}.npy") as stream:
+                    array = _first_rows(stream, spec.name, way.rows(count))
+                samples[spec.name] = way.arranged(_fitted(array, spec, str(file)))
     except (OSError, ValueError, EOFError, RuntimeError, *_UNPACKING) as error:
         text = f"the samples in {file} cannot be read as npz: {error}"
         raise ModelLoadFailed(str(file), text) from error
     return samples
 
 
-def _first_rows(archive: zipfile.ZipFile, member: str, count: int | None) -> NDArray[Any]:
+def _head(stream: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and datatype of an array in an npz.
+
+    Raises:
+        ValueError: it is not one that is stored plainly, row by row.
+    """
+    version = np.lib.format.read_magic(stream)
+    read = np.lib.format.read_array_header_1_0
+    if version != (1, 0):
+        read = np.lib.format.read_array_header_2_0
+    shape, is_fortran, dtype = read(stream)
+    if dtype.hasobject or (is_fortran and len(shape) > 1):
+        raise ValueError(f"{name}.npy is an array of {dtype}, expected plain rows (numpy.savez)")
+    return shape, dtype
+
+
+def _first_rows(stream: IO[bytes], name: str, count: int | None) -> NDArray[Any]:
     """Up to `count` rows of an array in an npz; None: all of them.
 
     Raises:
         ValueError: it is not one that is stored plainly, row by row.
     """
-    with archive.open(member) as stream:
-        version = np.lib.format.read_magic(stream)
-        read = np.lib.format.read_array_header_1_0
-        if version != (1, 0):
-            read = np.lib.format.read_array_header_2_0
-        shape, is_fortran, dtype = read(stream)
-        if dtype.hasobject or (is_fortran and len(shape) > 1):
-            raise ValueError(f"{member} is an array of {dtype}, expected plain rows (numpy.savez)")
-        if shape and count is not None:
-            shape = (min(shape[0], count), *shape[1:])
-        data = bytearray(stream.read(math.prod(shape) * dtype.itemsize))
-        return np.frombuffer(data, dtype).reshape(shape)
+    shape, dtype = _head(stream, name)
+    if shape and count is not None:
+        shape = (min(shape[0], count), *shape[1:])
+    data = bytearray(stream.read(math.prod(shape) * dtype.itemsize))
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _fitted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
@@ -236,7 +259,7 @@ def _fitted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
         ModelLoadFailed: there is none in the array, or they are of another kind.
     """
     if array.ndim and not len(array):
-        raise ModelLoadFailed(where, f"{where} has no sample of the input {spec.name!r} in it")
+        raise _without_sample(where, spec)
     is_text = array.dtype.kind in "SUO"
     if is_text and spec.datatype == "BYTES":
         return array
@@ -248,6 +271,10 @@ def _fitted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
         f"the samples of the input {spec.name!r} ({where}) are {array.dtype}, "
         f"expected {spec.datatype}",
     )
+
+
+def _without_sample(where: str, spec: TensorSpec) -> ModelLoadFailed:
+    return ModelLoadFailed(where, f"{where} has no sample of the input {spec.name!r} in it")
 
 
 def _missing(where: str, name: str, given: Iterable[str]) -> ModelLoadFailed:

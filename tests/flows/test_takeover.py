@@ -171,6 +171,26 @@ def test_what_has_changed_is_loaded_anew(serve, tmp_path):
     assert second.stop() == 0
 
 
+def test_what_is_told_of_inputs_is_told_anew(serve, tmp_path):
+    """Another item axis in `model.yaml`: what the same file was loaded with before is not trusted."""
+    folder = tmp_path / "sums"
+    folder.mkdir()
+    adding(folder / "net.onnx", 1.0, items=8)
+    card = "name: sums\nversion: '1'\nkind: onnx\nfile: net.onnx\n"
+    (folder / "model.yaml").write_text(card)
+    first = serve("--model", str(folder))
+    before = first.ask_zeros("sums")
+    pids = first.pids()
+    first.kill()
+    second = serve("--model", str(folder))
+    assert (second.pids(), second.ask_zeros("sums"), second.loads()) == (pids, before, 0)
+    second.kill()
+    (folder / "model.yaml").write_text(card + "item_axis: {x: 0}\n")
+    third = serve("--model", str(folder))
+    assert (third.pids(), third.ask_zeros("sums"), third.loads()) == (pids, before, 1)
+    assert third.stop() == 0
+
+
 def test_what_is_kept_is_what_the_file_holds(serve, tmp_path, monkeypatch):
     """A form of the old file was loaded after the file had been replaced: it is not taken for the new one's."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -438,6 +438,46 @@ def test_settings_change_while_it_serves(card_of, home):
         assert not patched(clockwork__memory_mb=3) & more
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"model.shapes": "x=2"},
+        {"models.m0.model.values": "x=3"},
+        {"batching.pad_to": 8},
+    ],
+)
+def test_what_a_model_was_loaded_with_stays(card_of, changed):
+    """A change is refused with what to do, and nothing is restarted; after a retirement it counts."""
+    home = Processes()
+    with gateway(CLOCKWORK, home, card_of("m0")) as running:
+        before = len(home.started)
+        status, answer = running.json("PATCH", "/admin/settings", {"settings": changed}, admin=True)
+        assert status == 400, answer
+        (name,) = changed
+        assert f"{name.removeprefix('models.m0.')} of m0: what shares replicas" in answer["error"]
+        assert "retire it before the change" in answer["error"]
+        assert len(home.started) == before
+        assert ask(running, "m0") == (200, 1)
+        running.call(running.engine.deploy(card_of("m1", 1)))
+        running.call(running.engine.retire_model("m0", within_s=5))
+        running.call(running.engine.retire_model("m1", within_s=5))
+        status, answer = running.json("PATCH", "/admin/settings", {"settings": changed}, admin=True)
+        assert status == 200, answer
+
+
+def test_shared_replicas_outlive_changes_that_concern_none_of_their_models(card_of):
+    """Each model has its own: what is set for all others is no reason for new replicas."""
+    home = Processes()
+    own = {"models.m0.model.values": "x=2", "models.m0.batching.pad_to": 4}
+    with gateway({**CLOCKWORK, **own}, home, card_of("m0")) as running:
+        before = len(home.started)
+        change = {"settings": {"model.values": "x=1", "batching.pad_to": 8}}
+        status, answer = running.json("PATCH", "/admin/settings", change, admin=True)
+        assert status == 200, answer
+        assert len(home.started) == before
+        assert ask(running, "m0") == (200, 1)
+
+
 @pytest.fixture(name="onnx_card")
 def _onnx_card(tmp_path):
     open_up(tmp_path)

@@ -35,6 +35,9 @@ def test_batching_knobs_of_a_model_with_a_fixed_batch_are_noted_once() -> None:
     (note,) = notes_of(benches.arena(), RAW, FIXED)
     assert "(input 'x' has a first dimension that is fixed at 1)" in note
     assert note.endswith("batching.max_size change nothing")
+    pad_to = "  batching.pad_to: {type: int, choices: [8, 16], default: 8}\n"
+    (note,) = notes_of(benches.arena(benches.SPACE + pad_to), RAW, FIXED)
+    assert note.endswith("batching.max_size and batching.pad_to change nothing")
     assert list(notes_of(benches.arena(), RAW, FREE)) == []
 
 

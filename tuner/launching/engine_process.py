@@ -47,7 +47,6 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
-"""Setting that tells a server what `--shape` tells the tuner."""
 _TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
 """What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
 _PR_SET_PDEATHSIG = 1

@@ -1,62 +1,96 @@
 """Brings arrays into the form of a model's inputs, or says what does not fit.
 
-In: an array whose first axis counts samples, an input's name, datatype and shape, and where the array
-came from. Out: the array in the input's datatype, each sample in the shape that is sent. It reads no files.
+In: arrays of samples, a signature, and where the arrays came from. Out: arrays in the inputs' datatypes, each sample in
+the shape that is sent. It reads no files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import shapes
+from serving import sample_rows, shapes
+from serving.sample_rows import Way
 from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
 from tuner.traffic.oip_body import DTYPES
 
 
-def samples(
+def arranged(
+    arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str
+) -> dict[str, NDArray[Any]]:
+    """Samples of every input in the shapes that are sent, along a first axis of their own.
+
+    Where they lie says `sample_rows`; of what is the same for all there may be one.
+
+    Raises:
+        WrongUse: a wrong shape, or unequal numbers of samples.
+    """
+    ways = sample_rows.agreed({name: array.shape for name, array in arrays.items()}, signature)
+    if ways is None:
+        raise _disagreement(arrays, signature, where)
+    return {
+        spec.name: _arranged(
+            arrays[spec.name], ways[spec.name], spec, signature, f"{where} {spec.name!r}"
+        )
+        for spec in signature.inputs
+    }
+
+
+def one_sample(
     array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
 ) -> NDArray[Any]:
-    """Samples of one input in the shapes that are sent: behind the first axis, which counts them, the input's own ones.
-
-    Of a batched model a sample is an item, with or without its item axis. Of one that is served whole it is a whole
-    input; where that is one row, or a certain number of rows, these may lie along the first axis instead.
+    """The one sample of an input that an array is, in the shape that is sent.
 
     Raises:
         WrongUse: a wrong shape.
     """
+    given = array[np.newaxis]
+    ways = sample_rows.ways_of(given.shape, spec, signature)
+    way = next((way for way in ways if way.samples == 1), None)
+    if way is None:
+        raise _wrong_shape(given, spec, signature, where)
+    return np.asarray(_arranged(given, way, spec, signature, where)[0])
+
+
+def _arranged(
+    array: NDArray[Any], way: Way, spec: TensorSpec, signature: Signature, where: str
+) -> NDArray[Any]:
+    found = way.arranged(array)
     axis = shapes.item_axis(spec, signature)
-    whole = _of_one(spec, axis)
-    given = array.shape[1:]
-    if array.ndim and _fits(given, whole):
-        return array
-    if axis is not None and array.ndim and _fits(given, (*whole[:axis], *whole[axis + 1 :])):
-        return np.expand_dims(array, axis + 1)
-    if not signature.is_batched and _has_rows(array, spec):
-        return array.reshape(-1, max(1, spec.shape[0]), *given)
-    if axis is None and _fits(array.shape, whole):
-        return array[np.newaxis]
-    raise WrongUse(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
+    if axis is not None and found.shape[axis + 1] != 1:  # a sample is one item
+        raise _wrong_shape(array, spec, signature, where)
+    return found
+
+
+def _disagreement(arrays: Mapping[str, NDArray[Any]], signature: Signature, where: str) -> WrongUse:
+    """The first input whose shape is wrong, or of which there are not as many samples as of another."""
+    counts = {}
+    for spec in signature.inputs:
+        array = arrays[spec.name]
+        ways = sample_rows.ways_of(array.shape, spec, signature)
+        if not ways and (array.ndim or not spec.shape):
+            return _wrong_shape(array, spec, signature, f"{where} {spec.name!r}")
+        counts[spec.name] = ways[0].samples if ways else 0
+    counted = next((name for name, count in counts.items() if count > 1), next(iter(counts)))
+    name = next((name for name, count in counts.items() if count != counts[counted]), counted)
+    return WrongUse(
+        f"{where} {name!r}: {counts[name]} items, expected as many as in {counted!r}, and at least 1"
+    )
+
+
+def _wrong_shape(
+    array: NDArray[Any], spec: TensorSpec, signature: Signature, where: str
+) -> WrongUse:
+    return WrongUse(f"{where}: shape {list(array.shape)}, expected {shape_text(spec, signature)}")
 
 
 def _of_one(spec: TensorSpec, axis: int | None) -> tuple[int, ...]:
     """Shape of one item, or of a whole input where it has no item axis; -1 where it is free."""
     return tuple(1 if place == axis else size for place, size in enumerate(spec.shape))
-
-
-def _fits(given: tuple[int, ...], expected: tuple[int, ...]) -> bool:
-    return len(given) == len(expected) and all(
-        want in {-1, have} for have, want in zip(given, expected, strict=True)
-    )
-
-
-def _has_rows(array: NDArray[Any], spec: TensorSpec) -> bool:
-    """Whether the first axis is that of the input, so many rows for each sample."""
-    rows = max(1, spec.shape[0]) if spec.shape else 0
-    return bool(rows) and _fits(array.shape[1:], spec.shape[1:]) and len(array) % rows == 0
 
 
 def converted(array: NDArray[Any], spec: TensorSpec, where: str) -> NDArray[Any]:

@@ -52,9 +52,7 @@ def from_npz(
     most: int = MOST_REQUESTS,
     client_batch: int = 1,
 ) -> Payloads:
-    """One array per input by its name, the first axis counts items; `labels` beside them is kept.
-
-    An input without an item axis may be given once, for all of them.
+    """One array per input by its name, in which samples lie as `sample_rows` has it; `labels` beside them is kept.
 
     Args:
         path: the file; arrays of other names are not looked at.
@@ -70,21 +68,12 @@ def from_npz(
     wanted = [spec.name for spec in signature.inputs]
     arrays = _arrays(path, signature)
     where = f"payload file {path}, array"
-    found = {
-        spec.name: fitting.samples(arrays[spec.name], spec, signature, f"{where} {spec.name!r}")
-        for spec in signature.inputs
-        if arrays[spec.name].ndim or not spec.shape
-    }
-    whole = {spec.name for spec in signature.inputs if shapes.item_axis(spec, signature) is None}
-    counts = {name: len(found.get(name, ())) for name in wanted}
-    counts |= {"labels": len(arrays["labels"])} if "labels" in arrays else {}
-    counted = next((name for name in wanted if counts[name] != 1), wanted[0])
-    count = counts[counted]
-    for name, given in counts.items():
-        if (given != count and not (given == 1 and name in whole)) or not count:
-            raise WrongUse(
-                f"{where} {name!r}: {given} items, expected as many as in {counted!r}, and at least 1"
-            )
+    found = fitting.arranged({name: arrays[name] for name in wanted}, signature, where)
+    count = max(map(len, found.values()))
+    if "labels" in arrays and len(arrays["labels"]) != count:
+        raise WrongUse(
+            f"{where} 'labels': {len(arrays['labels'])} items, expected as many as of the inputs, {count}"
+        )
     each = sum(one.nbytes // len(one) for one in found.values())
     taken = min(count, most, max(1, MOST_BYTES // max(1, each)))
     batches = {
@@ -233,5 +222,4 @@ def _one_item(data: object, spec: TensorSpec, signature: Signature, where: str) 
             f"{where}: {array.shape[0]} items, expected one item per request, "
             f"shape {fitting.shape_text(spec, signature)}"
         )
-    fitted = fitting.samples(array[np.newaxis], spec, signature, where)
-    return np.asarray(fitting.converted(fitted, spec, where)[0])
+    return fitting.converted(fitting.one_sample(array, spec, signature, where), spec, where)

@@ -49,6 +49,8 @@ class HeldModel(NamedTuple):
     digest: str | None
     """Of what it was loaded from, as the LOAD told it; None: unknown, or its files had changed since."""
     pages: int
+    inputs: str | None = None
+    """`ToldInputs.digest` of what the LOAD told; None: the replica does not say."""
 
 
 class HelloMessage(NamedTuple):
@@ -162,6 +164,7 @@ def _held_model(data: Any) -> HeldModel:
         path=None if data.get("path") is None else _field(data, "path", str, what),
         digest=None if data.get("digest") is None else _field(data, "digest", str, what),
         pages=_field(data, "pages", int, what),
+        inputs=None if data.get("inputs") is None else _field(data, "inputs", str, what),
     )
 
 

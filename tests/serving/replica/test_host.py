@@ -18,6 +18,7 @@ from serving.replica import host, wire
 from serving.replica.fingerprint import identity_of
 from serving.replica.shelf import placed
 from serving.replica.wire import ActionStatus
+from serving.values import ToldInputs
 from tests.fakes.adding import adding
 
 MODELS = '''
@@ -516,7 +517,8 @@ def test_a_replica_that_is_kept_goes_on_with_the_next_gateway(converse, path, fr
     first.sock.sendall(wire.encode_unload(9, model=7)[:-3])
     first.sock.close()
     lazy, fussy = second.hello().models
-    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", known["digest"], 3)
+    told = ToldInputs().digest
+    assert lazy == (7, "m", "1", "python", f"{path}:Lazy", known["digest"], 3, told)
     assert (fussy.model, fussy.digest) == (8, None)
     assert second.unload(8).status == 0
     second.send([request], model=7)  # nobody waits for its result

@@ -1,6 +1,7 @@
 """The warm-up: what is run before a model takes requests, on which samples, and what a failure means."""
 
 import time
+import zipfile
 
 import numpy as np
 import pytest
@@ -154,6 +155,31 @@ def test_a_file_that_is_no_npz_is_told(tmp_path):
     for name in ("bad.npz", "none.npz", "columns.npz", "unknown.npz"):
         with pytest.raises(ModelLoadFailed, match=rf"{name} cannot be read as npz"):
             warm(Doubles(), tmp_path / name)
+
+
+def test_no_more_rows_are_read_than_are_run(tmp_path):
+    """What is damaged behind them is not seen: a file may be larger than the memory."""
+    path = saved(tmp_path, x=np.ones((1 << 16, 2), "f4"))
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(zipfile.BadZipFile), np.load(path) as whole:
+        whole["x"]
+    assert warm(Doubles(), path).source == "file"
+
+
+def test_unequal_numbers_of_samples_are_told(tmp_path):
+    """Of each input how many; one of which there is one sample is the same for all."""
+
+    class Two(Doubles):
+        signature = Signature(
+            inputs=specs(("x", "FP32", (-1, 2)), ("k", "FP32", (-1,))),
+            outputs=Doubles.signature.outputs,
+        )
+
+    with pytest.raises(ModelLoadFailed, match="of each input: 3 of 'x', 2 of 'k'"):
+        warm(Two(), saved(tmp_path, x=np.ones((3, 2)), k=np.ones(2)))
+    assert warm(Two(), saved(tmp_path, x=np.ones((3, 2)), k=np.ones(1))).source == "file"
 
 
 def test_made_up_inputs_that_fail_are_no_fault_of_the_model(caplog):

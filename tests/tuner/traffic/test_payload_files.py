@@ -1,10 +1,12 @@
 """Payloads from files, and what is said about files that do not fit."""
 
 import json
+import types
 
 import numpy as np
 import pytest
 
+from serving.replica.samples import samples_of
 from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
 from tuner.traffic import oip_body, payload_files
@@ -255,3 +257,58 @@ def test_something_else_than_strings_for_texts_is_refused(lines):
     for data in ([1, 2], ["a", None]):
         with pytest.raises(WrongUse, match="expected strings"):
             payload_files.from_json_lines(lines({"text": data}), WORDS, model="m")
+
+
+@pytest.mark.parametrize(
+    ("signature", "arrays", "requests"),
+    [
+        (
+            Signature(
+                inputs=(
+                    TensorSpec(name="input", datatype="FP32", shape=(-1, -1)),
+                    TensorSpec(name="state", datatype="FP32", shape=(2, -1, 8)),
+                    TensorSpec(name="rate", datatype="INT64", shape=()),
+                ),
+                outputs=(),
+                unbatched="its state has a first dimension that is fixed",
+            ),
+            {
+                "input": np.ones((1, 16), "f4"),
+                "state": np.ones((2, 1, 8), "f4"),
+                "rate": np.int64(16000),
+            },
+            1,
+        ),
+        (
+            Signature(
+                inputs=(TensorSpec(name="x", datatype="FP32", shape=(-1, 4)),),
+                outputs=(),
+                unbatched="answers depend on the batch",
+            ),
+            {"x": np.arange(40, dtype="f4").reshape(10, 4)},
+            10,
+        ),
+        (
+            Signature(
+                inputs=(
+                    TensorSpec(name="x", datatype="FP32", shape=(-1, 4)),
+                    TensorSpec(name="state", datatype="FP32", shape=(2, -1, 3), item_axis=1),
+                ),
+                outputs=(),
+                unbatched="",
+            ),
+            {"x": np.ones((5, 4), "f4"), "state": np.arange(30, dtype="f4").reshape(2, 5, 3)},
+            5,
+        ),
+    ],
+    ids=["plain inputs", "rows", "another item axis"],
+)
+def test_a_file_is_to_the_server_what_it_is_to_the_tuner(npz, signature, arrays, requests):
+    """Both find the same samples in it: what the tuner sends is what a model is warmed up with."""
+    path = npz(**arrays)
+    made = payload_files.from_npz(path, signature, model="m")
+    warmed = samples_of(types.SimpleNamespace(signature=signature), path).requests(requests)
+    assert len(made.requests) == requests
+    assert tensors(made) == [
+        b"".join(request[spec.name].tobytes() for spec in signature.inputs) for request in warmed
+    ]
