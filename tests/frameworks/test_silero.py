@@ -27,8 +27,8 @@ TOLD = {"item_axis": {"state": 1, "stateN": 1}, "shared": ("sr",)}
 def silero(name):
     """A file of the package, which is not imported: that would need torchaudio."""
     spec = importlib.util.find_spec("silero_vad")
-    assert spec is not None
-    assert spec.origin is not None
+    if spec is None or spec.origin is None:
+        pytest.skip("silero-vad is installed by make test-frameworks")
     model = models.load("onnx", pathlib.Path(spec.origin).with_name("data") / name, threads=1)
     model.signature = judged(model.signature, **TOLD, where=name)
     return model
