@@ -41,7 +41,12 @@ class Content:
     @property
     def is_guessed(self) -> bool:
         """Whether they are whole numbers of which nothing is known: another range may take another way."""
-        return not self.text and _is_whole(self.spec.datatype)
+        return not self.text and self.is_whole
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are whole numbers, as indexes are."""
+        return _is_whole(self.spec.datatype)
 
 
 def contents_of(

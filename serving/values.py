@@ -105,7 +105,7 @@ class Signature:
     unbatched: str | None = None
     """Why requests run one at a time, whole; empty: items of several run together. None: the shapes alone tell."""
     is_untried: bool = False
-    """Whether that is so only until sizes are told with which a batch can be tried."""
+    """Whether that is so only until sizes or values are told with which a batch can be tried."""
     padding: str | None = None
     """Why requests of different sizes are not filled up to one; empty: they can be. None: nothing is known."""
 

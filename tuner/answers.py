@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from tuner.traffic.payloads import Payloads
 
 ITEMS = 64
 """Items that are asked for: enough to see that answers are wrong, too few to judge a model."""
+_TRIED, _TRIED_S = 16, 5.0
+"""Requests that are tried before any load: a value that one of hundreds has is not seen in the first."""
 TIMEOUT_S = 10.0
 
 
@@ -60,12 +63,20 @@ def checked(address: tuple[str, int], payloads: Payloads) -> str | None:
 
 
 def refusal(address: tuple[str, int], payloads: Payloads) -> str:
-    """Why a server does not answer the first request, in its own words; empty where it does."""
+    """Why a server does not answer one of the first requests, in its own words; empty where it answers them."""
+    until_s = time.monotonic() + _TRIED_S
+    for count, body in enumerate(payloads.requests[:_TRIED]):
+        if count and time.monotonic() > until_s:
+            break
+        if refused := _refusal(address, payloads, body):
+            return refused
+    return ""
+
+
+def _refusal(address: tuple[str, int], payloads: Payloads, body: bytes) -> str:
     connection = http.client.HTTPConnection(*address, timeout=TIMEOUT_S)
     try:
-        connection.request(
-            payloads.method, payloads.path, payloads.requests[0], dict(payloads.headers)
-        )
+        connection.request(payloads.method, payloads.path, body, dict(payloads.headers))
         response = connection.getresponse()
         answer = response.read()
     except (OSError, http.client.HTTPException) as error:
@@ -75,7 +86,7 @@ def refusal(address: tuple[str, int], payloads: Payloads) -> str:
     if response.status == http.HTTPStatus.OK:
         return ""
     said = message(answer.decode(errors="replace"))
-    advice = range_errors.hint(said, payloads.guessed)
+    advice = range_errors.hint(said, payloads.indexes)
     return f"{response.status}: {one_line(said)}" + (f"; {advice}" if advice else "")
 
 

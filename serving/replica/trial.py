@@ -33,6 +33,7 @@ TOLERANCES = {"FP16": 1e-2, "FP32": 1e-4, "FP64": 1e-6}
 _SMALLEST_MULTIPLE = 8
 """To a multiple of which requests are filled up where no other one is asked for."""
 
+_UNTRIED = "batches of it could not be tried"
 _PADDED_REQUESTS = 8
 _FEWEST_PADDED = 6
 """Requests that are tried filled up, each thrice; and of these as many in any case."""
@@ -55,8 +56,8 @@ def tried(
     if not signature.is_batched:
         return signature, None
     if told.unbatched is None and not told.item_axis and not told.shared:
-        is_untried = isinstance(samples, str)
         reason = samples if isinstance(samples, str) else _why_alone(model, samples)
+        is_untried = isinstance(samples, str) or reason.startswith(_UNTRIED)
         signature = dataclasses.replace(signature, unbatched=reason, is_untried=is_untried)
     is_wanted = told.pad_to is not None if told.padding is not None else bool(told.pad)
     if not is_wanted or not signature.is_batched or told.padding:
@@ -186,7 +187,7 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
                 for spec in model.signature.inputs
             }
         if _are_alike(pair):
-            failure = failure or "batches of it could not be tried: its samples are all alike"
+            failure = failure or f"{_UNTRIED}: its samples are all alike"
             continue
         entries = entries_of(pair, model.signature)
         try:
@@ -195,9 +196,7 @@ def _why_alone(model: LoadedModel, samples: Samples) -> str:
         except BrokenContract as error:
             return str(error)
         except Exception as error:  # a model may raise anything
-            failure = (
-                f"batches of it could not be tried: {type(error).__name__}: {str(error)[:200]}"
-            )
+            failure = f"{_UNTRIED}: {type(error).__name__}: {str(error)[:200]}"
             continue
         if _difference(alone[0], again):
             return "its answers to one request differ from call to call"

@@ -82,7 +82,7 @@ def missed(path: pathlib.Path, card_file: str) -> str:
         return f"it is not {text}; another kind is named with --kind or in a folder's {card_file}"
     return (
         f"neither the suffix {path.suffix!r} nor the content tells the kind of model; expected one of "
-        f"{OFFERED}, a folder with a {card_file} that names the kind, or --kind"
+        f"{OFFERED}, a folder with a {card_file} that names the kind, or --kind of `python -m serving`"
     )
 
 

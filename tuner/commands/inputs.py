@@ -78,7 +78,7 @@ def _said(model: str, found: Sending, problem: TunerError | None) -> Said:
             rich.text.Text(f"{model} is served whole, one request at a time: {facts.whole}")
         )
     if problem is None:
-        parts.append(rich.text.Text("one request was sent, and answered"))
+        parts.append(rich.text.Text("requests were sent, and answered"))
     if option:
         parts.append(rich.text.Text(f"to be told, with your own sizes: {option}"))
     return Said(

@@ -257,7 +257,7 @@ class _Sentence:
         if interval.is_vague:
             return (
                 f"No difference shown: {sides}; {pairs} pairs of fresh launches, as far apart as "
-                "these, are too few to tell (--pairs)."
+                "these, are too few to tell (--pairs, --max-time)."
             )
         figures = (
             f"{sides}, {_change(ratio)} "

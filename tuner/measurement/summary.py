@@ -193,7 +193,7 @@ def nothing_measured(
     longest_s = float((records.finished_s - records.intended_s).max())
     return (
         f"no request finished in the measured {seconds:g} s (the longest round trip took "
-        f"{longest_s:.3g} s); measure for longer"
+        f"{longest_s:.3g} s); measure for longer (--seconds)"
     )
 
 

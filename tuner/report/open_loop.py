@@ -51,9 +51,11 @@ def cautions(study: StudyRecord) -> Iterator[str]:
         return
     ratio = best.measurement.mean_ms / default.measurement.mean_ms
     if ratio > MOST_MORE:
+        waits = study.best is not None and study.best.get("batching.timeout_us")
+        why = ": at a fixed concurrency, waiting for a full batch looks free" if waits else ""
         yield (
             f"In {title(found)} the mean of the best was {wording.number(ratio)} times that of the default "
-            "(one launch each): at a fixed concurrency, waiting for a full batch looks free."
+            f"(one launch each){why}."
         )
 
 

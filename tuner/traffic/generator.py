@@ -142,8 +142,8 @@ class Generator:
             raise
         if report["event"] == "failed":
             raise LoadFailed(report["reason"])
-        guessed = self._payloads.guessed if isinstance(self._payloads, Payloads) else ()
-        return _result(report, blob, guessed)
+        indexes = self._payloads.indexes if isinstance(self._payloads, Payloads) else ()
+        return _result(report, blob, indexes)
 
     def close(self) -> None:
         """End the client process; at once, whatever it is doing."""
@@ -241,7 +241,7 @@ class Generator:
         return f" (exit status {code})" + (f": {last}" if last else "")
 
 
-def _result(report: dict[str, Any], blob: bytes, guessed: Sequence[str]) -> LoadResult:
+def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> LoadResult:
     said = message(report["first_error"])
     count = report["requests"]
     columns, start = {}, 0
@@ -260,7 +260,7 @@ def _result(report: dict[str, Any], blob: bytes, guessed: Sequence[str]) -> Load
         last_loss=report["last_loss"],
         fell_behind=report["fell_behind"],
         first_error=one_line(said),
-        hint=range_errors.hint(said, guessed),
+        hint=range_errors.hint(said, indexes),
     )
 
 

@@ -41,6 +41,8 @@ class Payloads:
     """(n, client_batch) the right answers of each request's items, where the file has them."""
     client_batch: int = 1
     """Items in each request."""
+    indexes: tuple[str, ...] = ()
+    """Inputs of whole numbers that were made up, of which an index may be out of range."""
     guessed: tuple[str, ...] = ()
     """Inputs that were given small whole numbers because nobody told which they take."""
     sent: SentInputs | None = None

@@ -98,6 +98,7 @@ class Plan:
             ),
             is_synthetic=True,
             guessed=tuple(guessed),
+            indexes=tuple(name for name, content in self.contents.items() if content.is_whole),
         )
 
 
