@@ -325,7 +325,7 @@ def test_weights_of_a_form_are_read_in_by_its_load(tmp_path):
         before = in_memory(file)
         model = onnx.Model(tmp_path / "m.onnx", threads=1, prepared=folder)
         assert model.is_prepared
-        assert in_memory(file) == 1.0
+        assert in_memory(file) > 0.99  # the kernel may take a page back at any time
     if before > 0.5:
         pytest.skip("this file system keeps its files in memory")
 
