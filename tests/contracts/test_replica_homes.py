@@ -251,15 +251,16 @@ async def test_out_of_memory_is_reported_as_such(home, card, converse, frame):
 
 @pytest.mark.limits
 @needs_limits
-async def test_limits_change_live_and_usage_is_seen(home, card):
+async def test_limits_change_live_and_usage_is_seen(home, card, converse):
     """Both limits of a living replica are changed, CPU is lifted, and what is impossible is refused."""
     assert home.limits_text == "enforced"
     replica = await _start(home, card, cpu=0.5, memory_mb=64)
+    await _talk(replica, converse, card)  # with a model it uses memory of its own
     await replica.set_limits(cpu=1.5, memory_mb=256)
     await replica.set_limits(cpu=None, memory_mb=256)
     await replica.set_limits(cpu=0.75, memory_mb=320)
     with pytest.raises(LimitsUnavailable) as caught:
-        await replica.set_limits(cpu=0.001, memory_mb=1)
+        await replica.set_limits(cpu=0.75, memory_mb=1)
     assert "\n" not in str(caught.value)
     usage = replica.usage()
     assert usage.cpu_s > 0

@@ -319,14 +319,20 @@ def test_weights_of_a_form_are_read_in_by_its_load(tmp_path):
     folder = tmp_path / "form"
     prepare(adding(tmp_path / "m.onnx", 1.0, items=2**20), folder)
     weights = folder / "weights.bin"
+    before, after = [], []
     with weights.open("rb") as file:
         os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        before = in_memory(file)
-        model = onnx.Model(tmp_path / "m.onnx", threads=1, prepared=folder)
-        assert model.is_prepared
-        assert in_memory(file) > 0.99  # the kernel may take a page back at any time
-    if before > 0.5:
+        for _ in range(3):  # the kernel may take a page back at any time
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            before.append(in_memory(file))
+            model = onnx.Model(tmp_path / "m.onnx", threads=1, prepared=folder)
+            assert model.is_prepared
+            after.append(in_memory(file))
+            del model
+            if after[-1] == 1.0:
+                break
+    assert after[-1] == 1.0
+    if before[0] > 0.5:
         pytest.skip("this file system keeps its files in memory")
 
 

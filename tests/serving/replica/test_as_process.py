@@ -230,18 +230,17 @@ async def test_hunger_is_told(home, converse, path, frame):
 
 @pytest.mark.limits
 @needs_limits
-async def test_limits_change_live(home):
+async def test_limits_change_live(home, converse, path):
     """Limits of a living replica are changed, usage is seen, and its groups end with it."""
     assert home.limits_text == "enforced"
     replica = await _start(home, cpu=0.5, memory_mb=64)
+    await _talk(replica, converse, path)  # with a model it uses memory of its own
     await replica.set_limits(cpu=1.5, memory_mb=256)
     usage = replica.usage()
     assert usage.cpu_s > 0
     assert usage.peak_memory_mb > 0
     with pytest.raises(LimitsUnavailable):
-        await replica.set_limits(
-            cpu=1e6, memory_mb=0
-        )  # of the template's memory it uses hardly any
+        await replica.set_limits(cpu=1e6, memory_mb=1)
     groups = replica.group.directories
     assert all(group.exists() for group in groups)
     replica.sock.close()
