@@ -103,7 +103,7 @@ def _laid_padding(
         for axis in _free_axes(spec):
             size = request[spec.name].shape[axis]
             candidates = (
-                size + step for step in itertools.chain(range(-size + 1, 0), itertools.count())
+                size + step for step in itertools.chain(range(0, -size, -1), itertools.count(1))
             )
             wanted.setdefault(
                 _dimension(spec, axis, size),

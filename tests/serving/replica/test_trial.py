@@ -216,3 +216,17 @@ def test_what_could_not_be_tried_is_served_whole():
 
     signature, _ = found(rows(picky))
     assert "could not be tried: ValueError: these are no pixels" in signature.unbatched
+
+
+def test_sizes_that_are_tried_are_near_those_that_were_told():
+    """A model that takes no less than five of a dimension, as a convolution does, can be filled up all the same."""
+
+    def convolved(x):
+        if x.shape[1] < 5:
+            raise ValueError("an image is too small")
+        return {"y": np.tanh(x)}
+
+    model = rows(convolved, (-1, -1, -1), (-1, -1, -1))
+    signature, padding = found(model, "x=24x32", pad={"x": 0.0}, pad_to=8)
+    assert signature.padding == ""
+    assert padding is not None
