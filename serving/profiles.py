@@ -1,11 +1,15 @@
 """How long batches of a size take: measured, remembered briefly, and told for any size.
 
 In: sizes and seconds of batches that ran. Out: an estimate that most batches of a size keep. Each
-size remembers its last measurements and is worth their 90th percentile; a size that was not measured
-lies on the line between its measured neighbours, beyond the largest on the line through the two
-largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements per model and batch
-size) takes their 99th percentile, in effect the maximum; on shared cores one hiccup would then rule
-the next ten decisions.
+size remembers its last measurements and is worth their 90th percentile, with three to nine of them the
+second longest; a size that was not measured lies on the line between its measured neighbours, beyond the
+largest on the line through the two largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10
+measurements per model and batch size) takes their 99th percentile, in effect the maximum; on shared cores one
+hiccup would then rule the next ten decisions.
+
+A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
+for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall
+costs one stall. Where the next measurement is as long, it is believed for twice as long.
 
 What a warm-up has measured stands in for a size until the first batch of it has run.
 
@@ -15,26 +19,74 @@ Pure; times are in seconds.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 WINDOW = 10
 """Measurements kept per size, as in Clockwork."""
 _RANK = 1
-"""Of the sorted measurements of a full window, from the largest: the 90th percentile of ten."""
+"""Of the sorted measurements, from the largest: the 90th percentile of ten."""
+_FEWEST = 3
+"""Measurements of which one may be a hiccup; of fewer the longest counts."""
 
 
 SEEDS_LAST = 100
 """Batches after which no seed is believed any more: a size that one made look too slow would never be tried."""
 
+DOUBTED_AFTER = 20
+"""Batches of other sizes after which one that is longer than they foretell is doubted, and"""
+DOUBTED_AFTER_S = 0.25
+"""seconds that they took together; twice as many after each time that the doubt was wrong, up to"""
+_MOST_DOUBLED = 3
+"""times: 2 s, so that whatever it was is over then. A size that is too long costs one batch in that time."""
+_OUT_OF_LINE = 1.2
+"""Times as long as foretold: what is less does no harm, and noise is no stall."""
+_LOOK_EVERY = 8
+"""Batches from one look for such sizes to the next."""
+
+
+class _Size:
+    """Measurements of one size."""
+
+    __slots__ = ("batch", "doubled", "doubted_s", "next", "seen", "spent_s")
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+        """The last ones, in a ring."""
+        self.next = 0
+        """Place of the oldest."""
+        self.batch = 0
+        """Number of the last batch, among those of all sizes."""
+        self.spent_s = 0.0
+        """That all batches had taken by then."""
+        self.doubted_s = 0.0
+        """What it was worth when it was forgotten; 0: it was not, or it was tried since."""
+        self.doubled = 0
+        """Doubts in a row that were wrong."""
+
+    @property
+    def worth_s(self) -> float:
+        """Most batches take no longer."""
+        ranked = sorted(self.seen)
+        return ranked[-1 - _RANK] if len(ranked) >= _FEWEST else ranked[-1]
+
 
 class Profile:
     """Execution times of one model on one kind of worker."""
 
-    __slots__ = ("_estimates", "_measured", "_next", "_seeds", "_seeds_last", "_seen", "_sizes")
+    __slots__ = (
+        "_batches",
+        "_estimates",
+        "_look",
+        "_measured",
+        "_seeds",
+        "_seeds_last",
+        "_seen",
+        "_sizes",
+        "_spent_s",
+    )
 
     def __init__(self) -> None:
-        self._seen: dict[int, list[float]] = {}
-        self._next: dict[int, int] = {}
+        self._seen: dict[int, _Size] = {}
         self._sizes: list[int] = []
         self._measured: dict[int, float] = {}
         """What each size that was measured is worth."""
@@ -44,6 +96,12 @@ class Profile:
         """Sizes of which only a warm-up tells anything."""
         self._seeds_last = SEEDS_LAST
         """Batches until they are forgotten."""
+        self._batches = 0
+        """That were measured."""
+        self._spent_s = 0.0
+        """Seconds of all of them."""
+        self._look = _LOOK_EVERY
+        """Number of the batch at which doubtful sizes are looked for."""
 
     def seed(self, batch_s: Mapping[int, float]) -> None:
         """Batches of these sizes took so long in a warm-up on real inputs.
@@ -56,7 +114,7 @@ class Profile:
         for size, took_s in batch_s.items():
             if size in self._seeds:
                 self._measured[size] = min(took_s, self._measured[size])
-            elif size not in self._measured:
+            elif size not in self._seen:
                 self._seeds.add(size)
                 self._measured[size] = took_s
                 bisect.insort(self._sizes, size)
@@ -64,35 +122,37 @@ class Profile:
 
     def observe(self, size: int, took_s: float) -> None:
         """A batch of `size` items took so long in its worker."""
-        seen = self._seen.get(size)
-        if seen is None:
-            self._seen[size] = seen = []
-            self._next[size] = 0
-            if size in self._seeds:
-                self._seeds.remove(size)
-            else:
-                bisect.insort(self._sizes, size)
+        known = self._seen.get(size)
+        if known is None:
+            self._seen[size] = known = _Size()
+        if not known.seen:
+            self._measured_first(size, known, took_s)
+        self._batches += 1
+        self._spent_s += took_s
+        known.batch = self._batches
+        known.spent_s = self._spent_s
         if self._seeds:
             self._seeds_last -= 1
             if not self._seeds_last:
                 self._forget_seeds()
-        if len(seen) < WINDOW:
-            seen.append(took_s)
+        if len(known.seen) < WINDOW:
+            known.seen.append(took_s)
         else:
-            place = self._next[size]
-            seen[place] = took_s
-            self._next[size] = (place + 1) % WINDOW
-        ranked = sorted(seen)
-        worth_s = ranked[-1 - _RANK] if len(ranked) == WINDOW else ranked[-1]
+            known.seen[known.next] = took_s
+            known.next = (known.next + 1) % WINDOW
+        worth_s = known.worth_s
         if worth_s != self._measured.get(size):
             self._measured[size] = worth_s
             self._estimates.clear()
+        if self._batches >= self._look:
+            self._look = self._batches + _LOOK_EVERY
+            self._doubt()
 
     def estimate_s(self, size: int) -> float:
         """Seconds that a batch of `size` items is expected to take at most; 0 while nothing was seen."""
         known = self._estimates.get(size)
         if known is None:
-            known = self._estimates[size] = self._worked_out(size)
+            known = self._estimates[size] = _told(self._sizes, self._measured, size)
         return known
 
     def covers(self, size: int) -> bool:
@@ -117,6 +177,40 @@ class Profile:
         """Estimate per measured size."""
         return {size: self._measured[size] for size in self._sizes}
 
+    def _measured_first(self, size: int, known: _Size, took_s: float) -> None:
+        """A size that was not measured, or was forgotten, ran."""
+        if known.doubted_s:
+            is_longer = took_s * _OUT_OF_LINE >= known.doubted_s
+            known.doubled = min(_MOST_DOUBLED, known.doubled + 1) if is_longer else 0
+            known.doubted_s = 0.0
+        if size in self._seeds:
+            self._seeds.remove(size)
+        else:
+            bisect.insort(self._sizes, size)
+
+    def _doubt(self) -> None:
+        """Forget sizes that were not run for a while and are longer than those foretell that were."""
+        fresh, old = list[int](), list[int]()
+        for size in self._sizes:
+            if size in self._seeds:
+                continue
+            known = self._seen[size]
+            is_old = (
+                self._batches - known.batch >= DOUBTED_AFTER
+                and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
+            )
+            (old if is_old else fresh).append(size)
+        for size in old:
+            known, worth_s = self._seen[size], self._measured[size]
+            if worth_s <= _OUT_OF_LINE * _told(fresh, self._measured, size):
+                continue
+            known.doubted_s = worth_s
+            known.seen.clear()
+            known.next = 0
+            self._sizes.remove(size)
+            del self._measured[size]
+            self._estimates.clear()
+
     def _forget_seeds(self) -> None:
         for size in self._seeds:
             self._sizes.remove(size)
@@ -124,23 +218,21 @@ class Profile:
         self._seeds.clear()
         self._estimates.clear()
 
-    def _worked_out(self, size: int) -> float:
-        sizes = self._sizes
-        if not sizes:
-            return 0.0
-        measured = self._measured
-        if size in measured:
-            return measured[size]
-        above = bisect.bisect_left(sizes, size)
-        if above == 0:  # fewer items take no longer than the smallest batch that was measured
-            return measured[sizes[0]]
-        if above == len(sizes):
-            if (
-                len(sizes) == 1
-            ):  # one point says nothing about the slope: proportional is the safe side
-                return measured[sizes[0]] * size / sizes[0]
-            above -= 1
-        left, right = sizes[above - 1], sizes[above]
-        left_s, right_s = measured[left], measured[right]
-        slope = max(0.0, (right_s - left_s) / (right - left))
-        return max(left_s if size > left else 0.0, right_s + slope * (size - right))
+
+def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> float:
+    """What these sizes, in order, tell of another one; 0 where there are none."""
+    if not sizes:
+        return 0.0
+    above = bisect.bisect_left(sizes, size)
+    if above < len(sizes) and sizes[above] == size:
+        return measured[size]
+    if above == 0:  # fewer items take no longer than the smallest batch that was measured
+        return measured[sizes[0]]
+    if above == len(sizes):
+        if len(sizes) == 1:  # one point says nothing about the slope: proportional is the safe side
+            return measured[sizes[0]] * size / sizes[0]
+        above -= 1
+    left, right = sizes[above - 1], sizes[above]
+    left_s, right_s = measured[left], measured[right]
+    slope = max(0.0, (right_s - left_s) / (right - left))
+    return max(left_s if size > left else 0.0, right_s + slope * (size - right))

@@ -226,6 +226,7 @@ class Reason(enum.Enum):
     """Why a request is refused."""
 
     QUEUE_FULL = "queue full"
+    TOO_MANY_ITEMS = "more items than may wait"
     DEADLINE_IN_QUEUE = "deadline passed in the queue"
     HOPELESS = "became hopeless while it waited"
     """It was admitted, and cannot be in time any more; its deadline is still to come."""

@@ -125,7 +125,7 @@ class EmulatedWorker:
         """Counts its deaths: what an earlier life was given has no result."""
         self.free_s = {Kind.INFER: 0.0, Kind.LOAD: 0.0}
         self.held: dict[ModelId, int] = {}
-        """Models in memory, with their pages."""
+        """Models in memory, with their pages; also before it begins."""
         self.busy_s: dict[Kind, float] = dict.fromkeys(Kind, 0.0)
         self.counts: collections.Counter[Kind] = collections.Counter()
         self.batches: collections.Counter[int] = collections.Counter()
@@ -241,7 +241,7 @@ class EmulatedPool:
         return plan.wake_at_s
 
     def _up(self, worker: EmulatedWorker, now_s: float) -> None:
-        event = WorkerUp(worker.number, SLOTS, worker.pages, (), worker.loads_apart)
+        event = WorkerUp(worker.number, SLOTS, worker.pages, tuple(worker.held), worker.loads_apart)
         self._scheduler.on(event, now_s)
 
     def _befall(self, fault: Fault, now_s: float) -> None:

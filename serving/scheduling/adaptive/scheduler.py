@@ -1,13 +1,13 @@
 """The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
 
 A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`;
-`fixed`: `batching.max_size`) or the oldest has waited long enough (`batching.timeout_us`; 0: at once). A
-worker that is busy has room for one batch more, in its buffer: that one could not run yet, so it is bound
-late, half through what the worker is expected to take. A batch is no larger than its most urgent member's
-deadline allows, by the profile of batches that ran; a request that can no longer finish in time is refused
-before it is sent. So is one whose short batch would leave the next one as short or shorter, when that can
-no longer be made up: under overload batches would shrink to single items, and with them what the model can
-do (`shedding`).
+`fixed`: `batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half
+of the time is over that the most urgent one had to spare. A worker that is busy has room for one batch
+more, in its buffer: that one could not run yet, so it is bound late, half through what the worker is
+expected to take. A batch is no larger than its most urgent member's deadline allows, by the profile of
+batches that ran; a request that can no longer finish in time is refused before it is sent. So is one whose
+short batch would leave the next one as short or shorter, when that can no longer be made up: under overload
+batches would shrink to single items, and with them what the model can do (`shedding`).
 
 Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
 share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
@@ -33,7 +33,7 @@ from serving.scheduling.adaptive.fair_queue import FairQueue
 from serving.scheduling.adaptive.queue import DeadlineQueue, Entry
 from serving.scheduling.adaptive.shedding import AMPLE, Shares, Shedding
 from serving.scheduling.adaptive.sizing import POLICIES, Sizing
-from serving.scheduling.adaptive.workers import ROUTING, Worker
+from serving.scheduling.adaptive.workers import ROUTING, Worker, least_loaded
 from serving.scheduling.seam import (
     MOST_LOSSES,
     Action,
@@ -61,6 +61,10 @@ cost more than company is worth."""
 _HELD = 0.5
 """Share of that time for which the batch is held. What comes meanwhile joins it and costs the worker no call of
 its own; the other half is ample for the way there on busy cores, so that the worker does not run dry."""
+
+_WAITS = 0.5
+"""Share of its time to spare for which the most urgent request waits for company: the other half is for what the
+profile does not know."""
 
 _MIXED = -1
 """Level of a queue with several levels or flows: no request has it."""
@@ -161,7 +165,7 @@ class AdaptiveScheduler:
         self._expire(now_s)
         queue = self._queue
         while queue.items:
-            worker = self._choose(self._workers.values())
+            worker = self._next_worker(now_s)
             if worker is None or self._due_s(worker, now_s) > now_s:
                 break
             action = self._infer(worker, now_s)
@@ -176,9 +180,11 @@ class AdaptiveScheduler:
         queue = self._queue
         if level != self._level or flow != self._flow:
             queue = self._queue_for(flow, level)
-        is_full = queue.items >= self._capacity
-        if is_full and queue is self._plain:
-            self._refusals.append(Refusal(id_, Reason.QUEUE_FULL, str(self._capacity)))
+        is_full = queue.items + event.items > self._capacity
+        if is_full and (queue is self._plain or event.items > self._capacity):
+            fits = event.items <= self._capacity
+            reason = Reason.QUEUE_FULL if fits else Reason.TOO_MANY_ITEMS
+            self._refusals.append(Refusal(id_, reason, str(self._capacity)))
             return
         entry = self._entries[id_] = Entry(id_, event.items, event.deadline_s, now_s, level, flow)
         queue.push(entry)
@@ -203,7 +209,7 @@ class AdaptiveScheduler:
 
     def _make_room(self, newcomer: Entry) -> None:
         """A request came to a full queue: others give way, or itself."""
-        while self._fair.items - newcomer.items >= self._capacity and not newcomer.left:
+        while self._fair.items > self._capacity and not newcomer.left:
             last = self._fair.last()
             if last is None:
                 return
@@ -314,6 +320,24 @@ class AdaptiveScheduler:
                         later = min(later, entry.deadline_s)
                 batch.deadline_s = later
 
+    def _next_worker(self, now_s: float) -> Worker | None:
+        """The one that takes the next batch.
+
+        Whose turn it is may be busy while another one is idle: where that is too late for the most urgent request,
+        the idle one takes it.
+        """
+        worker = self._choose(self._workers.values())
+        if worker is None or not worker.unfinished or self._choose is least_loaded:
+            return worker
+        head = self._queue.head()
+        if head is None:
+            return worker
+        start, stop = head.spans[-1]
+        least_s = self.profile.estimate_s(min(self._sizing.size, stop - start))
+        if worker.starts_s(now_s) + least_s <= head.deadline_s:
+            return worker
+        return least_loaded(self._workers.values())
+
     def _due_s(self, worker: Worker, now_s: float) -> float:
         """When the next batch goes to this worker: `now_s` or before it means at once."""
         items = self._queue.items
@@ -322,9 +346,10 @@ class AdaptiveScheduler:
         due_s = now_s
         wait_s = self._sizing.wait_s(items)
         if wait_s > 0.0:
-            oldest_s = self._queue.oldest_arrival_s()
-            if oldest_s is not None:
-                due_s = oldest_s + wait_s
+            oldest_s, head = self._queue.oldest_arrival_s(), self._queue.head()
+            if oldest_s is not None and head is not None:
+                spare_s = head.deadline_s - head.arrived_s - self.profile.estimate_s(items)
+                due_s = min(oldest_s + wait_s, head.arrived_s + _WAITS * spare_s)
         if worker.unfinished and worker.expected_s >= _LONG_S and not self._has_idle():
             due_s = max(due_s, worker.since_s + _HELD * worker.expected_s)
         return due_s
@@ -339,7 +364,7 @@ class AdaptiveScheduler:
         head = self._queue.head()
         if head is not None:
             wake_s = min(wake_s, head.deadline_s)
-            worker = self._choose(self._workers.values())
+            worker = self._next_worker(now_s)
             if worker is not None:
                 wake_s = min(wake_s, self._due_s(worker, now_s))
         return None if wake_s == math.inf else wake_s

@@ -32,6 +32,11 @@ _KEPT_PER_SIZE = 8
 _KEPT_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 """Batches after which what a size took is no longer believed."""
+_DOUBTED_AFTER = 24
+"""Batches after which one that was too slow is believed only where those since then foretell it: else it was a stall,
+and the sizes that it rules out would not be tried for `_FORGOTTEN_AFTER`."""
+_STALLED = 1.5
+"""Times as long as these foretell, in proportion to the items."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
@@ -130,10 +135,28 @@ class Quantile(Fixed):
             self.size = self._fitted()
 
     def _forget(self) -> None:
-        """Sizes that were not used for long, and beyond a number of sizes those that were used longest ago."""
+        """Sizes that were not used for long, beyond a number of sizes those that were used longest ago, and stalls."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
+        for size, one in self._stalls():
+            self._seen[size].remove(one)
+            if not self._seen[size]:
+                del self._seen[size]
+
+    def _stalls(self) -> list[tuple[int, tuple[int, float]]]:
+        """Sizes and measurements that were beyond their time some batches ago, and that none since then explains."""
+        pairs = [(one, size) for size, seen in self._seen.items() for one in seen]
+        found: list[tuple[int, tuple[int, float]]] = []
+        item_s = 0.0  # the most of an item in what is newer
+        for one, size in sorted(pairs, reverse=True):
+            batch, took_s = one
+            is_old = batch <= self._batches - _DOUBTED_AFTER
+            if is_old and took_s > max(self._budget_s, _STALLED * item_s * size):
+                found.append((size, one))
+            else:
+                item_s = max(item_s, took_s / size)
+        return found
 
     def _fitted(self) -> int:
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]

@@ -19,7 +19,7 @@ from serving.scheduling.clockwork.holdings import (
 from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.queue import Queue
-from serving.scheduling.clockwork.waiting import Entry
+from serving.scheduling.clockwork.waiting import Bundle, Entry
 from serving.scheduling.seam import BACKGROUND, Reason, Refusal, Submitted
 
 DOUBTED_AFTER_S = 0.25
@@ -46,8 +46,9 @@ class Admission:
             queue.refusals.append(Refusal(event.id, Reason.CANNOT_FINISH, ""))
             return
         if queue.items + event.items > parameters.most_waiting:
-            full = Refusal(event.id, Reason.QUEUE_FULL, str(parameters.most_waiting))
-            queue.refusals.append(full)
+            fits = event.items <= parameters.most_waiting
+            why = Reason.QUEUE_FULL if fits else Reason.TOO_MANY_ITEMS
+            queue.refusals.append(Refusal(event.id, why, str(parameters.most_waiting)))
             return
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
@@ -85,54 +86,47 @@ class Admission:
 
     def _place(self, model: Model, entry: Entry, items: int, now_s: float) -> Reason | None:
         """Promise items of a request to a worker and let them wait; why not, where none can keep the promise."""
-        more_s, there = model.durations.more_s, len(model.waiting.entries)
-        if items == 1:
-            work_s = more_s[there % len(more_s)]
-        else:
-            work_s = sum(more_s[(there + each) % len(more_s)] for each in range(items))
         for holding in tuple(model.holdings):
             if (
                 holding.is_idle and holding.is_counted_on
             ):  # it goes now, and may come back behind that
                 self._memory.evict(holding)
-        demand = Demand(self._pool, model, entry.deadline_s, work_s, now_s, items)
-        chosen = self._holder(model, demand) or self._loading.plan(model, demand)
+        demand = Demand(self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone)
+        chosen, bundle = self._holder(model, demand)
+        if chosen is None:
+            chosen = self._loading.plan(model, demand)
         if chosen is not None:
-            self._queue.charge(entry, model, chosen, work_s, items)
+            self._queue.charge(entry, model, chosen, items, bundle)
         elif not self._can_wait(model, demand):
             return Reason.CANNOT_FINISH if model.holdings else Reason.CANNOT_LOAD
         self._queue.push(entry, model, items)
         return None
 
-    def _holder(self, model: Model, demand: Demand) -> Holding | None:
+    def _holder(self, model: Model, demand: Demand) -> tuple[Holding | None, Bundle | None]:
         """Where a model is in memory, or will be, and would have done the work first; if in time."""
         now_s, start_s = demand.now_s, demand.start_s
         ahead_s = self._pool.parameters.ahead_s
         chosen: Holding | None = None
+        chosen_bundle: Bundle | None = None
         chosen_s = NEVER_S
         for holding in model.holdings:
-            worker, leave = holding.worker, holding.leave
+            worker = holding.worker
             promised_s = worker.backlog.total_s
             free_s = max(worker.exec.free_s(now_s), start_s)
             if free_s + promised_s >= chosen_s or worker.draining:
                 continue
-            asked = demand
-            if leave is not None and leave.at_s < demand.deadline_s:
-                asked = demand.by(model, leave.at_s)
             is_loaded = holding.state is State.LOADED
-            if is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s:
-                held_up_s = 0.0  # it begins at once
-            else:
-                held_up_s = worker.longest.worth_s + asked.reserve_s
+            is_free = is_loaded and promised_s < ROUNDING_S and free_s < now_s + ahead_s
             ready_s = 0.0 if is_loaded else holding.ready_s
             if holding.swap is not None:  # it comes when it must, and there may be others to run
-                ready_s += held_up_s + ahead_s
+                ready_s += worker.longest.worth_s + demand.reserve_s + ahead_s
             done_s = max(free_s, ready_s) + promised_s
-            if done_s < chosen_s and asked.is_in_time(
-                worker, free_s=free_s, ready_s=ready_s, held_up_s=held_up_s
-            ):
-                chosen, chosen_s = holding, done_s
-        return chosen
+            if done_s >= chosen_s:
+                continue
+            fits, bundle = demand.place(holding, free_s=free_s, ready_s=ready_s, is_free=is_free)
+            if fits:
+                chosen, chosen_bundle, chosen_s = holding, bundle, done_s
+        return chosen, chosen_bundle
 
     def _can_wait(self, model: Model, demand: Demand) -> bool:
         """Whether there is no worker, and time: one may come."""
@@ -146,7 +140,7 @@ class Admission:
         for entry in dict.fromkeys(waiting.take(0, len(waiting.entries))):
             count, entry.waits = entry.waits, 0
             self._queue.items -= count
-            self._queue.uncharge(entry, model)
+            self._queue.uncharge(entry, model, count)
             self._put_back(entry, model, count, now_s)
         self._memory.settle(model)
 
@@ -177,7 +171,7 @@ class Admission:
         if before:  # promised together with those that still wait
             queue.items -= before
             model.waiting.remove(entry)
-            queue.uncharge(entry, model)
+            queue.uncharge(entry, model, before)
         if entry.alone:
             model.waiting.alone.append(entry)
         if model.is_gone and not model.holdings:

@@ -1,9 +1,15 @@
-"""Work that a worker has promised, by the time at which it must be done: whether one request more fits.
+"""Work that a worker has promised, by the time at which it must be done: whether more fits, and whether all is kept.
 
-In: seconds of work and deadlines. Out: yes or no. A promise is kept if, up to every deadline, no more work is
-due than there is time (the demand bound of earliest deadline first: Baruah, Rosier and Howell, Real-Time
-Systems 2, 1990). Deadlines are counted in buckets of a fixed width up to a horizon; those behind it are
-measured against all work together. A question costs the same however much waits.
+In: seconds of work and deadlines. Out: yes or no. Promises are kept if, up to every deadline, no more work is due
+than there is time (the demand bound of earliest deadline first: Baruah, Rosier and Howell, Real-Time Systems 2,
+1990). Deadlines that lie together are counted as one cell, due by the first of them: a cell is as wide as a
+hundredth of the time that is left, so that a second has as many as a millisecond, no deadline lies beyond them, and
+what is promised far ahead stands in the way of what is asked for later and sooner.
+
+    cells, seen from now:  |||||||| | | | | |   |   |   |   |       |       |       |               |
+
+A question costs the same however much waits: there are a hundred cells at most for each doubling of the time.
+Whatever runs in the order of the cells, or keeps `keeps` true, keeps all that `fits` has let in.
 
 Pure; times are in seconds.
 """
@@ -11,84 +17,126 @@ Pure; times are in seconds.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
 
 import numpy as np
 
-BUCKETS = 128
-_ENDS = np.arange(BUCKETS) + 1.0
+_FINE = 7
+"""A cell is 2 ** -7 of the power of two above the time left."""
+_LEAST_S = 2.0**-7
+"""Cells are no finer than for so much time left."""
+ROUNDING_S = 1e-7
+"""Kept free of promises, for sums are rounded."""
 
 
 class Backlog:
     """Promised work of one worker."""
 
-    __slots__ = ("_first", "_near_s", "_rolls_s", "_slack_s", "_width_s", "total_s")
+    __slots__ = ("_cells_s", "_charges", "_slack_s", "_untils_s", "total_s")
 
-    def __init__(self, width_s: float) -> None:
-        """Nothing is promised.
-
-        Args:
-            width_s: of a bucket: the smallest difference of deadlines that counts.
-        """
-        self._width_s = width_s
-        self._first = 0
-        """Number of the first bucket, from time 0."""
-        self._rolls_s = 0.0
-        """When that is another one."""
+    def __init__(self) -> None:
         self.total_s = 0.0
         """All work."""
-        self._near_s = 0.0
-        """That up to the horizon."""
-        self._slack_s = _ENDS * width_s
-        """End of each bucket less the work that is due by then."""
+        self._cells_s: list[float] = []
+        """Where the cells with work begin, ascending."""
+        self._untils_s: list[float] = []
+        """By when the work of each must be done: the first of its deadlines."""
+        self._charges: list[int] = []
+        """Of how many pieces it is."""
+        self._slack_s = np.zeros(64)
+        """The same times, less the work of all cells up to each."""
 
-    def fits(self, deadline_s: float, work_s: float, *, free_s: float, now_s: float) -> bool:
+    @staticmethod
+    def cell_s(until_s: float, now_s: float) -> float:
+        """The cell of a deadline, were it promised now."""
+        _, exponent = math.frexp(max(until_s - now_s, _LEAST_S))
+        fine = _FINE - exponent
+        return math.ldexp(math.floor(math.ldexp(until_s, fine)), -fine)
+
+    def fits(self, cell_s: float, until_s: float, work_s: float, *, free_s: float) -> bool:
         """Whether work could be done in time, and all that is promised with it.
 
         Args:
-            deadline_s: by when.
+            cell_s: that of the deadline, or of work that it goes along with.
+            until_s: by when.
             work_s: how much.
             free_s: when the worker can begin.
-            now_s: the time.
         """
-        if now_s >= self._rolls_s:
-            self._roll(now_s)
-        place = int(deadline_s / self._width_s) - self._first
-        if place >= BUCKETS:
-            return free_s + self.total_s + work_s <= deadline_s
-        place = max(place, 0)
-        slack_s = self._slack_s
-        due_s = (self._first + place + 1) * self._width_s - float(slack_s[place])
-        if free_s + due_s + work_s > deadline_s:
+        cells_s, slack_s = self._cells_s, self._slack_s
+        work_s += ROUNDING_S
+        place, count = bisect_right(cells_s, cell_s), len(cells_s)
+        if place:
+            last_s = self._untils_s[place - 1]
+            due_s = last_s - float(slack_s[place - 1])
+            if last_s < until_s and cells_s[place - 1] == cell_s:
+                until_s = last_s
+        else:
+            due_s = 0.0
+        if free_s + due_s + work_s > until_s:
             return False
-        return place + 1 == BUCKETS or float(slack_s[place + 1 :].min()) - free_s >= work_s
+        return place == count or float(slack_s[place:count].min()) - free_s >= work_s
 
-    def add(self, deadline_s: float, work_s: float) -> bool:
-        """Promise work; returns whether its deadline lies before the horizon, which `remove` asks for."""
+    def keeps(self, free_s: float, done: Iterable[tuple[float, float]] = ()) -> bool:
+        """Whether all that is promised can be done in time by a worker that is free then.
+
+        Args:
+            free_s: when.
+            done: cells and work in them that will be done by then.
+        """
+        cells_s = self._cells_s
+        free_s -= ROUNDING_S
+        slack_s = self._slack_s[: len(cells_s)]
+        if not cells_s or float(slack_s.min()) >= free_s:
+            return True
+        done = tuple(done)
+        if not done:
+            return False
+        slack_s = slack_s.copy()
+        for cell_s, work_s in done:
+            slack_s[bisect_left(cells_s, cell_s) :] += work_s
+        return float(slack_s.min()) >= free_s
+
+    def add(self, cell_s: float, until_s: float, work_s: float) -> None:
+        """Promise a piece of work."""
+        cells_s, slack_s = self._cells_s, self._slack_s
         self.total_s += work_s
-        place = int(deadline_s / self._width_s) - self._first
-        if place >= BUCKETS:
-            return False
-        self._slack_s[max(place, 0) :] -= work_s
-        self._near_s += work_s
-        return True
+        place, count = bisect_left(cells_s, cell_s), len(cells_s)
+        if place == count or cells_s[place] != cell_s:
+            if count == len(slack_s):
+                self._slack_s = slack_s = np.concatenate((slack_s, slack_s))
+            due_s = self._untils_s[place - 1] - float(slack_s[place - 1]) if place else 0.0
+            slack_s[place + 1 : count + 1] = slack_s[place:count]
+            slack_s[place] = until_s - due_s
+            cells_s.insert(place, cell_s)
+            self._untils_s.insert(place, until_s)
+            self._charges.insert(place, 0)
+            count += 1
+        self._charges[place] += 1
+        self._more(place, until_s, work_s)
 
-    def remove(self, deadline_s: float, work_s: float, *, is_near: bool) -> None:
-        """Promised work was given to the worker, or will not be done."""
+    def grow(self, cell_s: float, until_s: float, work_s: float) -> None:
+        """A piece of work in a cell is so much more, or less, and due by then at the latest."""
+        self.total_s += work_s
+        self._more(bisect_left(self._cells_s, cell_s), until_s, work_s)
+
+    def remove(self, cell_s: float, work_s: float) -> None:
+        """A promised piece of work was given to the worker, or will not be done."""
         self.total_s -= work_s
-        if is_near:
-            place = int(deadline_s / self._width_s) - self._first
-            self._slack_s[max(place, 0) :] += work_s
-            self._near_s -= work_s
-
-    def _roll(self, now_s: float) -> None:
-        """Buckets that lie behind are gone, new ones come up at the horizon."""
-        first = math.floor(now_s / self._width_s)
-        self._rolls_s = (first + 1) * self._width_s
-        gone = first - self._first
-        if gone <= 0:
+        cells_s, slack_s = self._cells_s, self._slack_s
+        place, count = bisect_left(cells_s, cell_s), len(cells_s)
+        slack_s[place:count] += work_s
+        self._charges[place] -= 1
+        if self._charges[place]:
             return
-        slack_s = self._slack_s
-        self._first = first
-        kept = max(0, BUCKETS - gone)
-        slack_s[:kept] = slack_s[BUCKETS - kept :]
-        slack_s[kept:] = (_ENDS[kept:] + first) * self._width_s - self._near_s
+        slack_s[place : count - 1] = slack_s[place + 1 : count]
+        del cells_s[place], self._untils_s[place], self._charges[place]
+        if not cells_s:
+            self.total_s = 0.0
+
+    def _more(self, place: int, until_s: float, work_s: float) -> None:
+        slack_s, sooner_s = self._slack_s, self._untils_s[place] - until_s
+        if sooner_s > 0.0:
+            self._untils_s[place] = until_s
+            slack_s[place] -= sooner_s
+        slack_s[place : len(self._cells_s)] -= work_s

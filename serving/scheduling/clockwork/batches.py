@@ -1,22 +1,42 @@
 """Batches: which model has the next turn with a worker, and the largest batch that is in time.
 
-Of the models in a worker's memory the one whose largest possible batch must start first has the next turn.
+Of the models in a worker's memory the one of which it has promised the first has the next turn. Its batch is the
+largest for which nothing else that was promised would be late.
 Pure; times are in seconds on the controller's clock.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
+from typing import NamedTuple
 
 from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Pool, Sent, Worker
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
 from serving.scheduling.clockwork.queue import Queue
-from serving.scheduling.clockwork.waiting import Chosen, Entry
+from serving.scheduling.clockwork.waiting import Bundle, Chosen, Entry
 from serving.scheduling.seam import Kind, Part, Reason
 
 MOST_PASSED_OVER = 8
 """Models that leave, whose turns are passed over in search of a larger batch."""
+
+
+class Turn(NamedTuple):
+    """A batch that could be given to a worker."""
+
+    holding: Holding
+    place: int
+    """Of its size, in the sizes."""
+    entries: list[Entry]
+    """One for each item, by deadline."""
+    first: int | None
+    """Place of the first among those that wait, behind which the others are; None: they may be anywhere."""
+
+    @property
+    def size(self) -> int:
+        """Items."""
+        return len(self.entries)
 
 
 class Batches:
@@ -38,83 +58,142 @@ class Batches:
             found = self._next(worker, start_s)
             if found is None:
                 return
-            self._begin(*found, start_s)
+            self._begin(found, start_s)
 
-    def _next(self, worker: Worker, start_s: float) -> tuple[Holding, Chosen] | None:
+    def _next(self, worker: Worker, start_s: float) -> Turn | None:
         """The batch of the model whose turn it is, or a larger one of another model.
 
         A model that leaves has its turn before all others, and each request that still comes for it would be a
         batch of its own. So one goes before that is larger, where nothing that was promised would be late for it.
         """
         found = self._turn(worker, start_s)
-        if found is None or found[0].leave is None:
+        if found is None or found.holding.leave is None:
             return found
-        count, popped = _count(*found), []
-        other: tuple[Holding, Chosen] | None = found
-        while other is not None and other[0].leave is not None and _count(*other) <= count:
+        popped: list[tuple[float, int, Holding]] = []
+        other: Turn | None = found
+        while other is not None and other.holding.leave is not None and other.size <= found.size:
             popped.append(heapq.heappop(worker.heap))
             other = self._turn(worker, start_s) if len(popped) < MOST_PASSED_OVER else None
         for turn in popped:
             heapq.heappush(worker.heap, turn)
-        if other is None or _count(*other) <= count:
+        if other is None or other.size <= found.size or not self._is_kept(other, start_s):
             return found
-        took_s = other[0].model.durations.worth_s[other[1].place]
-        end_s = start_s + took_s
-        fits = worker.backlog.fits(end_s, took_s, free_s=start_s, now_s=self._pool.now_s)
-        return other if fits and end_s <= popped[0][0] else found
+        return other
 
-    def _turn(self, worker: Worker, start_s: float) -> tuple[Holding, Chosen] | None:
-        """The model whose batch must start first, were it to start then, and the batch."""
+    def _turn(self, worker: Worker, start_s: float) -> Turn | None:
+        """The model of which the first was promised, and the batch."""
         heap = worker.heap
         while heap:
             key_s, _, holding = heap[0]
             if holding.key_s != key_s:
                 heapq.heappop(heap)  # it has another place now
                 continue
-            model, leave = holding.model, holding.leave
-            if leave is not None and holding.has_left(start_s):
+            model = holding.model
+            if holding.leave is not None and holding.has_left(start_s):
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S  # those who wait, wait for it to come back
                 continue
-            chosen = model.waiting.choose(start_s, model.durations.sizes, model.durations.worth_s)
+            if model.waiting.entries and holding.first_s > key_s:
+                heapq.heappop(heap)
+                self._queue.turn(holding, holding.first_s)
+                continue
+            durations = model.durations
+            chosen = model.waiting.choose(start_s, durations.sizes, durations.worth_s)
             if chosen is None:
                 heapq.heappop(heap)
                 holding.key_s = NEVER_S
                 if len(model.holdings) == 1:
                     self._queue.drop(model, start_s)
                 continue
-            latest_s = chosen.latest_s
-            if leave is not None:
-                latest_s = min(latest_s, holding.hurry_s)
-            if latest_s > key_s:
-                heapq.heappop(heap)
-                self._queue.turn(holding, latest_s)
-                continue
-            return holding, chosen
+            found = self._kept(holding, chosen, start_s)
+            if found is not None:
+                return found
+            heapq.heappop(heap)  # others have promised all of it, and here is no time to spare
+            holding.key_s = NEVER_S
         if worker.planned:  # one that waited for the last turn may begin
             self._orders.dirty[worker.id] = worker
         return None
 
-    def _begin(self, holding: Holding, chosen: Chosen, start_s: float) -> None:
+    def _kept(self, holding: Holding, chosen: Chosen, start_s: float) -> Turn | None:
+        """The batch that was chosen, or a smaller one for which nothing that was promised would be late.
+
+        What was promised first is in time alone, or with all that it was promised with; what else is promised, then is,
+        too. Where that is late already, for something took longer than it should, it is the one that was chosen; none,
+        where others have promised all of it.
+        """
+        model = holding.model
+        waiting, durations = model.waiting, model.durations
+        sizes, worth_s = durations.sizes, durations.worth_s
+        first = Turn(
+            holding,
+            chosen.place,
+            waiting.entries[chosen.first : chosen.first + sizes[chosen.place]],
+            chosen.first,
+        )
+        if self._is_kept(first, start_s):
+            return first
+        if waiting.alone:
+            return first
+        bundles = holding.promises.bundles
+        count = bundles[0].count if bundles else 0
+        below, above = bisect.bisect_right(sizes, count) - 1, chosen.place + bool(chosen.first)
+        found = None
+        while above - below > 1:
+            place = (below + above) // 2
+            turn = Turn(holding, place, waiting.entries[: sizes[place]], 0)
+            end_s = start_s + worth_s[place]
+            if end_s <= waiting.deadlines_s[0] and self._is_kept(turn, start_s):
+                found, below = turn, place
+            else:
+                above = place
+        if found is not None or not bundles:
+            return found
+        members = [entry for entry in bundles[0].entries for _ in range(entry.waits)]
+        members.sort(key=_deadline_s)
+        for place in range(bisect.bisect_right(sizes, count) - 1, -1, -1):
+            found = Turn(holding, place, members[: sizes[place]], None)
+            if start_s + worth_s[place] <= members[0].deadline_s and self._is_kept(found, start_s):
+                return found
+        return first
+
+    def _is_kept(self, turn: Turn, start_s: float) -> bool:
+        """Whether all that a worker has promised is in time behind a batch."""
+        holding = turn.holding
+        durations, backlog = holding.model.durations, holding.worker.backlog
+        free_s = start_s + durations.worth_s[turn.place]
+        if backlog.keeps(free_s):
+            return True
+        counts: dict[Bundle, int] = {}
+        for entry in turn.entries:
+            bundle = entry.bundle
+            if bundle is not None and bundle.by.backlog is backlog:
+                counts[bundle] = counts.get(bundle, 0) + 1
+        done = [
+            (bundle.cell_s, bundle.cost_s - durations.quickest_s(bundle.count - count))
+            for bundle, count in counts.items()
+        ]
+        return backlog.keeps(free_s, done)
+
+    def _begin(self, turn: Turn, start_s: float) -> None:
         """Give the worker a batch."""
+        holding, entries = turn.holding, turn.entries
         worker, model, queue = holding.worker, holding.model, self._queue
         durations, waiting = model.durations, model.waiting
-        deadline_s = waiting.deadlines_s[chosen.first]
-        entries = waiting.take(chosen.first, durations.sizes[chosen.place])
-        queue.items -= len(entries)
+        deadline_s = entries[0].deadline_s
+        if turn.first is None:
+            waiting.pick(entries)
+        else:
+            waiting.take(turn.first, len(entries))
         parts: list[Part] = []
-        items: list[tuple[Entry, int]] = []
-        for entry in entries:
-            item = entry.give()
-            items.append((entry, item))
+        items = list(zip(entries, queue.give(entries, model), strict=True))
+        for entry, item in items:
             if parts and parts[-1][0] == entry.id and parts[-1][2] == item:
                 parts[-1] = (entry.id, parts[-1][1], item + 1)
             else:
                 parts.append((entry.id, item, item + 1))
-                queue.uncharge(entry, model)
         due_s = min(entry.due_s for entry in entries)
-        took_s = durations.worth_s[chosen.place]
-        latest_s = deadline_s - took_s
+        took_s = durations.worth_s[turn.place]
+        latest_s = max(deadline_s - took_s, start_s)
         if not entries[0].alone:  # else its way there may take longer than any window
             latest_s = min(latest_s, start_s + self._pool.parameters.window_s)
         action = self._orders.send(
@@ -127,8 +206,7 @@ class Batches:
         worker.held[model.index] = worker.held.pop(model.index)
         holding.key_s = NEVER_S
         if waiting.entries:
-            queue.recharge(model, holding)
-            if chosen.first == 0:
+            if turn.first is None or turn.first == 0:
                 queue.watch(model)
             queue.offer(model)
         else:
@@ -168,6 +246,5 @@ class Batches:
         return dues[0][0] if dues else NEVER_S
 
 
-def _count(holding: Holding, chosen: Chosen) -> int:
-    """Items of a batch."""
-    return holding.model.durations.sizes[chosen.place]
+def _deadline_s(entry: Entry) -> float:
+    return entry.deadline_s

@@ -5,21 +5,32 @@ Pure; times are in seconds on the controller's clock.
 
 from __future__ import annotations
 
-from serving.scheduling.clockwork.holdings import Model, Pool, Worker
+from bisect import bisect_right
+
+from serving.scheduling.clockwork.holdings import Holding, Model, Pool, Worker
+from serving.scheduling.clockwork.waiting import Bundle
+
+TOGETHER = 0.75
+"""Share of the time that a request has, which another one must have at least for it to be planned to run with that."""
+ASKED = 2
+"""Bundles that a request may go along with, of which it is asked."""
+ALONE = 1.5
+"""So many times the reserve is kept free of one that goes with none: others may be planned to run with it later."""
 
 
 class Demand:
     """What a request asks of a worker."""
 
     __slots__ = (
-        "_items",
-        "_pool",
+        "_durations",
+        "_is_alone",
+        "_share",
         "deadline_s",
+        "items",
         "least_s",
         "now_s",
         "reserve_s",
         "start_s",
-        "work_s",
     )
 
     def __init__(
@@ -27,23 +38,22 @@ class Demand:
         pool: Pool,
         model: Model,
         deadline_s: float,
-        work_s: float,
         now_s: float,
         items: int = 1,
+        *,
+        is_alone: bool = False,
     ) -> None:
-        self._pool = pool
-        self._items = items
+        self._durations = model.durations
+        self._is_alone = is_alone
+        self._share = pool.reserve.share
+        self.items = items
         self.deadline_s = deadline_s
-        self.work_s = work_s
-        """Of an executor, all its items together."""
         self.now_s = now_s
         self.start_s = now_s + pool.parameters.lag_s
         """When a worker could have been told."""
-        self.least_s = (
-            model.durations.quickest_s(items) if items > 1 else model.durations.worth_s[0]
-        )
-        """What the batches take at least that answer it."""
-        self.reserve_s = pool.reserve.share * (deadline_s - now_s)
+        self.least_s = model.durations.quickest_s(items)
+        """What the batches take that answer it alone."""
+        self.reserve_s = self._share * (deadline_s - now_s)
         """Of its time, to be kept free."""
 
     def is_in_time(
@@ -64,12 +74,56 @@ class Demand:
             held_up_s: by how much the executor may be held up besides.
             load_s: what it would have to do for the model before.
         """
-        if max(free_s, ready_s) + self.least_s > self.deadline_s:
+        until_s = self.deadline_s
+        if max(free_s, ready_s) + self.least_s > until_s:
             return False
-        return worker.backlog.fits(
-            self.deadline_s, self.work_s + load_s, free_s=free_s + held_up_s, now_s=self.now_s
-        )
+        backlog = worker.backlog
+        cell_s = backlog.cell_s(until_s, self.now_s)
+        return backlog.fits(cell_s, until_s, self.least_s + load_s, free_s=free_s + held_up_s)
 
-    def by(self, model: Model, deadline_s: float) -> Demand:
-        """The same, to be done earlier."""
-        return Demand(self._pool, model, deadline_s, self.work_s, self.now_s, self._items)
+    def place(
+        self, holding: Holding, *, free_s: float, ready_s: float, is_free: bool
+    ) -> tuple[bool, Bundle | None]:
+        """Whether a worker that holds the model could do the work in time, and all that it has promised with it.
+
+        Args:
+            holding: the model there, or on its way.
+            free_s: when its executor has done what it was given, and could be told of more.
+            ready_s: when the model is there.
+            is_free: whether it would begin at once.
+
+        Returns:
+            That, and with which of the bundles it would go; None: with none.
+        """
+        worker, leave, now_s = holding.worker, holding.leave, self.now_s
+        until_s = self.deadline_s
+        if leave is not None and leave.at_s < until_s:
+            until_s = leave.at_s
+        from_s = max(free_s, ready_s)
+        if from_s + self.least_s > until_s:
+            return False, None
+        backlog, promises = worker.backlog, holding.promises
+        share = 0.0 if is_free else self._share
+        cell_s = backlog.cell_s(until_s, now_s)
+        load_s = holding.load_before_s(cell_s)
+        place = 0 if self._is_alone else bisect_right(promises.cells_s, cell_s)
+        if place:
+            quickest_s, most = self._durations.quickest_s, self._durations.sizes[-1] - self.items
+            soonest_s = now_s + TOGETHER * (until_s - now_s)
+            for bundle in promises.bundles[max(0, place - ASKED) : place][::-1]:
+                if bundle.count > most or bundle.entries[0].alone:
+                    continue
+                due_s = min(bundle.until_s, until_s)
+                if due_s < soonest_s:
+                    break
+                took_s = quickest_s(bundle.count + self.items)
+                if from_s + took_s <= due_s and backlog.fits(
+                    bundle.cell_s,
+                    due_s,
+                    took_s - bundle.cost_s,
+                    free_s=free_s + share * (due_s - now_s),
+                ):
+                    return True, bundle
+        held_up_s = ALONE * share * (until_s - now_s)
+        work_s = self.least_s + load_s
+        return backlog.fits(cell_s, until_s, work_s, free_s=free_s + held_up_s), None

@@ -55,8 +55,6 @@ class Parameters:
     Clockwork's."""
     lag_s: float = 0.0005
     """What a message takes, until it was measured."""
-    bucket_s: float = 0.0015
-    """Smallest difference of deadlines that is told apart when work is promised; the horizon is 128 of them."""
 
     @classmethod
     def of(cls, settings: ServingSettings) -> Self:
@@ -90,7 +88,6 @@ class Model:
         "asked_before_s",
         "asked_s",
         "broken_until_s",
-        "charged_s",
         "durations",
         "expiry_s",
         "failures",
@@ -128,8 +125,6 @@ class Model:
         self.holdings: list[Holding] = []
         self.is_gone = False
         """Whether nobody may ask for it any more: workers give it up as soon as they can."""
-        self.charged_s = 0.0
-        """Work that was promised to those that wait."""
         self.expiry_s = NEVER_S
         """When the first that waits becomes hopeless, as far as it is watched."""
 
@@ -196,18 +191,24 @@ class Worker:
         "sent",
     )
 
-    def __init__(self, event: WorkerUp, parameters: Parameters) -> None:
+    def __init__(self, event: WorkerUp, back: Window) -> None:
+        """Nothing is promised.
+
+        Args:
+            event: what is told of it.
+            back: what passes between an action's end and its result.
+        """
         self.id = event.worker
         self.free_pages: float = math.inf if event.pages is None else event.pages
         self.idle_pages = 0
         """Of models that may be evicted."""
-        self.exec = Timeline()
-        self.load = Timeline() if event.loads_apart else self.exec
+        self.exec = Timeline(back)
+        self.load = Timeline(back) if event.loads_apart else self.exec
         self.held: dict[int, Holding] = {}
         """By the model's index, the least recently used first."""
         self.heap: list[tuple[float, int, Holding]] = []
-        """Loaded models for which requests wait, by when their next batch must start."""
-        self.backlog = Backlog(parameters.bucket_s)
+        """Loaded models for which requests wait, by the first cell of what is promised of them."""
+        self.backlog = Backlog()
         self.longest = Window(0.0, 0.0)
         """Of the last batches: so long one that has begun, or whose later members came along with it, may hold up
         what is due earlier."""
@@ -237,7 +238,7 @@ class Worker:
             key_s, _, holding = heapq.heappop(heap)
             if holding.key_s == key_s:
                 holding.key_s = NEVER_S
-        return heap[0][0] if heap else NEVER_S
+        return heap[0][2].starts_s if heap else NEVER_S
 
     @property
     def loads_apart(self) -> bool:
@@ -250,6 +251,7 @@ class Holding:
 
     __slots__ = (
         "busy",
+        "charge",
         "is_ahead",
         "is_idle",
         "key_s",
@@ -271,8 +273,10 @@ class Holding:
         """When it will be loaded, as far as is planned."""
         self.planned_s = 0.0
         """Seconds that were planned for its load."""
+        self.charge: Charge | None = None
+        """The time of its planned load, where batches need the same and somebody waits for it."""
         self.key_s = NEVER_S
-        """When its next batch must start: its place in the worker's heap; never: it has none."""
+        """The first cell of what is promised of it: its place in the worker's heap; never: it has none."""
         self.promises = Promises(worker.id, worker.backlog)
         self.busy = 0
         """Batches with the worker."""
@@ -297,31 +301,46 @@ class Holding:
         leave = self.leave
         return leave is not None and not self.promises.owes and leave.at_s <= now_s
 
+    def load_before_s(self, cell_s: float) -> float:
+        """What its load takes of the time of batches that is not promised up to a cell."""
+        if self.state is not State.PLANNED or self.swap is not None or self.worker.loads_apart:
+            return 0.0
+        charge = self.charge
+        return 0.0 if charge is not None and charge.cell_s <= cell_s else self.planned_s
+
     @property
-    def hurry_s(self) -> float:
-        """When what it owes before it leaves must begin."""
-        leave, owes = self.leave, self.promises.owes
-        if leave is None or not owes:
+    def first_s(self) -> float:
+        """The first cell of what is promised of it; where another worker has promised all, the first deadline."""
+        cells_s = self.promises.cells_s
+        return cells_s[0] if cells_s else self.model.waiting.deadlines_s[0]
+
+    @property
+    def starts_s(self) -> float:
+        """When the first of what waits for it must start."""
+        bundles, waiting = self.promises.bundles, self.model.waiting
+        if bundles:
+            return bundles[0].until_s - bundles[0].cost_s
+        if not waiting.entries:
             return NEVER_S
-        return leave.at_s - self.model.durations.quickest_s(owes)
+        return waiting.deadlines_s[0] - self.model.durations.worth_s[0]
 
 
 class Charge(NamedTuple):
     """Work in a worker's backlog that is nobody's request."""
 
     backlog: Backlog
-    due_s: float
+    cell_s: float
     work_s: float
-    is_near: bool
 
     @classmethod
-    def of(cls, worker: Worker, due_s: float, work_s: float) -> Self:
+    def of(cls, backlog: Backlog, cell_s: float, until_s: float, work_s: float) -> Self:
         """Put it there."""
-        return cls(worker.backlog, due_s, work_s, worker.backlog.add(due_s, work_s))
+        backlog.add(cell_s, until_s, work_s)
+        return cls(backlog, cell_s, work_s)
 
     def take_back(self) -> None:
         """It is done, or will not be."""
-        self.backlog.remove(self.due_s, self.work_s, is_near=self.is_near)
+        self.backlog.remove(self.cell_s, self.work_s)
 
 
 class Swap:

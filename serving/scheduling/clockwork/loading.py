@@ -71,7 +71,7 @@ class Loading:
                 done_s = free_s + worker.backlog.total_s + 2.0 * worker.longest.worth_s
                 if worker.turn_s(now_s) < NEVER_S and done_s + load_s < last_s:
                     continue  # it can wait until the batches are done that were promised
-                if not worker.backlog.fits(loaded_s, load_s, free_s=free_s, now_s=now_s):
+                if not worker.backlog.keeps(loaded_s):
                     continue
             is_in_time = demand.is_in_time(
                 worker,
@@ -109,8 +109,7 @@ class Loading:
         ]
         if not workers:
             return
-        work_s = model.durations.quickest_s(items)
-        demand = Demand(self._pool, model, deadline_s, work_s, now_s, items)
+        demand = Demand(self._pool, model, deadline_s, now_s, items)
         start_s = demand.start_s
         chosen: Worker | None = None
         for worker in workers:
@@ -162,7 +161,7 @@ class Loading:
             holding = self._first(worker, free_s, now_s)
             if holding is None:
                 break
-            if lost := self._take(holding, free_s, now_s):
+            if lost := self._take(holding, free_s):
                 return lost
         return []
 
@@ -174,7 +173,11 @@ class Loading:
         swaps: list[tuple[float, int, Holding, Swap]] = []
         for number, holding in enumerate(worker.planned):
             swap = holding.swap
-            if swap is None or not holding.model.waiting.entries:  # nobody waits for it: it is off
+            if swap is None:
+                if self._may_begin(holding, free_s):
+                    return holding
+                continue
+            if not holding.model.waiting.entries:  # nobody waits for it: it is off
                 return holding
             swaps.append((swap.start_s, number, holding, swap))
         for start_s, _, holding, swap in sorted(swaps):
@@ -184,13 +187,23 @@ class Loading:
                 break
         return None
 
-    def _take(self, holding: Holding, free_s: float, now_s: float) -> list[Model]:
+    def _may_begin(self, holding: Holding, free_s: float) -> bool:
+        """Whether nothing that was promised would be late for a load, or there is nothing to run before."""
+        worker, charge = holding.worker, holding.charge
+        if worker.loads_apart or charge is None:
+            return True
+        end_s = free_s + holding.model.load.worth_s
+        if worker.backlog.keeps(end_s, [(charge.cell_s, charge.work_s)]):
+            return True
+        return worker.turn_s(free_s) == NEVER_S
+
+    def _take(self, holding: Holding, free_s: float) -> list[Model]:
         """Begin a planned load, if anybody wants it still; returns as `give` does."""
         worker, model, swap = holding.worker, holding.model, holding.swap
         self._unplan(holding)
         if len(model.holdings) == 1:
             self._queue.drop(model, free_s + model.load.worth_s + self._pool.back.worth_s)
-        is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s, now_s)
+        is_wanted = bool(model.waiting.entries) or _is_free_for(holding, free_s)
         if not is_wanted:
             return self._lose(holding)
         lost = [] if swap is None else self._swapping.begin(holding, swap)
@@ -208,6 +221,9 @@ class Loading:
             worker.planned_pages -= holding.model.pages
         if not worker.planned:
             worker.planned_s = 0.0
+        if holding.charge is not None:
+            holding.charge.take_back()
+            holding.charge = None
 
     def withdraw(self, holding: Holding) -> list[Model]:
         """A planned load will not be begun; returns as `give`."""
@@ -271,11 +287,9 @@ class Loading:
             self._memory.settle(holding.model)
 
 
-def _is_free_for(holding: Holding, free_s: float, now_s: float) -> bool:
+def _is_free_for(holding: Holding, free_s: float) -> bool:
     """Whether a load for nobody who waits still takes time that nobody needs."""
     worker, load_s = holding.worker, holding.model.load.worth_s
     if not holding.is_ahead or holding.model.is_gone:
         return False
-    return worker.loads_apart or worker.backlog.fits(
-        free_s + load_s, load_s, free_s=free_s, now_s=now_s
-    )
+    return worker.loads_apart or worker.backlog.keeps(free_s + load_s)

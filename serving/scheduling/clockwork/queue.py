@@ -14,7 +14,7 @@ import math
 
 from serving.scheduling.clockwork.holdings import (
     NEVER_S,
-    ROUNDING_S,
+    Charge,
     Holding,
     Model,
     Pool,
@@ -22,7 +22,7 @@ from serving.scheduling.clockwork.holdings import (
 )
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.orders import Orders
-from serving.scheduling.clockwork.waiting import Entry, Promises
+from serving.scheduling.clockwork.waiting import Bundle, Entry
 from serving.scheduling.seam import Reason, Refusal
 
 
@@ -63,27 +63,18 @@ class Queue:
 
     def offer(self, model: Model) -> None:
         """A model's queue has grown: its place with the workers that hold it."""
-        waiting, durations = model.waiting, model.durations
-        count = len(waiting.entries)
-        place = 0
-        for size in durations.sizes[1:]:
-            if size > count:
-                break
-            place += 1
-        key_s = waiting.deadlines_s[0] - durations.worth_s[place]
         for holding in model.holdings:
-            leave = holding.leave
-            if leave is not None and holding.has_left(self._pool.now_s):
+            if holding.leave is not None and holding.has_left(self._pool.now_s):
                 continue
             if holding.state is State.LOADED:
                 self._memory.use(holding)
-                turn_s = key_s if leave is None else min(key_s, holding.hurry_s)
-                if turn_s < holding.key_s:
-                    self.turn(holding, turn_s)
+                first_s = holding.first_s
+                if first_s < holding.key_s:
+                    self.turn(holding, first_s)
                 self._orders.stir(holding.worker)
 
     def turn(self, holding: Holding, key_s: float) -> None:
-        """A model has its turn with a worker when its batch must start by then; its turn of before is void."""
+        """A model has its turn with a worker by the first cell of its promises; its turn of before is void."""
         holding.key_s = key_s
         heapq.heappush(holding.worker.heap, (key_s, next(self._numbers), holding))
 
@@ -97,33 +88,86 @@ class Queue:
     # Promises
 
     def charge(
-        self, entry: Entry, model: Model, holding: Holding, work_s: float, items: int
+        self,
+        entry: Entry,
+        model: Model,
+        holding: Holding,
+        items: int,
+        bundle: Bundle | None = None,
     ) -> None:
-        """The worker of a holding promises the work of an entry, which so many items of it take."""
-        self.uncharge(entry, model)
-        promises, leave = holding.promises, holding.leave
-        entry.promised = promises
-        entry.cost_s = work_s
-        entry.until_s = entry.deadline_s
-        if leave is not None:
-            promises.owes += items
-            entry.owed = items
-            entry.until_s = min(entry.deadline_s, leave.at_s)
-        entry.is_near = promises.backlog.add(entry.until_s, work_s)
-        model.charged_s += work_s
+        """The worker of a holding promises the work of an entry, of which so many items wait.
 
-    def uncharge(self, entry: Entry, model: Model) -> None:
-        """Nobody promises it any more."""
-        promised = entry.promised
-        if promised is None:
-            return
-        promised.backlog.remove(entry.until_s, entry.cost_s, is_near=entry.is_near)
-        model.charged_s -= entry.cost_s
-        entry.promised = None
-        if entry.owed:
-            promised.owes -= entry.owed
-            entry.owed = 0
-            worker = self._pool.workers.get(promised.worker)
+        Args:
+            entry: that nobody promises.
+            model: its model.
+            holding: where.
+            items: how many.
+            bundle: of the holding, with which it goes; None: with a new one.
+        """
+        promises, leave = holding.promises, holding.leave
+        backlog, until_s = promises.backlog, entry.deadline_s
+        if leave is not None and leave.at_s < until_s:
+            until_s = leave.at_s
+        if bundle is None:
+            cell_s = backlog.cell_s(until_s, self._pool.now_s)
+            bundle = Bundle(promises, cell_s, until_s)
+            bundle.cost_s = model.durations.quickest_s(items)
+            promises.add(bundle)
+            backlog.add(cell_s, until_s, bundle.cost_s)
+        else:
+            bundle.until_s = min(bundle.until_s, until_s)
+            cost_s = model.durations.quickest_s(bundle.count + items)
+            backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            bundle.cost_s = cost_s
+        load_s = holding.load_before_s(bundle.cell_s)
+        if load_s:
+            if holding.charge is not None:
+                holding.charge.take_back()
+            holding.charge = Charge.of(backlog, bundle.cell_s, bundle.until_s, load_s)
+        bundle.count += items
+        bundle.entries.append(entry)
+        entry.bundle = bundle
+        promises.owes += items
+
+    def uncharge(self, entry: Entry, model: Model, items: int) -> None:
+        """Nobody promises an entry any more, of which so many items have waited."""
+        bundle = entry.bundle
+        if bundle is not None:
+            entry.bundle = None
+            bundle.entries.remove(entry)
+            self._shrink(bundle, model, items)
+
+    def give(self, items: list[Entry], model: Model) -> list[int]:
+        """A worker is given an item of each of these entries, which wait no more; returns which items."""
+        self.items -= len(items)
+        found: list[int] = []
+        counts: dict[Bundle, int] = {}
+        for entry in items:
+            found.append(entry.give())
+            bundle = entry.bundle
+            if bundle is not None:
+                counts[bundle] = counts.get(bundle, 0) + 1
+                if not entry.waits:
+                    entry.bundle = None
+                    bundle.entries.remove(entry)
+        for bundle, count in counts.items():
+            self._shrink(bundle, model, count)
+        return found
+
+    def _shrink(self, bundle: Bundle, model: Model, items: int) -> None:
+        """A bundle has lost items."""
+        by = bundle.by
+        by.owes -= items
+        bundle.count -= items
+        if bundle.count:
+            cost_s = model.durations.quickest_s(bundle.count)
+            by.backlog.grow(bundle.cell_s, bundle.until_s, cost_s - bundle.cost_s)
+            bundle.cost_s = cost_s
+        else:
+            by.backlog.remove(bundle.cell_s, bundle.cost_s)
+            by.remove(bundle)
+        if by.leaves:
+            worker = self._pool.workers.get(by.worker)
             if worker is not None:  # perhaps another model may have the memory now
                 self._orders.dirty[worker.id] = worker
 
@@ -145,51 +189,29 @@ class Queue:
         self._promise_again(holding, found)
 
     def _promise_again(self, holding: Holding, by: Holding) -> None:
-        for entry in dict.fromkeys(holding.model.waiting.entries):
-            if entry.promised is holding.promises:
-                self.charge(entry, holding.model, by, entry.cost_s, entry.waits)
-
-    def recharge(self, model: Model, holding: Holding | None = None) -> None:
-        """Those that are left cost what they cost together: their batch lost members, or did not come about.
-
-        Args:
-            model: which.
-            holding: that promises what nobody does yet: the rest of a request, of which some items were run.
-        """
-        waiting = model.waiting
-        more_s = model.durations.quickest_s(len(waiting.entries)) - model.charged_s
-        if more_s > ROUNDING_S:
-            first = waiting.entries[0]
-            if first.promised is not None:
-                self._add(first, first.promised, model, more_s)
-            elif holding is not None or model.holdings:
-                self.charge(first, model, holding or model.holdings[0], more_s, first.waits)
-        elif more_s < -ROUNDING_S:
-            # Promises may lie on several workers, and none can give back more than it has.
-            for entry in waiting.entries[: model.durations.sizes[-1]]:
-                if entry.promised is not None:
-                    less_s = min(entry.cost_s, -more_s)
-                    self._add(entry, entry.promised, model, -less_s)
-                    more_s += less_s
-                    if more_s > -ROUNDING_S:
-                        break
-
-    def _add(self, entry: Entry, promised: Promises, model: Model, more_s: float) -> None:
-        """An entry that is promised costs so much more."""
-        promised.backlog.remove(entry.until_s, -more_s, is_near=entry.is_near)
-        entry.cost_s += more_s
-        model.charged_s += more_s
+        before, promises, leave = holding.promises, by.promises, by.leave
+        for bundle in tuple(before.bundles):
+            before.remove(bundle)
+            before.backlog.remove(bundle.cell_s, bundle.cost_s)
+            before.owes -= bundle.count
+            until_s = min(entry.deadline_s for entry in bundle.entries)
+            if leave is not None:
+                until_s = min(until_s, leave.at_s)
+            bundle.by, bundle.until_s = promises, until_s
+            bundle.cell_s = promises.backlog.cell_s(until_s, self._pool.now_s)
+            promises.add(bundle)
+            promises.backlog.add(bundle.cell_s, until_s, bundle.cost_s)
+            promises.owes += bundle.count
 
     # Out
 
     def unwait(self, entry: Entry, model: Model) -> None:
         """What of an entry waits is forgotten."""
-        if entry.waits:
-            self.items -= entry.waits
+        if count := entry.waits:
+            self.items -= count
             model.waiting.remove(entry)
-            self.uncharge(entry, model)
+            self.uncharge(entry, model, count)
             if model.waiting.entries:
-                self.recharge(model)
                 self.watch(model)
             self._memory.settle(model)
 
@@ -214,15 +236,14 @@ class Queue:
         """Refuse those of a model's requests whose deadline is earlier."""
         waiting = model.waiting
         for entry in waiting.hopeless(before_s):
-            self.items -= entry.waits
-            entry.waits = 0
-            self.uncharge(entry, model)
+            count, entry.waits = entry.waits, 0
+            self.items -= count
+            self.uncharge(entry, model, count)
             if self.entries.pop(entry.id, None) is None:
                 continue
             self.refusals.append(Refusal(entry.id, Reason.HOPELESS, ""))
             self._pool.reserve.dropped(self._pool.now_s)
         if waiting.entries:
-            self.recharge(model)
             self.watch(model)
         else:
             self._memory.settle(model)

@@ -173,7 +173,7 @@ class ClockworkScheduler:
                 self._admission.replace(model, now_s)
 
     def _worker_up(self, event: WorkerUp, now_s: float) -> None:
-        worker = self._pool.workers[event.worker] = Worker(event, self._pool.parameters)
+        worker = self._pool.workers[event.worker] = Worker(event, self._pool.back)
         for name in event.loaded:
             model = self._pool.models.get(name)
             if model is None:

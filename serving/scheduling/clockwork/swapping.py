@@ -51,10 +51,12 @@ class Swapping:
         worker.planned_pages += kept
         worker.paid_s = max(worker.paid_s, now_s) + place.costs_s
         if not worker.loads_apart:
-            swap.charge = Charge.of(worker, swap.due_s, load_s)
+            cell_s = worker.backlog.cell_s(swap.due_s, now_s)
+            swap.charge = Charge.of(worker.backlog, cell_s, swap.due_s, load_s)
         for one in place.gives:
             self._memory.use(one)
             one.leave = Leave(holding, start_s)
+            one.promises.leaves = True
             self._queue.bring_forward(one)
             if one.model.waiting.entries:
                 self._queue.offer(one.model)
@@ -129,6 +131,7 @@ class Swapping:
 
     def _stay(self, holding: Holding) -> None:
         holding.leave = None
+        holding.promises.leaves = False
 
 
 def _is_awaited(worker: Worker) -> bool:

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import math
 
+from serving.scheduling.clockwork.durations import Window
+
 
 class Timeline:
     """Actions with one executor, the first of which runs."""
 
-    __slots__ = ("_due_s", "_ends_s", "_free_s", "_moved_s")
+    __slots__ = ("_back", "_due_s", "_ends_s", "_free_s", "_moved_s")
 
-    def __init__(self) -> None:
+    def __init__(self, back: Window) -> None:
+        """Nothing is given yet.
+
+        Args:
+            back: what passes between an end and its result.
+        """
+        self._back = back
         self._free_s = 0.0
         """When all will be done, as far as ends have told."""
         self._moved_s = 0.0
@@ -32,10 +40,13 @@ class Timeline:
     def free_s(self, now_s: float) -> float:
         """When it can start something more; may lie in the past.
 
-        What has not ended when it should have is taken to need as long again as it is late: nobody knows
-        better, and a worker that hangs is trusted less the longer it does.
+        What is not told to have ended when it should have been is taken to need as long again as it is late: nobody
+        knows better, and a worker that hangs is trusted less the longer it does.
         """
         late_s = now_s - self._due_s
+        if late_s <= 0.0:
+            return self._free_s
+        late_s -= self._back.worth_s
         return self._free_s + 2.0 * late_s if late_s > 0.0 else self._free_s
 
     def add(self, action: int, start_s: float, expected_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The requests of one model that wait, by deadline: which batch can still be made of them.
+"""The requests of one model that wait, by deadline: which batch can still be made of them, and who promised it.
 
 In: entries with deadlines. Out: the largest batch that meets the deadline of each of its members, were it to
 start at a time. Pure; no scan: deadlines are kept in order, and what is needed is found by halving.
@@ -14,16 +14,55 @@ from serving.scheduling.clockwork.backlog import Backlog
 
 
 class Promises:
-    """What a worker has promised of one model that it holds, or will."""
+    """What a worker has promised of one model that it holds, or will: bundles, by their cells."""
 
-    __slots__ = ("backlog", "owes", "worker")
+    __slots__ = ("backlog", "bundles", "cells_s", "leaves", "owes", "worker")
 
     def __init__(self, worker: int, backlog: Backlog) -> None:
         self.worker = worker
         self.backlog = backlog
         """Of the worker: where the work stands."""
+        self.cells_s: list[float] = []
+        self.bundles: list[Bundle] = []
         self.owes = 0
-        """Items that wait and are to be done before the model leaves."""
+        """Items that wait."""
+        self.leaves = False
+        """Whether they are to be done before the model leaves."""
+
+    def add(self, bundle: Bundle) -> None:
+        """A new bundle."""
+        place = bisect.bisect_right(self.cells_s, bundle.cell_s)
+        self.cells_s.insert(place, bundle.cell_s)
+        self.bundles.insert(place, bundle)
+
+    def remove(self, bundle: Bundle) -> None:
+        """One that is done, or will not be."""
+        place = bisect.bisect_left(self.cells_s, bundle.cell_s)
+        while self.bundles[place] is not bundle:
+            place += 1
+        del self.cells_s[place], self.bundles[place]
+
+
+class Bundle:
+    """Items of one model that a worker has promised to run together, and what that takes.
+
+    One batch, or more where a request has more items than a batch.
+    """
+
+    __slots__ = ("by", "cell_s", "cost_s", "count", "entries", "until_s")
+
+    def __init__(self, by: Promises, cell_s: float, until_s: float) -> None:
+        self.by = by
+        self.cell_s = cell_s
+        """Where in the worker's backlog."""
+        self.until_s = until_s
+        """By when: the first deadline of those that have been in it, or when the model leaves."""
+        self.count = 0
+        """Items that wait."""
+        self.cost_s = 0.0
+        """Work that is promised for them."""
+        self.entries: list[Entry] = []
+        """Whose they are."""
 
 
 class Entry:
@@ -31,19 +70,15 @@ class Entry:
 
     __slots__ = (
         "alone",
-        "cost_s",
+        "bundle",
         "deadline_s",
         "due_s",
         "id",
-        "is_near",
         "items",
         "losses",
         "next_item",
         "open_items",
-        "owed",
-        "promised",
         "returned",
-        "until_s",
         "waits",
         "was_unrun",
     )
@@ -70,16 +105,8 @@ class Entry:
         twice."""
         self.was_unrun = False
         """Whether a worker was given it and did not run it."""
-        self.promised: Promises | None = None
-        """Where its items that wait are promised."""
-        self.cost_s = 0.0
-        """With how much."""
-        self.until_s = deadline_s
-        """By when: its deadline, or when the model leaves the worker's memory."""
-        self.is_near = False
-        """And whether before its horizon."""
-        self.owed = 0
-        """Items that are to be done before the model leaves."""
+        self.bundle: Bundle | None = None
+        """With which its items that wait are promised."""
 
     def give(self) -> int:
         """Another of its items is given to a worker; returns which."""
@@ -224,6 +251,15 @@ class Waiting:
             return True
         place = bisect.bisect_left(sizes, min(left, sizes[-1]))
         return self.deadlines_s[gone] >= start_s + worth_s[min(place, len(sizes) - 1)]
+
+    def pick(self, items: Sequence[Entry]) -> None:
+        """An item of each of these entries leaves the queue."""
+        deadlines_s, entries = self.deadlines_s, self.entries
+        for entry in items:
+            place = bisect.bisect_left(deadlines_s, entry.deadline_s)
+            while entries[place] is not entry:
+                place += 1
+            del entries[place], deadlines_s[place]
 
     def take(self, first: int, count: int) -> list[Entry]:
         """The entries of so many items from one on, one for each item; these leave the queue."""

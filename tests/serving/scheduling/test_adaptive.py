@@ -379,13 +379,29 @@ def test_a_full_queue_belongs_to_all_applications():
 
 
 def test_one_large_request_does_not_push_out_many():
-    """Room is made for its beginning, as in a queue with one place left; the largest flow is refused itself."""
+    """Room is made for all of its items, for others have as many; the largest flow is refused itself."""
     bench = Flows(workers=0, scheduling__queue_capacity=4)
     flood = bench.ask("flood", 4)
     bench.ask("small", items=2)
-    assert bench.refused() == [flood[3]]
-    (huge,) = bench.ask("other", items=50)
-    assert bench.refused() == [huge]
+    assert bench.refused() == [flood[3], flood[2]]
+    (large,) = bench.ask("other", items=4)
+    assert bench.refused() == [large]
+    assert bench.scheduler.waiting_items == 4
+
+
+@pytest.mark.parametrize("flow", ["flood", "other"])
+def test_a_request_counts_with_all_its_items(flow):
+    """What does not fit into the queue as a whole does not enter it, and what never would is told so."""
+    bench = Flows(workers=0, scheduling__queue_capacity=4)
+    for items, reason in ((5, Reason.TOO_MANY_ITEMS), (4, None), (5, Reason.TOO_MANY_ITEMS)):
+        bench.ask(flow, items=items)
+        bench.batches(0.0)
+        reasons = [refusal.reason for refusal in bench.plan.refusals]
+        assert reasons == ([] if reason is None else [reason])
+    bench.ask(flow)
+    bench.batches(0.0)
+    assert [refusal.reason for refusal in bench.plan.refusals] == [Reason.QUEUE_FULL]
+    assert bench.scheduler.waiting_items == 4
 
 
 def test_an_urgent_request_finds_room_in_its_applications_queue():

@@ -323,6 +323,9 @@ def test_the_queue_is_bounded() -> None:
         bench.ask("a")
     over = bench.ask("a")
     assert bench.refusals == [Refusal(over, Reason.QUEUE_FULL, "2")]
+    bench.on(Submitted(9, id_of("a"), 3, bench.now_s + 5.0, 2))
+    assert bench.refusals[1:] == [Refusal(9, Reason.TOO_MANY_ITEMS, "2")]
+    assert error_of(bench.refusals[1]).status == 413
 
 
 def test_a_model_that_is_not_known_is_refused() -> None:

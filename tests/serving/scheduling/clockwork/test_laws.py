@@ -88,13 +88,15 @@ class Watched:
                 "there is memory for what is planned"
             )
         for model in self.scheduler.models():
-            owed: collections.Counter[Promises] = collections.Counter()
+            promised: collections.Counter[Promises] = collections.Counter()
             for entry in dict.fromkeys(model.waiting.entries):
-                assert entry.owed <= entry.waits
-                if entry.owed and entry.promised is not None:
-                    owed[entry.promised] += entry.owed
+                if entry.bundle is not None:
+                    assert entry in entry.bundle.entries
+                    promised[entry.bundle.by] += entry.waits
             for holding in model.holdings:
-                assert holding.promises.owes == owed[holding.promises], "what it owes, waits"
+                promises = holding.promises
+                assert promises.owes == promised[promises], "what it owes, waits"
+                assert promises.owes == sum(one.count for one in promises.bundles)
         return plan
 
 
@@ -150,7 +152,7 @@ def finished(scheduler: Watched, found: EmulatedPool, outcomes: Sequence[Outcome
     assert inside.plan(1e6).wake_at_s is None, "nothing is waited for"
     for model in inside.models():
         assert not model.waiting.entries
-        assert model.charged_s == pytest.approx(0.0, abs=1e-9)
+        assert not any(one.promises.bundles for one in model.holdings)
     for worker in inside.workers():
         assert not worker.sent
         assert not worker.planned

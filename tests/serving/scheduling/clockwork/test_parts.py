@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.backlog import BUCKETS, Backlog
+from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import WINDOW, Durations, Window
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Waiting
@@ -53,7 +55,7 @@ def test_the_cost_of_items_adds_up(
 
 
 def test_what_ends_early_moves_what_follows() -> None:
-    timeline = Timeline()
+    timeline = Timeline(Window(0.0, 0.0))
     timeline.add(1, 1.0, 0.5)
     timeline.add(2, 1.5, 0.5)
     assert timeline.free_s(1.2) == pytest.approx(2.0)
@@ -64,34 +66,95 @@ def test_what_ends_early_moves_what_follows() -> None:
 
 
 def test_what_is_late_is_trusted_less_the_longer_it_is() -> None:
-    timeline = Timeline()
+    timeline = Timeline(Window(0.0, 0.0))
     timeline.add(1, 1.0, 0.5)
     assert timeline.free_s(1.6) == pytest.approx(1.7)
     assert timeline.free_s(2.5) == pytest.approx(3.5)
 
 
-promises = st.lists(st.tuples(st.floats(0.0, 0.4), st.floats(0.0, 0.05)), min_size=1, max_size=30)
+deadlines = st.one_of(st.floats(0.0, 0.4), st.floats(0.001, 1.0), st.floats(0.0, 100.0))
+promises = st.lists(st.tuples(deadlines, st.floats(0.0, 0.05)), min_size=1, max_size=30)
 
 
-@given(promised=promises, deadline_s=st.floats(0.0, 0.18), work_s=st.floats(0.001, 0.05))
+def promised_by(backlog: Backlog, due_s: float, work_s: float, now_s: float = 0.0) -> float | None:
+    """Promise work, if it fits; returns its cell."""
+    cell_s = backlog.cell_s(due_s, now_s)
+    if not backlog.fits(cell_s, due_s, work_s, free_s=now_s):
+        return None
+    backlog.add(cell_s, due_s, work_s)
+    return cell_s
+
+
+@given(promised=promises, deadline_s=deadlines, work_s=st.floats(0.001, 0.05))
 def test_promises_that_fit_are_kept_earliest_deadline_first(
     promised: list[tuple[float, float]], deadline_s: float, work_s: float
 ) -> None:
-    """Whatever was promised one by one can be done in time, to the width of a bucket, by a simple simulation."""
-    width_s = 0.0015
-    backlog = Backlog(width_s)
+    """Whatever was promised one by one can be done in time, near and far, by a simple simulation."""
+    backlog = Backlog()
     kept: list[tuple[float, float]] = []
     for due_s, work in [*promised, (deadline_s, work_s)]:
-        if due_s <= BUCKETS * width_s - 2 * width_s and backlog.fits(
-            due_s, work, free_s=0.0, now_s=0.0
-        ):
-            backlog.add(due_s, work)
+        if promised_by(backlog, due_s, work) is not None:
             kept.append((due_s, work))
     done_s = 0.0
     for due_s, work in sorted(kept):
         done_s += work
-        assert done_s <= due_s + width_s + 1e-9
+        assert done_s <= due_s
     assert backlog.total_s == pytest.approx(sum(work for _, work in kept))
+
+
+@given(
+    asked=st.lists(
+        st.tuples(st.floats(0.0, 0.1), deadlines, st.floats(1e-4, 0.05)), min_size=1, max_size=60
+    ),
+    ahead_s=st.sampled_from([0.0, 0.01]),
+)
+def test_what_runs_by_its_cells_is_in_time_as_time_passes(
+    asked: list[tuple[float, float, float]], ahead_s: float
+) -> None:
+    """Work comes while other work is done: whatever was let in when it came is in time, and all is kept throughout."""
+    backlog, now_s, free_s = Backlog(), 0.0, 0.0
+    left: list[tuple[float, float, float]] = []
+
+    def run(until_s: float) -> None:
+        nonlocal free_s
+        while left and free_s <= until_s + ahead_s:
+            cell_s, due_s, work_s = left.pop(0)
+            assert backlog.keeps(free_s + work_s, [(cell_s, work_s)])
+            backlog.remove(cell_s, work_s)
+            free_s += work_s
+            assert free_s <= due_s
+
+    for after_s, within_s, work_s in asked:
+        now_s += after_s
+        run(now_s)
+        free_s = max(free_s, now_s)
+        due_s = now_s + within_s
+        cell_s = backlog.cell_s(due_s, now_s)
+        assert cell_s <= due_s
+        if backlog.fits(cell_s, due_s, work_s, free_s=free_s):
+            backlog.add(cell_s, due_s, work_s)
+            left.append((cell_s, due_s, work_s))
+            left.sort()
+        assert backlog.keeps(free_s)
+    run(1e9)
+    assert backlog.total_s == 0.0
+
+
+@given(work_s=st.floats(1e-4, 0.01), seed=st.integers(0, 1000))
+def test_rounded_deadlines_cost_a_fiftieth_of_the_time(work_s: float, seed: int) -> None:
+    """What would be in time with a fiftieth of its time less, fits."""
+    rng = random.Random(seed)
+    backlog, kept = Backlog(), list[tuple[float, float]]()
+    for _ in range(60):
+        due_s = 10.0 ** rng.uniform(-2.0, 2.0)
+        done_s, fits = 0.0, True
+        for its_s, its_work_s in sorted([*kept, (due_s, work_s)]):
+            done_s += its_work_s
+            fits = fits and done_s <= 0.98 * its_s - 1e-6
+        found = promised_by(backlog, due_s, work_s) is not None
+        assert found or not fits
+        if found:
+            kept.append((due_s, work_s))
 
 
 @given(
@@ -105,24 +168,24 @@ def test_promises_that_are_taken_back_leave_nothing(
     question: tuple[float, float],
 ) -> None:
     """Added and removed, across moments that pass in between, a backlog answers like a new one."""
-    backlog, new = Backlog(0.0015), Backlog(0.0015)
+    backlog, new = Backlog(), Backlog()
     noted = []
     now_s = 0.0
     for number, (after_s, work_s) in enumerate(promised):
         now_s += times[number % len(times)] / 10
-        backlog.fits(now_s, 0.0, free_s=now_s, now_s=now_s)
-        noted.append((now_s + after_s, work_s, backlog.add(now_s + after_s, work_s)))
-    for due_s, work_s, is_near in noted:
+        cell_s = backlog.cell_s(now_s + after_s, now_s)
+        backlog.add(cell_s, now_s + after_s, work_s)
+        noted.append((cell_s, work_s))
+    for cell_s, work_s in noted:
         now_s += 0.01
-        backlog.fits(now_s, 0.0, free_s=now_s, now_s=now_s)
-        backlog.remove(due_s, work_s, is_near=is_near)
+        backlog.remove(cell_s, work_s)
     after_s, work_s = question
-    asked = {"free_s": now_s, "now_s": now_s}
     room_s = after_s - work_s
     if abs(room_s) > 1e-6:
-        assert backlog.fits(now_s + after_s, work_s, **asked) == new.fits(
-            now_s + after_s, work_s, **asked
-        )
+        answers = [
+            promised_by(one, now_s + after_s, work_s, now_s) is not None for one in (backlog, new)
+        ]
+        assert answers == [room_s > 0.0] * 2
 
 
 def waiting(*deadlines_s: float) -> Waiting:
@@ -198,7 +261,7 @@ def test_items_of_a_request_wait_leave_and_come_back_one_by_one() -> None:
 
 def test_one_that_is_not_begun_while_another_runs_takes_its_own_time_away() -> None:
     """The first of three runs; the second is not run; the third follows the first."""
-    line = Timeline()
+    line = Timeline(Window(0.0, 0.0))
     for action in (1, 2, 3):
         line.add(action, 10.0 + 2.0 * action, 2.0)
     assert line.free_s(12.0) == pytest.approx(18.0)
@@ -256,7 +319,7 @@ def test_when_an_executor_is_free_is_what_its_actions_tell(
     steps: list[tuple[float, int, float]],
 ) -> None:
     """Whatever ended when: it is late by what the first of those that are left is late, and free behind the last."""
-    timeline, now_s, ends_s = Timeline(), 0.0, list[tuple[int, float]]()
+    timeline, now_s, ends_s = Timeline(Window(0.0, 0.0)), 0.0, list[tuple[int, float]]()
     for number, (later_s, kind, took_s) in enumerate(steps):
         now_s += later_s
         if kind < 2 or not ends_s:

