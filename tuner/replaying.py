@@ -377,11 +377,8 @@ def verdict_of(
     rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
 
     def is_enough(rounds: verification.Rounds) -> bool:
-        if rounds.counted < comparison.LEAST_PAIRS:
-            return False
         sides = rounds.measurements["default"], rounds.measurements["best"]
-        found = comparison.differences_of(*sides, search.objective.name)
-        return rule.stop(found) is not None
+        return comparison.is_enough(*sides, [search.objective.name], rule)
 
     rounds = verification.alternate(
         launches,

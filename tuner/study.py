@@ -388,16 +388,12 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     if sides is None:
         return ending, None
     names = setup.settings.measurement.names
-    objective = names[0]
-    rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd)
+    rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd, objectives=len(names))
 
     def is_enough(rounds: verification.Rounds) -> bool:
         pairs = verification.among(rounds.starts, "default", "best")
-        if pairs.counted < comparison.LEAST_PAIRS:
-            return False
         both = pairs.measurements["default"], pairs.measurements["best"]
-        found = [comparison.differences_of(*both, name) for name in names]
-        return all(rule.stop(one) is not None for one in found) or (
+        return comparison.is_enough(*both, names, rule) or (
             pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
@@ -416,24 +412,17 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     verdict = comparison.compare(
         default=pairs.measurements["default"],
         best=pairs.measurements["best"],
-        objective=objective,
+        objective=names[0],
+        second=names[1] if len(names) > 1 else None,
         rule=rule,
     )
-    if len(names) > 1:
-        second = comparison.beside(
-            default=pairs.measurements["default"],
-            best=pairs.measurements["best"],
-            objective=names[1],
-            rule=rule,
-        )
-        verdict = dataclasses.replace(verdict, second=second)
     beside = verification.among(rounds.starts, "guess", "best")
     if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
         against = comparison.against(
             guess=beside.measurements["guess"],
             best=beside.measurements["best"],
             configuration=ending.guess,
-            objective=objective,
+            objective=names[0],
         )
         verdict = dataclasses.replace(verdict, against_guess=against)
     return ending, verdict

@@ -6,15 +6,18 @@ import dataclasses
 import math
 import pathlib
 
+import numpy as np
 import pytest
 
-from tests.fakes import benches, studies
+from tests.fakes import benches, studies, surfaces
 from tests.fakes.benches import ToyBench
-from tuner import limits
+from tuner import limits, prediction
 from tuner.bench import Launch
 from tuner.budget import Budget
+from tuner.inputs import Arena
 from tuner.search import CHECK_EVERY, MOST_REFUSED, STOP_AFTER, Search
 from tuner.settings import SearchSettings
+from tuner.simulation.profile import BatchCost, Profile
 from tuner.store.study_store import StudyStore
 from tuner.traffic.plan import Race
 from tuner.values import Configuration, Cost, HostNoise, Outcome
@@ -34,6 +37,8 @@ def search_of(
     second: str | None = None,
     point: str = "knee",
     space: str = benches.SPACE,
+    arena: Arena | None = None,
+    seed: int = 3,
 ) -> Search:
     """A search in a new or an old study."""
     database = path / "study.db"
@@ -43,7 +48,7 @@ def search_of(
         store = StudyStore.create("s", database=database, url=None, facts={})
     found = Search(
         store=store,
-        arena=benches.arena(space),
+        arena=arena or benches.arena(space),
         bench=bench,
         budget=budget,
         objective=objective,
@@ -54,7 +59,7 @@ def search_of(
         point=point,
     )
     found.prepare(
-        SearchSettings(sampler=sampler, trials=budget.trials, initial=budget.initial, seed=3)
+        SearchSettings(sampler=sampler, trials=budget.trials, initial=budget.initial, seed=seed)
     )
     return found
 
@@ -233,6 +238,62 @@ def test_the_gp_recommends_a_configuration_that_worked(tmp_path: pathlib.Path) -
     ok = {trial.configuration for trial in search.trials if trial.outcome.status == "ok"}
     assert best in ok
     assert toy_ms(best) < toy_ms(search.arena.default)
+
+
+PROFILE = Profile(
+    batches=tuple(
+        BatchCost(
+            threads=threads,
+            size=size,
+            service_s=1e-3 * (3.0 + 2.2 * size) * threads**0.15,
+            cpu_s=1e-3 * (3.0 + 2.2 * size) * threads**0.15,
+            gateway_s=1e-4,
+            client_s=5e-5,
+        )
+        for threads in (1, 2, 4)
+        for size in (1, 4, 16)
+    ),
+    client_batch=1,
+    seconds=3.0,
+)
+"""Of the toy, as its batches take; what replicas do to one another it leaves to the simulator."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "trials", "share"),
+    [("profile", 10, 0.001), ("none", 20, 0.001), ("turned over", 24, 0.05)],
+)
+def test_the_default_sampler_finds_what_chance_does_not(
+    tmp_path: pathlib.Path, kind: str, trials: int, share: float
+) -> None:
+    """What is recommended after a search with a prediction, without one, and with one that is upside down."""
+    plain = benches.arena()
+    arena = plain if kind == "none" else prediction.with_guess(plain, PROFILE)
+    if kind == "turned over":
+        arena = dataclasses.replace(arena, guess=1 / arena.guess, latency=None, within=None)
+    works = [
+        toy_ms(cell)
+        for cell in plain.candidates.cells
+        if studies.failure({**studies.default(), **cell}) is None
+    ]
+    ranks, searches = [], 4
+    for seed in range(searches):
+        (tmp_path / str(seed)).mkdir()
+        budget = dataclasses.replace(BUDGET, trials=trials, initial=4)
+        search = search_of(
+            *(tmp_path / str(seed), ToyBench(seed=seed)),
+            budget=budget,
+            sampler="structured",
+            arena=arena,
+            seed=seed,
+        )
+        run_out(search)
+        best = search.recommended()
+        assert best is not None
+        ranks.append(sum(other < toy_ms(best) + 1e-9 for other in works) - 1)  # ties are against it
+    chance = surfaces.lucky_rank(len(plain.candidates.cells), trials, searches, share=share)
+    assert np.mean(ranks) < chance, ranks
 
 
 def test_an_interrupted_trial_counts_for_nothing(tmp_path: pathlib.Path) -> None:

@@ -7,7 +7,9 @@ The ratio is best over default. What is counted are launches, not requests or bl
 machine falls out of each pair. Pairs are added until their differences show something or their number
 is reached; the boundaries, and estimate and interval after the stop, are those of
 `measurement.sequential`: of two equal configurations one comparison in twenty shows a difference, one
-in forty that the best is better, however often one looks.
+in forty that the best is better, however often one looks. Objectives that are compared by the same pairs
+share that error. The intervals of throughput, p99 and a prediction's choice are plain ones at the same
+end, which nothing is decided by.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Self
 
 import numpy as np
 from scipy import special
@@ -70,6 +73,14 @@ class Rule:
     """Pairs at which it ends anyway."""
     sd: float
     """Standard deviation that the logarithms of the pairs' ratios are presumed to have, from the search."""
+    objectives: int = 1
+    """Compared by the same pairs: each has its part of the error, so that all intervals hold together in
+    95 of 100 comparisons (Bonferroni), and the best is called better in any of them by chance in one of forty."""
+
+    @property
+    def alpha(self) -> float:
+        """Error of the comparison in one objective."""
+        return sequential.ALPHA / self.objectives
 
     def stop(self, differences: Sequence[float]) -> Stop | None:
         """The look at which the pairs so far end a comparison; None where it should go on.
@@ -77,7 +88,7 @@ class Rule:
         Args:
             differences: logarithms of the pairs' ratios, in their order.
         """
-        plan = Plan.of(looks(self.most), sd=self.sd)
+        plan = Plan.of(looks(self.most), sd=self.sd, alpha=self.alpha)
         for look, count in enumerate(plan.looks):
             if count > len(differences):
                 return None
@@ -94,7 +105,8 @@ class Rule:
             return found
         count = len(differences)
         at = (*(look for look in looks(self.most) if look < count), count)
-        return Stop(Plan.of(at, sd=self.sd, most=self.most), len(at) - 1)
+        plan = Plan.of(at, sd=self.sd, most=self.most, alpha=self.alpha)
+        return Stop(plan, len(at) - 1)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -104,12 +116,34 @@ class Stop:
     plan: Plan
     look: int
 
+    @classmethod
+    def fixed(cls, count: int) -> Self:
+        """At a number of pairs that was set before."""
+        return cls(Plan.of((count,), sd=1.0), 0)
+
+
+def is_enough(
+    default: Sequence[Measurement], best: Sequence[Measurement], names: Sequence[str], rule: Rule
+) -> bool:
+    """Whether the pairs so far end the comparison, in every objective; arguments as for `compare`.
+
+    Args:
+        default: measurements of the default configuration.
+        best: as many of the recommended one; also fewer than two.
+        names: of the objectives.
+        rule: by which pairs are added.
+    """
+    if len(best) < LEAST_PAIRS:
+        return False
+    return all(rule.stop(differences_of(default, best, name)) is not None for name in names)
+
 
 def compare(
     default: Sequence[Measurement],
     best: Sequence[Measurement],
     *,
     objective: str,
+    second: str | None = None,
     rule: Rule | None = None,
 ) -> Verdict:
     """The verdict over pairs of launches: the first of one belongs to the first of the other.
@@ -118,6 +152,7 @@ def compare(
         default: measurements of the default configuration, one per launch.
         best: as many of the recommended one.
         objective: a name of `tuner.objective`.
+        second: another one that is compared by the same pairs, of which the rule knows.
         rule: by which pairs were added; None: their number was fixed.
 
     Raises:
@@ -125,10 +160,9 @@ def compare(
     """
     made_best = objectives.named(objective)
     differences = _differences(default, best, made_best)
-    if rule is None:
-        rule = Rule(most=len(differences), sd=1.0)
-    ended = rule.stopped(differences)
-    found = sequential.estimate(ended.plan, differences, ended.look)
+    alpha = sequential.ALPHA if rule is None else rule.alpha
+    ended = Stop.fixed(len(differences)) if rule is None else rule.stopped(differences)
+    found = sequential.estimate(ended.plan, differences, ended.look, alpha=alpha)
     ratio = math.exp(found.value)
     interval = Interval(low=math.exp(found.low), high=math.exp(found.high))
     throughput_ratio, throughput_interval = _ratio(default, best, objectives.named("throughput"))
@@ -136,7 +170,9 @@ def compare(
     outcome: VerdictOutcome = "no difference shown"
     if found.is_shown:
         outcome = "worse" if (ratio > 1) == made_best.is_minimised else "better"
-    sentence = _Sentence(default, best, made_best, differences)
+    sentence = _Sentence(
+        default, best, made_best, differences, is_shared=rule is not None and rule.objectives > 1
+    )
     return Verdict(
         outcome=outcome,
         ratio=ratio,
@@ -150,17 +186,13 @@ def compare(
         text=sentence.text(
             outcome, ratio, interval, is_small=found.low >= -WITHIN and found.high <= WITHIN
         ),
+        second=None if second is None else _beside(default, best, second, rule),
     )
 
 
-def beside(
-    default: Sequence[Measurement],
-    best: Sequence[Measurement],
-    *,
-    objective: str,
-    rule: Rule | None = None,
+def _beside(
+    default: Sequence[Measurement], best: Sequence[Measurement], objective: str, rule: Rule | None
 ) -> Beside:
-    """The verdict on a second objective; arguments and errors as for `compare`."""
     found = compare(default, best, objective=objective, rule=rule)
     return Beside(
         objective=objective,
@@ -243,6 +275,8 @@ class _Sentence:
     best: Sequence[Measurement]
     objective: Objective
     differences: Sequence[float]
+    is_shared: bool
+    """Whether another objective is compared by the same pairs."""
 
     def text(
         self, outcome: VerdictOutcome, ratio: float, interval: Interval, *, is_small: bool
@@ -259,9 +293,10 @@ class _Sentence:
                 f"No difference shown: {sides}; {pairs} pairs of fresh launches, as far apart as "
                 "these, are too few to tell (--pairs, --max-time)."
             )
+        both = ", both objectives together" if self.is_shared else ""
         figures = (
             f"{sides}, {_change(ratio)} "
-            f"(95 % interval: {_change(interval.low)} to {_change(interval.high)}; "
+            f"(95 % interval{both}: {_change(interval.low)} to {_change(interval.high)}; "
             f"{pairs} pairs of fresh launches)"
         )
         if outcome != "no difference shown":

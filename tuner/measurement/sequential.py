@@ -44,6 +44,10 @@ LEAST_PAIRS = 6
 """Before the first look: with fewer, Student's factor is above 2.6 and the spread hardly known."""
 GROWTH = 1.25
 """Pairs at one look over those at the look before it: more looks gain little and cost error."""
+ALIKE = -float(special.ndtri(0.1))
+"""Standard errors by which neighbours are more alike than chance allows in nine of ten samples."""
+MOST_ALIKE = 0.8
+"""Coefficient beyond which so few pairs cannot tell a drift from a difference."""
 NODES = 64
 """Of the numerical integration at each look."""
 _FARTHEST = 12.0
@@ -93,10 +97,18 @@ class Plan:
             raise ValueError(f"a presumed spread of {sd}: expected more than 0")
         return cls(tuple(at), _boundaries(tuple(at), most or at[-1], alpha), sd)
 
+    def presumed(self, differences: Sequence[float], look: int) -> float:
+        """Standard deviation by which a look decides: no less than that of the pairs at any look so far.
+
+        More pairs are worth their time where they differ more than was presumed; that they differ less is
+        no reason to stop.
+        """
+        return max(self.sd, *(spread(differences[:count]) for count in self.looks[: look + 1]))
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a look shows, with the presumed spread."""
+    """What a look shows, with the spread by which it decides."""
 
     is_crossed: bool
     """Whether the mean is so far from 0 that more pairs need not be looked at."""
@@ -121,6 +133,31 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
+def spread(differences: Sequence[float] | Array) -> float:
+    """Standard deviation of independent differences whose mean would be known as well as the mean of these.
+
+    It is their own, but where neighbours are more alike than chance makes one sample in ten: then what is
+    common to them moves in time, and their mean is known less well than their number says. They are taken
+    for a first-order autoregression (Kendall's correction of the bias of its coefficient; the variance of the
+    mean by Bartlett's formula).
+
+    Args:
+        differences: of two or more pairs, in their order.
+    """
+    values = np.asarray(differences, dtype=float)
+    count, own = len(values), float(values.std(ddof=1))
+    if count < LEAST_PAIRS or not own:
+        return own
+    away = values - values.mean()
+    alike = float(away[1:] @ away[:-1]) / float(away @ away)
+    if (alike + 1 / count) * math.sqrt(count) < ALIKE:
+        return own
+    kept = min((alike * count + 1) / (count - 4), MOST_ALIKE)
+    lags = np.arange(1, count)
+    more = 1 + 2 * float((1 - lags / count) @ kept**lags)
+    return own * math.sqrt(more * (count - 1) / (count - more))
+
+
 def read(plan: Plan, differences: Sequence[float], look: int) -> Reading:
     """What the pairs of a look show.
 
@@ -131,7 +168,7 @@ def read(plan: Plan, differences: Sequence[float], look: int) -> Reading:
     """
     count = plan.looks[look]
     mean = float(np.mean(differences[:count]))
-    reach = plan.boundaries[look] * plan.sd / math.sqrt(count)
+    reach = plan.boundaries[look] * plan.presumed(differences, look) / math.sqrt(count)
     return Reading(is_crossed=abs(mean) > reach, low=mean - reach, high=mean + reach)
 
 
@@ -150,12 +187,14 @@ def estimate(
     values = np.asarray(differences[:count], dtype=float)
     if len(values) < 2:
         raise ValueError(f"{len(values)} differences: expected at least 2")
-    mean, sd = float(values.mean()), float(values.std(ddof=1))
+    mean, sd = float(values.mean()), spread(values)
     if not sd:
         return Estimate(value=mean, low=mean, high=mean)
     error = sd / math.sqrt(count)
     # The boundaries before, in units of the spread that the differences turned out to have.
-    passed = tuple(boundary * plan.sd / sd for boundary in plan.boundaries[:look])
+    passed = tuple(
+        plan.boundaries[before] * plan.presumed(differences, before) / sd for before in range(look)
+    )
 
     def tail(at: float) -> float:
         """Chance of what was seen, or more, if the difference were `at`."""

@@ -14,16 +14,19 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import errno
 import fcntl
 import gzip
 import io
 import os
 import pathlib
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import yaml
 
+from serving import bounded_yaml, user_files
 from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidSurface, WrongUse
 from tuner.histogram import Histogram
@@ -33,6 +36,8 @@ from tuner.values import Block, Configuration, HostNoise, Value
 
 HEAD, CELLS, HISTOGRAMS = "surface.yaml", "cells.csv", "histograms.csv"
 VERSION = 1
+MOST_BYTES = 256 << 20
+"""Of rows, unpacked."""
 NOISE = ("peak_memory_mb", "steal_s", "throttled_s", "client_cpu_s", "server_cpu_s")
 COLUMNS = (
     "launch",
@@ -182,13 +187,13 @@ def _plain(head: SurfaceHead) -> dict[str, Any]:
 def _head(folder: pathlib.Path) -> SurfaceHead:
     path = folder / HEAD
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = bounded_yaml.read(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidSurface(
             str(path), "", f"{reason}; expected a folder that `tune record` wrote"
         ) from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InvalidSurface(str(path), "", f"no YAML: {yaml_problem(error)}") from error
     if not isinstance(data, dict) or data.get("version") != VERSION:
         raise InvalidSurface(
@@ -221,11 +226,11 @@ def _as(field: dataclasses.Field[Any], data: Mapping[str, Any]) -> Any:
 
 def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[str, str]]:
     path = folder / name
-    packed = path.with_name(name + ".gz")
     try:
-        data = path.read_bytes() if path.exists() else gzip.decompress(packed.read_bytes())
+        is_plain = path.exists()
+        data = user_files.read(path, max_bytes=MOST_BYTES) if is_plain else _unpacked(path)
         text = data.decode()
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InvalidSurface(str(path), "", f"cannot be read: {reason}") from error
     whole = text[: text.rfind("\n") + 1]  # a kill may have cut the last row off
@@ -234,6 +239,14 @@ def _rows(folder: pathlib.Path, name: str, columns: Sequence[str]) -> list[dict[
     if lacking:
         raise InvalidSurface(str(path), lacking[0], "this column is missing")
     return list(reader)
+
+
+def _unpacked(path: pathlib.Path) -> bytes:
+    with user_files.opened(path.with_name(path.name + ".gz")) as packed, gzip.open(packed) as rows:
+        data = rows.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise OSError(errno.EFBIG, f"larger than {MOST_BYTES >> 20} MiB")
+    return data
 
 
 def _histogram(folder: pathlib.Path, row: Mapping[str, str]) -> Histogram:

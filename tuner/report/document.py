@@ -1,13 +1,15 @@
 """One self-contained HTML document: style, script, figures with their data, and Plotly itself.
 
 In: title, sections, figures. Out: text. A content security policy in the head forbids every
-request, so that the file shows the same on a machine without a network, and a hostile name in a
-study can reach nothing. Figures travel as JSON in inert script elements; `assets/page.js` draws
-them in the light or dark theme.
+request and every script but the two of the page, so that the file shows the same on a machine
+without a network, and a hostile name in a study can run and reach nothing. Figures travel as JSON in
+inert script elements; `assets/page.js` draws them in the light or dark theme.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import importlib.resources
 import json
 from collections.abc import Sequence
@@ -18,10 +20,8 @@ import plotly.offline
 from tuner.report import theme
 from tuner.report.markup import Child, Markup, element, joined
 
-POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "img-src data: blob:; base-uri 'none'; form-action 'none'"
-)
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+"""Beside it, the scripts that may run: those whose digests it names. Styles stand in attributes, too."""
 
 
 def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Markup]]) -> str:
@@ -32,6 +32,7 @@ def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Marku
         head: what stands above the sections: the answer.
         sections: (anchor, heading, content) in order; the first line of the page links to them.
     """
+    scripts = [_normal(plotly.offline.get_plotlyjs()), _normal(_asset("page.js"))]
     links = [element("a", heading, href=f"#{anchor}") for anchor, heading, _ in sections]
     parts = [
         element("section", element("h2", heading), content, id=anchor)
@@ -43,13 +44,12 @@ def render(*, title: str, head: Markup, sections: Sequence[tuple[str, str, Marku
         element("main", head, *parts),
         element("noscript", "The figures need JavaScript; tables and text do not."),
         _json("themes", {"light": theme.LIGHT, "dark": theme.DARK}),
-        _script(plotly.offline.get_plotlyjs()),
-        _script(_asset("page.js")),
+        *map(_script, scripts),
     )
     top = element(
         "head",
         element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", http_equiv="Content-Security-Policy", content=_policy(scripts)),
         element("meta", name_="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name_="color-scheme", content="light dark"),
         element("title", title),
@@ -103,7 +103,19 @@ def _json(name: str, data: object) -> Markup:
 
 
 def _script(text: str) -> Markup:
-    return joined((Markup("\n<script>\n"), Markup(text), Markup("\n</script>\n")))
+    return joined((Markup("\n<script>"), Markup(text), Markup("</script>\n")))
+
+
+def _normal(script: str) -> str:
+    """A script as a browser reads it, whose digest is taken of that."""
+    text = script.replace("\r\n", "\n").replace("\r", "\n")
+    return f"\n{text}\n"
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
+    sources = [f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests]
+    return f"{POLICY}; script-src {' '.join(sources)}"
 
 
 def _asset(name: str) -> str:

@@ -1,4 +1,7 @@
+import base64
 import dataclasses
+import hashlib
+import html
 import re
 
 import plotly.offline
@@ -72,6 +75,20 @@ def test_the_page_asks_nothing_of_a_network(edge_page, read_page):
     assert policy.startswith("default-src 'none'")
     assert "connect-src" not in policy
     assert "link" not in parsed.tags
+
+
+def test_no_script_runs_but_those_of_the_page(edge_page):
+    """The policy names the digests of the two that are there; one that a name in a study brought in has none."""
+    found = re.findall(r"<script([^>]*)>(.*?)</script>", edge_page, re.DOTALL)
+    code = [text for attributes, text in found if not attributes]
+    assert len(code) == 2
+    assert all("application/json" in attributes for attributes, _ in found if attributes)
+    policy = html.unescape(re.findall(r'content="(default-src[^"]*)"', edge_page)[0])
+    (sources,) = [one for one in policy.split("; ") if one.startswith("script-src ")]
+    digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in code]
+    named = " ".join(f"'sha256-{one}'" for one in digests)
+    assert sources == f"script-src {named}"
+    assert "\r" not in edge_page, "browsers read it as another character"
 
 
 def test_charts_are_never_offered_to_a_server():
