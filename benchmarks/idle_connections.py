@@ -153,6 +153,7 @@ def concluded(rounds: list[tuple[wrk.Load, wrk.Load]]) -> result.Result:
             "ratios": ratios,
             "rounds": [[dataclasses.asdict(load) for load in pair] for pair in rounds],
         },
+        needs=("apt-get install wrk",),
     )
 
 

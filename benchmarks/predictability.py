@@ -138,7 +138,7 @@ def executions_ms(port: int, count: int) -> Array:
 
 def pin(admin_port: int) -> None:
     """Every thread of the replica on the last core."""
-    _, _, answer = server_process.request(admin_port, "GET", "/admin/replicas")
+    _, _, answer = server_process.administer(admin_port, "GET", "/admin/replicas")
     (replica,) = json.loads(answer)["replicas"]
     for task in pathlib.Path(f"/proc/{replica['pid']}/task").iterdir():
         os.sched_setaffinity(int(task.name), {max(os.sched_getaffinity(0))})

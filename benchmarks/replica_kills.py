@@ -64,7 +64,7 @@ class Killer(threading.Thread):
 
 def replicas(admin_port: int) -> list[dict[str, object]]:
     """What the server says of its replicas."""
-    _, _, answer = server_process.request(admin_port, "GET", "/admin/replicas")
+    _, _, answer = server_process.administer(admin_port, "GET", "/admin/replicas")
     found: list[dict[str, object]] = json.loads(answer)["replicas"]
     return found
 

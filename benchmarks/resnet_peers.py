@@ -118,6 +118,7 @@ def main() -> int:
             **comparison.figures(every, rounds, rest),
         },
         packages=("onnxruntime",),
+        needs=("apt-get install wrk", "python benchmarks/peers/install.py"),
         versions=comparison.versions(theirs, options),
         notes=(
             *comparison.notes(theirs, options),

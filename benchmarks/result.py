@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -74,8 +75,6 @@ class Result:
     """Sentences that a reader needs beside the figures."""
     outcome: str = ""
     """What stands before the verdict, where it is neither `Met` nor `MISSED`: `ratio.NOT_SHOWN`."""
-    history: tuple[str, ...] = ()
-    """Earlier runs that a reader should know of, missed ones above all, a sentence each."""
     form: str = ""
     """Which request path was measured, where it is not that of this process."""
     needs: tuple[str, ...] = ()
@@ -87,11 +86,12 @@ class Result:
         notes = "".join(f"\n- {note}" for note in self.notes)
         return f"{tables}\n\n{self._conclusion()}{notes}"
 
-    def page(self) -> str:
-        """The page of results, in Markdown."""
+    def page(self, former: str = "") -> str:
+        """The page of results, in Markdown; it keeps the verdicts of the page whose place it takes."""
         machine = _listed(f"{key}: {value}" for key, value in self._machine().items())
         notes = _listed(self.notes) + "\n" * bool(self.notes)
-        history = f"## Earlier runs\n\n{_listed(self.history)}\n" if self.history else ""
+        earlier = _listed(verdicts_of(former))
+        history = f"## Earlier runs\n\n{earlier}\n" if earlier else ""
         return (
             f"# {self.name.replace('_', ' ').capitalize()}\n\n{self.question}\n\n"
             f"{self._again()}\n\n"
@@ -156,6 +156,19 @@ def machine_facts(
     }
 
 
+def verdicts_of(page: str) -> tuple[str, ...]:
+    """A page's own verdict with its date and form, then those of the runs before it."""
+    told = re.search(r"^Target: .*\n(.+)$", page, re.MULTILINE)
+    date = re.search(r"^- date: (.+)$", page, re.MULTILINE)
+    form = re.search(r"\(request path: (.+?)\)", page)
+    if not (told and date and form):
+        return ()
+    runs = re.search(r"^## Earlier runs\n\n((?:- .*\n)+)", page, re.MULTILINE)
+    earlier = [line.removeprefix("- ") for line in runs[1].splitlines()] if runs else []
+    name = form[1].replace("python", "plain")
+    return (f"{date[1]}, {name} form: {told[1]}", *earlier)
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options that every benchmark has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object, no tables")
@@ -185,5 +198,7 @@ def conclude(result: Result, options: argparse.Namespace) -> int:
     print(result.as_json() if options.json else result.text())
     if options.write:
         RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{result.name}.md").write_text(result.page(), encoding="utf-8")
+        path = RESULTS / f"{result.name}.md"
+        former = path.read_text(encoding="utf-8") if path.exists() else ""
+        path.write_text(result.page(former), encoding="utf-8")
     return 0 if result.is_met else 1

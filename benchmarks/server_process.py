@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import serving
+from serving import admin_token
 
 ROOT = pathlib.Path(serving.__file__).resolve().parent.parent
 """Whose server is measured: what this process would import, be it a checkout or its compiled copy."""
@@ -52,6 +53,15 @@ def request(
         return answer.status, names, answer.read()
     finally:
         connection.close()
+
+
+def administer(
+    port: int, method: str, path: str, body: bytes = b""
+) -> tuple[int, Mapping[str, str], bytes]:
+    """One request to a server's admin port, with the token that it has made."""
+    token = admin_token.of_port(port)
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return request(port, method, path, body, headers)
 
 
 class Served(NamedTuple):

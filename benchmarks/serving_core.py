@@ -44,16 +44,6 @@ TARGETS = {candidates.PLAIN: (1.2, 1.0), candidates.COMPILED: (1.5, 1.2)}
 TARGET_ADDED_MS = 0.3
 LATENCY_ROUNDS = 5
 STARTS_WHERE_REQUESTS_DIFFER = 2
-HISTORY = tuple(
-    """\
-2026-11-21, plain form against mosec alone: 0.93 x (rounds from 0.75 to 1.21; the target was 0.8).
-2026-11-21, compiled form: MISSED, 1.14 x (rounds from 1.04 to 1.38; the target was 1.3).
-2026-11-21, compiled form, after the request path had become faster, and our sweep finer, but no peer's: \
-1.39 x (rounds from 1.09 to 1.48), then called met without an interval.
-2026-11-23, before the request path was worked on again: plain 1.10 x [0.94, 1.28], no difference shown; \
-compiled 1.35 x [1.15, 1.59], missed.
-""".splitlines()
-)
 
 
 def trees(parser: argparse.ArgumentParser, compiled: pathlib.Path) -> dict[str, pathlib.Path]:
@@ -246,7 +236,6 @@ def main() -> int:
         },
         versions=comparison.versions(theirs, options),
         notes=comparison.notes(theirs, options),
-        history=HISTORY,
         form=" and ".join(candidates.FORMS.values()),
         needs=("python benchmarks/peers/install.py", "make compile"),
     )

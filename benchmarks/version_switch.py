@@ -77,7 +77,7 @@ class Operator(threading.Thread):
 
     def _command(self, method: str, path: str, body: object) -> None:
         name = f"/{MODEL}" if path else ""
-        status, _, said = server_process.request(
+        status, _, said = server_process.administer(
             self._admin_port, method, f"/admin/models{name}{path}", json.dumps(body).encode()
         )
         if status not in {200, 201}:
