@@ -29,6 +29,12 @@ RUNTIME := $(VENV)/.installed-runtime
 DEV := $(VENV)/.installed-dev
 FRAMEWORKS := $(FRAMEWORKS_VENV)/.installed
 ENGINES := $(ENGINES_VENV)/.installed
+ABUSE_VENV ?= .venv-abuse
+ABUSE := $(ABUSE_VENV)/.installed
+HALF ?=
+STAGES ?=
+SEED ?=
+FRESH ?=
 LOWEST_VENV := .venv-lowest
 LOWEST := $(LOWEST_VENV)/.installed
 # pip does not resolve to the lowest versions.
@@ -45,7 +51,7 @@ FRAMEWORKS_REQUIREMENTS := $(addprefix tests/frameworks/,requirements.txt requir
 NOT_COMPILED := $(if $(UV),,--no-compile)
 
 .DEFAULT_GOAL := help
-.PHONY: help install tune format install-frameworks install-engines check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker bench docs build release clean
+.PHONY: help install tune format install-frameworks install-engines install-abuse check test test-frameworks test-engines test-essential test-pythons test-lowest compile test-compiled images test-docker abuse abuse-quick bench docs build release clean
 
 help:  ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 26
@@ -57,6 +63,8 @@ install: $(DEV)  ## make .venv with everything that development needs
 install-frameworks: $(FRAMEWORKS)  ## make .venv-frameworks: PyTorch, TensorFlow, XGBoost and the like, clients of the protocols
 
 install-engines: $(ENGINES)  ## make .venv-engines: mosec, Triton and Ray, which tests of other engines and of exports start
+
+install-abuse: $(ABUSE)  ## make .venv-abuse: fuzzers and hostile clients, for `make abuse`
 
 tune: $(RUNTIME)  ## find the best configuration: MODEL at CONCURRENCY, further options in ARGS
 	$(BIN)/tune --model $(MODEL) --concurrency $(CONCURRENCY) $(ARGS)
@@ -104,6 +112,12 @@ images: $(DEV)  ## the images of the server and of replicas, from wheels and wit
 test-docker: $(DEV)  ## the tests of containers, with the engine that DOCKER_HOST names and the images of `make images`
 	LUTHIER_NEED_DOCKER=1 $(BIN)/pytest tests/containers tests/contracts tests/serving/test_shared_pool.py $(PYTEST)
 
+abuse: $(ABUSE)  ## the campaign of abuse, some 45 minutes each HALF; SEED, STAGES=C,D1, FRESH=1; see tests/abuse/README.md
+	$(ABUSE_VENV)/bin/python -m tests.abuse $(HALF:%=--half %) $(STAGES:%=--stages %) $(SEED:%=--seed %) $(if $(FRESH),--fresh)
+
+abuse-quick: $(ABUSE)  ## the same in small, at most six minutes
+	$(ABUSE_VENV)/bin/python -m tests.abuse --quick --keep-nothing $(STAGES:%=--stages %) $(SEED:%=--seed %)
+
 bench: $(DEV)  ## benchmarks against peers, one after another; see benchmarks/README.md
 	$(BIN)/python benchmarks/peers/install.py
 	@failed=0; for script in load_generator serving_core resnet_peers grpc_rate triton_client batching_gain overload replica_kills version_switch idle_connections apache_bench tune_default; do \
@@ -122,7 +136,7 @@ release: build $(COMPILED_WHEEL)  ## those and a compiled wheel, each tried in a
 	LUTHIER_RELEASE=$(CURDIR)/dist UV=$(UV) $(BIN)/pytest -n logical --maxprocesses 2 tests/release $(PYTEST)
 
 clean:  ## remove environments, caches and built files; runs/ stays
-	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) $(LOWEST_VENV) .venv-3.* benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(FRAMEWORKS_VENV) $(ENGINES_VENV) $(ABUSE_VENV) $(LOWEST_VENV) .venv-3.* benchmarks/.peers dist build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -171,4 +185,10 @@ $(ENGINES): tests/engines/requirements.txt | $(BIN)/python
 	@echo "installing mosec, Triton and Ray into $(ENGINES_VENV) (once; two minutes)"
 	@$(BIN)/python -m venv $(ENGINES_VENV)
 	$(call install_into,$(ENGINES_VENV)) $(NOT_COMPILED) --requirement $<
+	@touch $@
+
+$(ABUSE): tests/abuse/requirements.txt pyproject.toml | $(BIN)/python
+	@echo "installing what abuses into $(ABUSE_VENV) (once; a minute)"
+	@$(BIN)/python -m venv $(ABUSE_VENV)
+	$(call install_into,$(ABUSE_VENV)) --editable '.[docker,redis,sklearn]' --requirement $<
 	@touch $@

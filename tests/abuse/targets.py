@@ -1,0 +1,341 @@
+"""What reads bytes of strangers, each as a function of those bytes: for laws, for fuzzers, and for stored cases.
+
+A target returns, or raises what `ALLOWED` says; anything else has escaped. Good bytes to begin with are in
+`seeds`. Nothing here needs a socket or a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from serving.errors import ServingError
+from serving.protocol import clipper, compression, tfs, triton_extensions, varints
+from serving.protocol.grpc_oip import messages
+from serving.protocol.grpc_oip.codec import Codec as GrpcCodec
+from serving.protocol.grpc_tfs import codec as grpc_tfs
+from serving.protocol.http import Listener
+from serving.protocol.http2 import frames
+from serving.protocol.http2.fields import BadBlock, FieldReader
+from serving.protocol.http2.session import Session
+from serving.protocol.http_messages import Response
+from serving.protocol.oip_requests import Requests
+from serving.replica import wire
+from serving.replica.collation import Collator
+from serving.values import Signature, TensorSpec
+from tests.abuse import h2wire
+
+ALLOWED = (ServingError, BadBlock, messages.NotAMessage)
+COST_S = 0.020
+COST_S_PER_BYTE = 0.3e-6
+MEMORY_FACTOR = 6
+MEMORY_BYTES = 32 << 20
+"""What a reader may take beside: a document of the longest that the gateway parses itself, as objects."""
+_OUTPUT = (TensorSpec(name="y", datatype="FP32", shape=(-1, 2)),)
+
+
+def signature(*inputs: tuple[str, str, tuple[int, ...]]) -> Signature:
+    """A model's, with these inputs."""
+    return Signature(
+        inputs=tuple(TensorSpec(name=n, datatype=d, shape=s) for n, d, s in inputs), outputs=_OUTPUT
+    )
+
+
+SIGNATURES = (
+    signature(("x", "FP32", (-1, 2))),
+    signature(("x", "BYTES", (-1,))),
+    signature(("x", "FP16", ())),
+    signature(("x", "INT8", (-1,)), ("z", "BOOL", (-1,))),
+    signature(("x", "UINT64", (-1, -1))),
+)
+
+
+def _signature_of(data: bytes) -> Signature:
+    return SIGNATURES[len(data) % len(SIGNATURES)]
+
+
+def oip(data: bytes) -> None:
+    """Open Inference, JSON."""
+    for spec in (SIGNATURES[0], _signature_of(data)):
+        with contextlib.suppress(ServingError):
+            Requests("m", spec).query(data, None)
+
+
+def oip_binary(data: bytes) -> None:
+    """Open Inference with binary tensors: the first two bytes are the length of the header."""
+    header = int.from_bytes(data[:2], "little")
+    Requests("m", _signature_of(data)).query(data[2:], header)
+
+
+def oip_grpc(data: bytes) -> None:
+    """Open Inference over gRPC."""
+    GrpcCodec("m", "1", _signature_of(data)).query(
+        messages.parsed(messages.ModelInferRequest, data)
+    )
+
+
+def tfs_rest(data: bytes) -> None:
+    """TensorFlow Serving, JSON, all methods."""
+    codec = tfs.Codec("m", "1", _signature_of(data))
+    for method in ("predict", "classify", "regress"):
+        with contextlib.suppress(ServingError):
+            if method == "predict" and codec.large_query(data) is not None:
+                continue
+            codec.query(tfs.request(data), method)  # type: ignore[arg-type]  # one of the literals
+
+
+def tfs_grpc(data: bytes) -> None:
+    """TensorFlow Serving over gRPC, all methods."""
+    codec = grpc_tfs.Codec("m", "1", _signature_of(data))
+    for read, method in (
+        (grpc_tfs.predict_request, "predict"),
+        (grpc_tfs.example_request, "classify"),
+        (grpc_tfs.example_request, "regress"),
+    ):
+        with contextlib.suppress(ServingError):
+            codec.query(read(data), method, None)  # type: ignore[arg-type]  # one of the literals
+    with contextlib.suppress(ServingError):
+        grpc_tfs.spec_request(data)
+
+
+def clippers(data: bytes) -> None:
+    """Clipper, every kind of input, predict and update."""
+    for kind in ("integers", "floats", "doubles", "strings", "bytes"):
+        with contextlib.suppress(ServingError):
+            for one in clipper.prediction(clipper.predict_document(data), kind).inputs:
+                one.query(_signature_of(data))
+        with contextlib.suppress(ServingError):
+            clipper.update(data, kind)
+
+
+def triton_load(data: bytes) -> None:
+    """The body of Triton's load."""
+    triton_extensions.load_config(data)
+
+
+def gunzip(data: bytes) -> None:
+    """A compressed body."""
+    for encoding in ("gzip", "deflate"):
+        with contextlib.suppress(ServingError):
+            compression.decompressed(encoding, data, 1 << 20)
+
+
+def http(data: bytes) -> None:
+    """The listener of the query port; the first byte says in what pieces."""
+    listener = Listener(_Routes(), max_body_bytes=1 << 16, idle_s=10, request_s=10)
+    connection, transport = listener.protocol(), _Transport()
+    connection.connection_made(transport)  # type: ignore[arg-type]  # it has what is called
+    size = 1 + (data[0] if data else 0) * 64
+    for start in range(1, len(data), size):
+        if not transport.closed:
+            connection.data_received(data[start : start + size])
+    connection.connection_lost(None)
+
+
+def http2(data: bytes) -> None:
+    """A connection of HTTP/2, behind its preface."""
+    session = Session(max_body_bytes=1 << 16)
+    session.receive(frames.PREFACE)
+    size = 1 + (data[0] if data else 0) * 64
+    for start in range(1, len(data), size):
+        for event in session.receive(data[start : start + size]):
+            stream = getattr(event, "stream", 0)
+            session.respond_short(stream, b"\x88")
+        session.take()
+
+
+def hpack(data: bytes) -> None:
+    """Header blocks, each behind a byte with its length."""
+    reader = FieldReader()
+    while data:
+        size = data[0]
+        reader.read(data[1 : 1 + size])
+        data = data[1 + size :]
+
+
+def varint(data: bytes) -> None:
+    """Packed numbers."""
+    varints.unpack(data)
+
+
+def replica_wire(data: bytes) -> None:
+    """Messages of a replica."""
+    parser = wire.Parser()
+    for kind, body in parser.feed(data):
+        read: Callable[[memoryview], object] | None = {
+            wire.MessageType.HELLO: wire.parse_hello,
+            wire.MessageType.LOADED: wire.parse_loaded,
+            wire.MessageType.UNLOADED: wire.parse_unloaded,
+            wire.MessageType.RESULT: wire.parse_result,
+            wire.MessageType.INFER: wire.parse_infer,
+        }.get(kind)
+        if read is not None:
+            read(body)
+
+
+def collation(data: bytes) -> None:
+    """Frames of requests, as a replica puts them together."""
+    reader = Collator(_signature_of(data))
+    entries = [(len(data) % 2, 0, 0, memoryview(data)), (0, 0, 0, memoryview(data[1:]))]
+    groups, _ = reader.groups(entries)
+    for group in groups:
+        group.inputs()
+
+
+class _Routes:
+    def handle(self, head: Any, body: bytes, connection: Any) -> Response:
+        return Response(200, b"", b"ok")
+
+
+class _Transport:
+    def __init__(self) -> None:
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+    abort = close
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return default
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        pass
+
+    resume_reading = pause_reading
+
+
+READERS: dict[str, Callable[[bytes], None]] = {
+    "oip": oip,
+    "oip_binary": oip_binary,
+    "oip_grpc": oip_grpc,
+    "tfs_rest": tfs_rest,
+    "tfs_grpc": tfs_grpc,
+    "clipper": clippers,
+    "triton_load": triton_load,
+    "gunzip": gunzip,
+    "collation": collation,
+}
+"""Of whole bodies."""
+STREAMS: dict[str, Callable[[bytes], None]] = {
+    "http": http,
+    "http2": http2,
+    "hpack": hpack,
+    "varint": varint,
+    "replica_wire": replica_wire,
+}
+TARGETS = READERS | STREAMS
+
+
+def escaped(target: str, data: bytes) -> str | None:
+    """What escapes a target; None: nothing."""
+    try:
+        TARGETS[target](data)
+    except ALLOWED:
+        return None
+    except RecursionError as error:
+        return f"RecursionError: {error}"
+    except Exception as error:  # that is what is looked for
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return None
+
+
+def cost(target: str, data: bytes) -> float:
+    """CPU seconds; the least of some tries where it is much, for others use the core as well."""
+    least_s = float("inf")
+    for _ in range(3):
+        began_s = time.thread_time()
+        escaped(target, data)
+        least_s = min(least_s, time.thread_time() - began_s)
+        if least_s <= allowed_s(data):
+            break
+    return least_s
+
+
+def allowed_s(data: bytes) -> float:
+    """The cost that a body may have."""
+    return COST_S + COST_S_PER_BYTE * len(data)
+
+
+def memory(target: str, data: bytes) -> int:
+    """Most bytes that reading takes at a time."""
+    tracemalloc.start()
+    try:
+        escaped(target, data)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def _frame(datatype: int, shape: tuple[int, ...], data: bytes, name: bytes = b"x") -> bytes:
+    tensor = struct.pack("<BBHQ", datatype, len(shape), len(name), len(data))
+    tensor += struct.pack(f"<{len(shape)}q", *shape) + name
+    descriptor = struct.pack("<H", 1) + tensor
+    return struct.pack("<I", len(descriptor)) + descriptor + data
+
+
+def seeds(target: str) -> Iterator[bytes]:  # noqa: PLR0912 - a table
+    """Good bytes for a target."""
+    tensor: dict[str, Any] = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1, 2]}
+    document = json.dumps(
+        {"inputs": [tensor], "parameters": {"timeout": 5}, "outputs": [{"name": "y"}]}
+    ).encode()
+    named = {k: v for k, v in tensor.items() if k != "data"} | {
+        "parameters": {"binary_data_size": 8}
+    }
+    header = json.dumps({"inputs": [named]}).encode()
+    match target:
+        case "oip":
+            yield document
+        case "oip_binary":
+            yield len(header).to_bytes(2, "little") + header + bytes(8)
+        case "oip_grpc":
+            request = messages.ModelInferRequest(model_name="m")
+            request.inputs.add(name="x", datatype="FP32", shape=[1, 2])
+            request.raw_input_contents.append(bytes(8))
+            yield request.SerializeToString()
+        case "tfs_rest":
+            yield b'{"instances":[[1,2]]}'
+            yield b'{"inputs":{"x":[[1,2]]}}'
+            yield b'{"examples":[{"x":[1,2]}]}'
+        case "tfs_grpc":
+            yield b"\x0a\x03\x0a\x01m\x12\x13\x0a\x01x\x12\x0e\x08\x01\x12\x08\x12\x02\x08\x01\x12\x02\x08\x02\x2a\x00"
+        case "clipper":
+            yield b'{"input":[1,2],"uid":1}'
+            yield b'{"input_batch":[[1],[2]]}'
+            yield b'{"input":[1],"uid":1,"label":1}'
+        case "triton_load":
+            yield b'{"parameters":{"config":"{\\"max_batch_size\\":4}"}}'
+        case "gunzip":
+            yield gzip.compress(document, mtime=0)
+        case "collation":
+            yield _frame(10, (1, 2), bytes(8))
+        case "http":
+            yield b"\xffPOST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
+            head = b"\xffPOST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            yield head + b"2;a=b\r\nab\r\n0\r\nA: b\r\n\r\n"
+        case "http2":
+            yield b"\xff" + frames.settings({}) + h2wire.request(1)
+        case "hpack":
+            block = h2wire.block()
+            yield bytes((len(block),)) + block
+        case "varint":
+            yield b"\x01\x80\x01\xff\xff\x03"
+        case "replica_wire":
+            body = json.dumps({"wire": 1, "pid": 1, "features": [], "monotonic_ns": 1}).encode()
+            yield b"LW" + struct.pack("<BBI", 1, 1, len(body)) + body
