@@ -45,6 +45,7 @@ MODULES = (
     "serving/protocol/grpc_oip/repeats.py",
     "serving/protocol/grpc_oip/routes.py",
     "serving/protocol/grpc_oip/streams.py",
+    "serving/protocol/held.py",
     "serving/protocol/http.py",
     "serving/protocol/http2/events.py",
     "serving/protocol/http2/fields.py",

@@ -36,10 +36,10 @@ from serving.replica import wire
 from serving.selection import prediction
 from serving.selection.answering import Pending, Selector
 from serving.selection.application import Application
-from serving.selection.contexts import EVERYBODY, Contexts
+from serving.selection.contexts import Contexts
 from serving.selection.decisions import DecisionLog, input_hash
 from serving.selection.policy import Query as Asking
-from serving.selection.state_store import StateStore
+from serving.selection.state_store import EVERYBODY, StateStore
 from serving.served import Query
 from serving.values import Signature
 from serving.waiter import Ticket

@@ -17,12 +17,13 @@ from typing import Any, NoReturn
 import uvloop
 import yaml
 
-from serving import __version__, form, zoo
+from serving import __version__, bounded_yaml, form, zoo
 from serving.errors import InvalidSettings, ModelMissing, ServingError, nearest
 from serving.replica.log_lines import log_lines
 from serving.server import Server
 from serving.settings import resolve
 from serving.values import ModelCard
+from serving.yaml_problem import yaml_problem
 
 _OBJECTS_PER_COLLECTION = 20_000
 """More than requests in flight have: at Python's 700 every other batch would set off a collection, in vain."""
@@ -94,6 +95,12 @@ def parser() -> argparse.ArgumentParser:
         help="admin port (default 8002, with --port 0 a free one; 0: a free one)",
     )
     options.add_argument(
+        "--no-admin-token",
+        action="store_true",
+        help="the admin port asks for no token: every user and container that reaches it may run code as this one "
+        "(docs/security.md)",
+    )
+    options.add_argument(
         "--log-level",
         default="info",
         choices=("debug", "info", "warning", "error"),
@@ -111,9 +118,11 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
         if not separator:
             raise InvalidSettings(f"--set {text!r}: expected NAME=VALUE, as batching.max_size=16")
         try:
-            values[name.strip()] = yaml.safe_load(value)
+            values[name.strip()] = bounded_yaml.parsed(value)
         except (yaml.YAMLError, ValueError) as error:
-            raise InvalidSettings(f"--set {text!r}: {value!r} is not a YAML value") from error
+            raise InvalidSettings(
+                f"--set {name}: {value!r:.200} is not a YAML value: {yaml_problem(error)}"
+            ) from error
     for option, name in (
         ("host", "server.host"),
         ("port", "server.port"),
@@ -121,6 +130,8 @@ def _command_line(arguments: argparse.Namespace) -> dict[str, Any]:
     ):
         if getattr(arguments, option) is not None:
             values[name] = getattr(arguments, option)
+    if arguments.no_admin_token:
+        values["server.admin_access"] = "open"
     return values
 
 

@@ -1,24 +1,24 @@
-"""What the server shows and what it asks for: its certificate, and the token of those who may ask it.
+"""What the server shows and what it asks for: its certificate, and the token and the names of those who may ask it.
 
-In: the settings of the listeners and the environment. Out: a token, and contexts of TLS. Reads files.
+In: the settings of the listeners and the environment. Out: tokens, names, and contexts of TLS. Reads files.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import pathlib
 import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from serving import user_files
 from serving.errors import InvalidSettings
 from serving.protocol.access import Token
+from serving.protocol.pages import Hosts
+from serving.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 from serving.settings import ServerSettings
 
-TOKEN_VARIABLE = "LUTHIER_TOKEN"  # noqa: S105 - the variable's name
-ADMIN_TOKEN_VARIABLE = "LUTHIER_ADMIN_TOKEN"  # noqa: S105 - likewise
-STORE_VARIABLE = "LUTHIER_STATE_STORE_PASSWORD"
-"""The password of `server.state_store`."""
+LEAST_CHARACTERS = 16
+"""Of a token: fewer can be guessed by trying, and nothing slows that down."""
 
 
 class Tls(NamedTuple):
@@ -37,6 +37,8 @@ class Tls(NamedTuple):
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols([protocol])
         try:
+            for file in (self.certificate, self.key):
+                user_files.read(file)  # OpenSSL would wait for a FIFO, and read a device for ever
             # a key with a password must not make the server wait for somebody to type it
             context.load_cert_chain(self.certificate, self.key, password="")
         except (OSError, ValueError) as error:
@@ -72,23 +74,54 @@ def token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | N
 
 
 def admin_token(settings: ServerSettings, environment: Mapping[str, str]) -> Token | None:
-    """The token of those who may change the server; None: whoever reaches the admin port may.
+    """The token of those who may change the server, where one is given; None: none is.
 
     Raises:
-        InvalidSettings: its file cannot be read, or it is none; or the port would be open to a network
-            without one.
+        InvalidSettings: its file cannot be read, or it is none; one is given and `server.admin_access` is open; or
+            the port would be open to a network without one.
     """
     file = settings.admin_token_file
     found = _token("admin_token_file", file, ADMIN_TOKEN_VARIABLE, environment)
-    if found is None and not _is_loopback(settings.admin_host):
+    if found is None and not is_loopback(settings.admin_host):
         raise InvalidSettings(
             f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port needs a token, "
             f"in server.admin_token_file or {ADMIN_TOKEN_VARIABLE}"
         )
+    if found is not None and settings.admin_access == "open":
+        where = ADMIN_TOKEN_VARIABLE if file is None else "server.admin_token_file"
+        raise InvalidSettings(
+            f"server.admin_access is open (--no-admin-token), but {where} gives a token: leave one of them out"
+        )
     return found
 
 
-def _is_loopback(host: str) -> bool:
+def admin_tls(settings: ServerSettings) -> Tls | None:
+    """TLS of the admin port: the query port's where it is open to a network; on loopback None.
+
+    Raises:
+        InvalidSettings: it would be open to a network without, where its token could be read; or as `tls`.
+    """
+    if is_loopback(settings.admin_host):
+        return None
+    found = tls(settings)
+    if found is None:
+        raise InvalidSettings(
+            f"server.admin_host is {settings.admin_host!r}: beyond loopback the admin port speaks TLS, as its token "
+            "lets run code; give server.tls_certificate and server.tls_key"
+        )
+    return found
+
+
+def hosts(settings: ServerSettings, bound: str) -> Hosts | None:
+    """The names under which a port may be asked that is bound to an address; None: any."""
+    further = {name for text in (settings.hosts or "").split(",") if (name := text.strip())}
+    if "*" in further or not (further or is_loopback(bound)):
+        return None
+    return Hosts({bound, *further})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches an address."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -103,7 +136,7 @@ def _token(
     if file is not None:
         where = f"server.{setting} {file}"
         try:
-            text = pathlib.Path(file).read_text(encoding="ascii")
+            text = user_files.text(file, encoding="ascii")
         except (OSError, ValueError) as error:
             raise InvalidSettings(f"{where} cannot be read: {error}") from error
     if text is None:
@@ -111,4 +144,9 @@ def _token(
     text = text.strip()
     if not text or not text.isascii() or not text.isprintable() or " " in text:
         raise InvalidSettings(f"{where}: expected one word of printable ASCII")
+    if len(text) < LEAST_CHARACTERS:
+        raise InvalidSettings(
+            f"{where}: a token of {len(text)} characters, expected {LEAST_CHARACTERS} or more, such as "
+            "`openssl rand -hex 16` makes"
+        )
     return Token(text.encode())

@@ -2,12 +2,16 @@
 
     ServingError (500)
     ├── InvalidRequest (400)          the client sent something wrong; the text goes back to it
-    │   └── TooLarge (413)
-    │       ├── BodyTooLarge (413)
-    │       └── RequestTooLarge (413) no replica takes a message of its size
+    │   ├── TooLarge (413)
+    │   │   ├── BodyTooLarge (413)
+    │   │   ├── JsonTooLarge (413)    more JSON than is read on the thread that serves everybody
+    │   │   ├── RequestTooLarge (413) no replica takes a message of its size
+    │   │   └── SplitTooLarge (413)   it would be sent to replicas too often
+    │   └── TooManyItems (413)        more items than may wait at all
     ├── UnknownModel (404)            no such model or version; lists the known ones
     │   └── UnknownLabel (404)        no such label to take away
     ├── Overloaded (429)              the queue is full; `retry_after_s`
+    ├── TooMuchHeld (503)             more bytes of requests wait than the server holds; `retry_after_s`
     ├── NotReady (503)                starting, draining, or no replica comes up
     ├── CannotFinish (503)            refused early: it could not finish before its deadline; `retry_after_s`
     ├── DeadlineTooShort (503)        refused early: shorter than the model takes, whatever else there is to do
@@ -31,14 +35,50 @@ pickles. Texts say what was given, what was expected and what to try.
 from __future__ import annotations
 
 import difflib
+import itertools
+import reprlib
 from collections.abc import Iterable
 from typing import ClassVar
+
+_LONGEST_NAME = 100
+"""Characters of what may be a misspelt name: to look for what is near to a text of megabytes takes seconds."""
+_LONGEST_SHOWN = 300
+_MOST_LISTED = 20
+
+
+def _short() -> reprlib.Repr:
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = 200
+    short.maxlong = 80
+    short.maxlist = short.maxtuple = 40
+    short.maxlevel = 4
+    return short
+
+
+_SHORT = _short()
 
 
 def nearest(given: str, valid: Iterable[str]) -> str:
     """A hint «, did you mean 'x'?» with the closest valid name, or the empty string."""
+    if len(given) > _LONGEST_NAME:
+        return ""
     close = difflib.get_close_matches(given, list(valid), n=1, cutoff=0.5)
     return f", did you mean {close[0]!r}?" if close else ""
+
+
+def shown(value: object) -> str:
+    """What a stranger sent, for an error's text: as Python writes it, and short however large it is."""
+    return _cut(_SHORT.repr(value))
+
+
+def shown_names(names: Iterable[str]) -> str:
+    """Names that a stranger sent, for an error's text: the first ones, each cut off where it is long."""
+    first = [name[:_LONGEST_NAME] for name in itertools.islice(names, _MOST_LISTED)]
+    return _cut(", ".join(first)) or "none"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
 class ServingError(Exception):
@@ -75,12 +115,48 @@ class BodyTooLarge(TooLarge):
         )
 
 
+class JsonTooLarge(TooLarge):
+    """The JSON of a body exceeds what is read on the thread that serves everybody."""
+
+    def __str__(self) -> str:
+        return (
+            f"the request's JSON is larger than the limit of {self.limit_bytes} bytes (server.max_json_bytes), and "
+            "not for arrays of numbers alone, which a replica reads; send less in one request, or binary tensors"
+        )
+
+
 class RequestTooLarge(TooLarge):
     """Even alone the request exceeds a message to a replica."""
 
     def __str__(self) -> str:
         return (
             f"the request is larger than a message to a replica can be, {self.limit_bytes} bytes; "
+            "send fewer items at a time"
+        )
+
+
+class SplitTooLarge(TooLarge):
+    """The request cannot be cut, and would be sent whole for each batch of its items."""
+
+    def __str__(self) -> str:
+        return (
+            f"the request would be sent to replicas whole for each batch of its items, more than {self.limit_bytes} "
+            "bytes in all; send fewer items at a time, or binary tensors, which are cut"
+        )
+
+
+class TooManyItems(InvalidRequest):
+    """Even alone the request exceeds what may wait."""
+
+    status = 413
+
+    def __init__(self, capacity: int) -> None:
+        ServingError.__init__(self, capacity)
+        self.capacity = capacity
+
+    def __str__(self) -> str:
+        return (
+            f"the request has more items than may wait, {self.capacity} (scheduling.queue_capacity); "
             "send fewer items at a time"
         )
 
@@ -104,13 +180,14 @@ class UnknownModel(ServingError):
         self.version = version
 
     def __str__(self) -> str:
-        listed = ", ".join(self.known) or "none"
+        known = ", ".join(self.known) or "none"
+        name = shown(self.name)
         if self.version is None:
-            return f"model {self.name!r} is not known{nearest(self.name, self.known)} (known: {listed})"
+            return f"model {name} is not known{nearest(self.name, self.known)} (known: {known})"
         words = [known for known in self.known if not known.isdigit()]  # 2 is no misspelt 12
         return (
-            f"model {self.name!r} version {self.version!r} is not known{nearest(self.version, words)} "
-            f"(its versions and labels: {listed})"
+            f"model {name} version {shown(self.version)} is not known{nearest(self.version, words)} "
+            f"(its versions and labels: {known})"
         )
 
 
@@ -118,9 +195,10 @@ class UnknownLabel(UnknownModel):
     """A model has no label of that name; `version` is the label, `known` the labels that there are."""
 
     def __str__(self) -> str:
-        listed = ", ".join(self.known) or "none"
+        known = ", ".join(self.known) or "none"
         hint = nearest(str(self.version), self.known)
-        return f"model {self.name!r} has no label {self.version!r}{hint} (its labels: {listed})"
+        label = shown(self.version)
+        return f"model {shown(self.name)} has no label {label}{hint} (its labels: {known})"
 
 
 class Overloaded(ServingError):
@@ -135,6 +213,23 @@ class Overloaded(ServingError):
 
     def __str__(self) -> str:
         return f"the queue holds its limit of {self.capacity} items; try again in {self.retry_after_s:g} s"
+
+
+class TooMuchHeld(ServingError):
+    """No room for another body among those that are held; try again after `retry_after_s`."""
+
+    status = 503
+
+    def __init__(self, limit_bytes: int, retry_after_s: float = 1.0) -> None:
+        super().__init__(limit_bytes, retry_after_s)
+        self.limit_bytes = limit_bytes
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return (
+            f"the server holds the {self.limit_bytes} bytes of requests that server.max_held_mb allows; "
+            f"try again in {self.retry_after_s:g} s"
+        )
 
 
 class NotReady(ServingError):

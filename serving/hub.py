@@ -41,6 +41,17 @@ class NotControlled(InvalidRequest):
         )
 
 
+class NotShown(InvalidRequest):
+    """What the server counts is not told through this port."""
+
+    status = 403
+
+    def __init__(self) -> None:
+        super().__init__(
+            "statistics are not shown here, metrics on the admin port alone; server.metrics=query shows them"
+        )
+
+
 class Hub:
     """Implements `triton_extensions.ModelHub` over one engine."""
 
@@ -51,6 +62,7 @@ class Hub:
         *,
         cards: Sequence[ModelCard],
         is_controlled: bool,
+        shows_statistics: bool = True,
         keep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Keep what is given.
@@ -60,16 +72,25 @@ class Hub:
             repository: the watched folder, where there is one.
             cards: models that can be loaded by name beside those of the folder; the last of a name counts.
             is_controlled: whether models can be loaded and unloaded.
+            shows_statistics: whether what was counted is told.
             keep: makes durable what was changed; called before a change is answered.
         """
         self._engine = engine
         self._repository = repository
         self._cards = {card.name: card for card in cards}
         self._is_controlled = is_controlled
+        self._shows_statistics = shows_statistics
         self._keep = keep
 
     def statistics(self, name: str | None, version: str | None) -> Iterable[ModelStatistics]:
-        """See `ModelHub`."""
+        """See `ModelHub`.
+
+        Raises:
+            NotShown: not here.
+            UnknownModel: there is no such model.
+        """
+        if not self._shows_statistics:
+            raise NotShown
         if name is None:
             return [served.statistics() for served in self._engine.served()]
         entry = self._engine.entry(name)

@@ -10,14 +10,14 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InvalidRequest
-from serving.values import ITEM_BYTES, Tensor
+from serving.errors import InvalidRequest, shown
+from serving.values import ITEM_BYTES, Tensor, is_shape
 
 NUMPY: dict[str, str] = {
     "BOOL": "?",
@@ -35,7 +35,8 @@ NUMPY: dict[str, str] = {
 }
 """Datatype -> numpy's name of it, in wire order. BYTES has none."""
 
-_MAX_ELEMENTS = 2**40
+PIECE = 4096
+"""Values that are written in one go: a millisecond, or two."""
 
 
 def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
@@ -46,17 +47,13 @@ def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
     """
     name, datatype, shape = item.get("name"), item.get("datatype"), item.get("shape")
     if not isinstance(name, str):
-        raise InvalidRequest(f"an input's name is {name!r}, expected a string")
+        raise InvalidRequest(f"an input's name is {shown(name)}, expected a string")
     if not isinstance(datatype, str) or datatype not in ITEM_BYTES:
         raise InvalidRequest(
-            f"input {name!r}: datatype is {datatype!r}, expected one of {', '.join(ITEM_BYTES)}"
+            f"input {shown(name)}: datatype is {shown(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
         )
-    if (
-        not isinstance(shape, list)
-        or not all(type(length) is int and 0 <= length < _MAX_ELEMENTS for length in shape)
-        or math.prod(shape) >= _MAX_ELEMENTS
-    ):
-        raise InvalidRequest(f"invalid shape for input {name!r}: {shape!r}")
+    if not isinstance(shape, list) or not is_shape(shape):
+        raise InvalidRequest(f"invalid shape for input {shown(name)}: {shown(shape)}")
     return name, datatype, tuple(shape)
 
 
@@ -66,8 +63,15 @@ def tensor_from_json(item: Mapping[str, Any]) -> Tensor:
     Raises:
         InvalidRequest: with the input's name, what was given and what was expected.
     """
-    name, datatype, shape = declared(item)
-    data = item.get("data")
+    return tensor_of(*declared(item), item.get("data"))
+
+
+def tensor_of(name: str, datatype: str, shape: tuple[int, ...], data: object) -> Tensor:
+    """The tensor of an input whose name, datatype and shape were checked.
+
+    Raises:
+        InvalidRequest: as `tensor_from_json`.
+    """
     if not isinstance(data, list):
         raise InvalidRequest(f"input {name!r}: data is {type(data).__name__}, expected an array")
     elements = math.prod(shape)
@@ -158,12 +162,40 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
     if tensor.datatype == "BYTES":
         return {**head, "data": _strings(tensor)}
     array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+    _check_finite(tensor.name, array)
+    return {**head, "data": array.tolist()}
+
+
+def written(tensor: Tensor) -> Iterator[str]:
+    """The JSON text of `tensor_to_json` in pieces, each of which is soon made.
+
+    Raises:
+        InvalidRequest: as `tensor_to_json`; between two pieces.
+    """
+    head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+    yield f'{_text(head)[:-1]},"data":['
+    if tensor.datatype == "BYTES":
+        values: Any = _strings(tensor)
+    else:
+        values = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+        _check_finite(tensor.name, values)
+    for start in range(0, len(values), PIECE):
+        some = values[start : start + PIECE]
+        text = _text(some if isinstance(some, list) else some.tolist())[1:-1]
+        yield f",{text}" if start else text
+    yield "]}"
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _check_finite(name: str, array: NDArray[Any]) -> None:
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         raise InvalidRequest(
-            f"output {tensor.name!r} holds numbers that JSON does not have (nan or inf); ask for it in "
+            f"output {name!r} holds numbers that JSON does not have (nan or inf); ask for it in "
             f"binary (parameters: binary_data)"
         )
-    return {**head, "data": array.tolist()}
 
 
 def _strings(tensor: Tensor) -> list[str]:

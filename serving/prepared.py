@@ -22,7 +22,7 @@ import stat
 import tempfile
 import time
 
-from serving import __version__, machine, models, zoo
+from serving import __version__, machine, models, private_folder, zoo
 from serving.replica.fingerprint import Identity
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ _MOST_FILES = 8
 _DAY_S = 86_400.0
 _LEFT_S = 3600.0
 """What nobody has finished for so long, nobody will."""
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_ADVICE = "set XDG_CACHE_HOME"
 
 
 class Forms:
@@ -77,7 +77,7 @@ class Forms:
             root = self._private()
             folder = root / _name(kind, identity, software)
             if folder.is_symlink() or folder.exists():
-                _check(folder, (os.geteuid(),))
+                private_folder.check(folder, advice=_ADVICE)
                 os.utime(folder)
             elif _LEAST_FREE * identity.size > min(shutil.disk_usage(root).free, MOST_BYTES):
                 raise OSError(f"{root} has no room for {_LEAST_FREE} times the size of a model")
@@ -150,40 +150,13 @@ class Forms:
         Raises:
             OSError: somebody can, or it cannot be made.
         """
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        root = self._root.resolve()
-        _check(root, (os.geteuid(),))
-        for folder in root.parents:
-            _check(folder, (0, os.geteuid()), sticky=True)
-        return root
+        return private_folder.made(self._root, advice=_ADVICE)
 
     def _tell(self, problem: str) -> None:
         """Say once why there are none."""
         if problem != self._problem:
             self._problem = problem
             log.warning("models are loaded from their own files", extra={"reason": problem})
-
-
-def _check(folder: pathlib.Path, owners: tuple[int, ...], *, sticky: bool = False) -> None:
-    """Check that nobody else can change what is in a folder.
-
-    Args:
-        folder: no link.
-        owners: whose it may be.
-        sticky: whether others may have their own files in it, where they cannot touch these.
-
-    Raises:
-        OSError: somebody can, or it is no folder.
-    """
-    seen = folder.lstat()
-    if not stat.S_ISDIR(seen.st_mode):
-        raise NotADirectoryError(f"{folder} is no folder")
-    others = seen.st_mode & _OTHERS_WRITE and not (sticky and seen.st_mode & stat.S_ISVTX)
-    if others or seen.st_uid not in owners:
-        raise PermissionError(
-            f"{folder} belongs to user {seen.st_uid} with mode {stat.S_IMODE(seen.st_mode):o}; expected user "
-            f"{os.geteuid()} and no right to write for others: chown it, chmod go-w, or set XDG_CACHE_HOME"
-        )
 
 
 def _copy_files(source: pathlib.Path, target: pathlib.Path) -> None:

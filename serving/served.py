@@ -79,7 +79,12 @@ class Served:
         self.dispatcher = self.place.dispatcher
         self.cache = SingleFlight(settings.cache.capacity_mb * 2**20)
         self._caching = settings.cache.capacity_mb > 0
-        self._default_deadline_s = settings.scheduling.default_deadline_s
+        self._limit_deadlines(settings)
+
+    def _limit_deadlines(self, settings: ServingSettings) -> None:
+        scheduling = settings.scheduling
+        self._default_deadline_s = scheduling.default_deadline_s
+        self._longest_deadline_s = scheduling.longest_deadline_s
 
     @property
     def signature(self) -> Signature:
@@ -115,7 +120,12 @@ class Served:
             application: whose request it is: applications share the replicas evenly.
         """
         now_s = time.monotonic()
-        deadline_s = now_s + (query.timeout_s or self._default_deadline_s)
+        limit_s = query.timeout_s
+        if not limit_s:
+            limit_s = self._default_deadline_s
+        elif limit_s > self._longest_deadline_s:
+            limit_s = self._longest_deadline_s
+        deadline_s = now_s + limit_s
         dispatcher = self.dispatcher
         if not self._caching:
             return dispatcher.submit(
@@ -208,7 +218,7 @@ class Served:
         else:
             self.cache.reset(capacity_bytes)
         self._caching = capacity_bytes > 0
-        self._default_deadline_s = settings.scheduling.default_deadline_s
+        self._limit_deadlines(settings)
 
     async def drained(self, within_s: float) -> bool:
         """Wait until what was taken is answered; False when it is not in time."""

@@ -26,7 +26,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import credentials, form, homes, open_files, zoo
+from serving import admin_token, credentials, form, homes, open_files, secret_variables, zoo
 from serving.accelerator import clocks
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
@@ -40,11 +40,13 @@ from serving.protocol.access import Access, Token
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.clipper_routes import ClipperRoutes
 from serving.protocol.door import Door
+from serving.protocol.entrance import Entrance
 from serving.protocol.gate import Gate
 from serving.protocol.grpc_oip.listener import Listener as GrpcListener
 from serving.protocol.grpc_oip.routes import GrpcRoutes
 from serving.protocol.grpc_tfs import routes as grpc_tfs
 from serving.protocol.grpc_tfs.routes import TfsGrpcRoutes
+from serving.protocol.held import Held
 from serving.protocol.http import Listener, Routes
 from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
@@ -62,7 +64,7 @@ _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
 _HANDSHAKE_S = 10.0
-"""Of TLS; until then a connection is not one of `server.max_connections`."""
+"""Of TLS."""
 _TLS_END_S = 3600.0
 """Longest end of a connection with TLS, which may have an answer on its way: a sweep ends those of clients that
 do not take it."""
@@ -178,6 +180,9 @@ class Server:
         self._hurry = asyncio.Event()
         self._token: Token | None = None
         self._admin_token: Token | None = None
+        self._admin_token_file: str | None = None
+        self._has_open_metrics = False
+        self._admin_tls: Tls | None = None
         self._tls: Tls | None = None
 
     def stop(self) -> None:
@@ -193,9 +198,12 @@ class Server:
             ServingError: it could not start.
         """
         settings = self._settings.server
-        self._token = credentials.token(settings, os.environ)
-        self._admin_token = credentials.admin_token(settings, os.environ)
+        secrets = secret_variables.taken(os.environ)
+        self._token = credentials.token(settings, secrets)
+        self._admin_token = credentials.admin_token(settings, secrets)
+        self._admin_token_file = settings.admin_token_file
         self._tls = credentials.tls(settings)
+        self._admin_tls = credentials.admin_tls(settings)
         with contextlib.ExitStack() as owns, self._signals():
             folder = None
             if settings.state_dir is not None:
@@ -206,6 +214,13 @@ class Server:
             admin = owns.enter_context(
                 contextlib.closing(bind(settings.admin_host, settings.admin_port, "admin-port"))
             )
+            if self._admin_token is None and settings.admin_access == "token":
+                made = owns.enter_context(admin_token.made(admin.getsockname()[1]))
+                self._admin_token, self._admin_token_file = (
+                    Token(made.text.encode()),
+                    str(made.file),
+                )
+                self._has_open_metrics = True
             grpc = bind_grpc(settings)
             if grpc is not None:
                 owns.enter_context(contextlib.closing(grpc))
@@ -216,7 +231,7 @@ class Server:
                 Homes(homes.maker(self._settings.replica, nests), nests),
                 root=self._root,
                 folder=folder,
-                store_password=os.environ.get(credentials.STORE_VARIABLE),
+                store_password=secrets.get(secret_variables.STORE_VARIABLE),
             )
             owns.enter_context(contextlib.closing(core))
             for what in (await asyncio.to_thread(clocks.restore_stale)).done:
@@ -250,16 +265,16 @@ class Server:
         grpc: socket.socket | None,
     ) -> None:
         engine, repository = core.engine, core.repository
-        loop = asyncio.get_running_loop()
-        door = Door(open_files.room_for(self._settings.server.max_connections))
+        door = _door(self._settings.server)
         exposition = Exposition(
             lambda: dataclasses.replace(
                 engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
                 cut={"refused": door.refused, "stalled": door.stalled},
             )
         )
-        protocols = self._protocols(core, exposition)
-        ports = self._query_ports(protocols, query, grpc, door)
+        held = Held(_held_bytes(self._settings.server))
+        protocols = self._protocols(core, exposition, held)
+        ports = self._query_ports(protocols, query, grpc, door, held)
         listeners = [listener for listener, _ in ports]
         runner = web.AppRunner(
             AdminRoutes(
@@ -268,6 +283,8 @@ class Server:
                 clipper=core.clipper,
                 metrics=exposition.text,
                 token=self._admin_token,
+                has_open_metrics=self._has_open_metrics,
+                hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
                 keep=core.keep,
                 stop=self.stop,
                 given=self._settings,
@@ -276,16 +293,10 @@ class Server:
             shutdown_timeout=_ADMIN_END_S,
         )
         await runner.setup()
-        await web.SockSite(runner, admin).start()
+        context = self._admin_tls and self._admin_tls.context("http/1.1")
+        await web.SockSite(runner, admin, ssl_context=context).start()
         servers = [
-            await loop.create_server(
-                listener.protocol,
-                sock=sock,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=self._tls and _HANDSHAKE_S,
-                ssl_shutdown_timeout=self._tls and _TLS_END_S,
-                ssl=self._tls and self._tls.context("http/1.1" if sock is query else "h2"),
-            )
+            await self._listen(listener, sock, door, "http/1.1" if sock is query else "h2")
             for listener, sock in ports
         ]
         chores = [asyncio.create_task(_sweep(listeners, door), name="sweep connections")]
@@ -310,42 +321,86 @@ class Server:
             for listener in listeners:
                 listener.close()
             door.close()
+            for server in servers:
+                if isinstance(server, Entrance):
+                    await server.wait_closed()
             await protocols.close()
             await runner.cleanup()
 
-    def _protocols(self, core: Core, exposition: Exposition) -> _Protocols:
+    async def _listen(
+        self, listener: QueryListener, sock: socket.socket, door: Door, speaks: str
+    ) -> asyncio.Server | Entrance:
+        """Let clients come to a query port.
+
+        Args:
+            listener: the port's.
+            sock: the port's, bound.
+            door: counts those who come.
+            speaks: the protocol's name in ALPN.
+        """
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            return await loop.create_server(listener.protocol, sock=sock, backlog=_BACKLOG)
+        entrance = Entrance(
+            sock,
+            self._tls.context(speaks),
+            listener.protocol,
+            door=door,
+            handshake_s=_HANDSHAKE_S,
+            end_s=_TLS_END_S,
+        )
+        entrance.open(_BACKLOG)
+        return entrance
+
+    def _protocols(self, core: Core, exposition: Exposition, held: Held) -> _Protocols:
         """What stands behind the query ports."""
-        engine = core.engine
+        engine, max_json_bytes = core.engine, self._settings.server.max_json_bytes
+        is_shown = self._settings.server.metrics == "query"
         hub = Hub(
             engine,
             core.repository,
             cards=[*zoo.bundled(), *self._cards],
             is_controlled=self._settings.server.model_control == "explicit",
+            shows_statistics=is_shown,
             keep=core.keep,
         )
         triton = TritonRoutes(hub)
         rest = PortRoutes(
-            oip=OipRoutes(engine, triton),
-            tfs=TfsRoutes(engine, metrics=exposition.text),
-            otherwise=ClipperRoutes(core.clipper, metrics=Registry(random.Random())),  # noqa: S311 - it samples latencies
+            oip=OipRoutes(engine, triton, max_json_bytes),
+            tfs=TfsRoutes(
+                engine,
+                metrics=exposition.text if is_shown else None,
+                max_json_bytes=max_json_bytes,
+            ),
+            otherwise=ClipperRoutes(
+                core.clipper,
+                metrics=Registry(random.Random()),  # noqa: S311 - it samples latencies
+                shows_metrics=is_shown,
+                max_json_bytes=max_json_bytes,
+            ),
         )
         services = dict.fromkeys(grpc_tfs.SERVICES, TfsGrpcRoutes(engine))
         return _Protocols(
-            gate=self._gate(rest),
+            gate=self._gate(rest, held),
             triton=triton,
             calls=GrpcRoutes(engine, hub=hub, services=services),
         )
 
-    def _gate(self, routes: Routes) -> Gate:
+    def _gate(self, routes: Routes, held: Held) -> Gate:
         """What stands before the protocols of the query port."""
         settings = self._settings.server
         origins = [origin.strip() for origin in (settings.cors or "").split(",")]
         return Gate(
             routes,
-            Access(token=self._token, origins=[origin for origin in origins if origin]),
+            Access(
+                token=self._token,
+                origins=[origin for origin in origins if origin],
+                hosts=credentials.hosts(settings, settings.host),
+            ),
             max_body_bytes=settings.max_body_bytes,
             gzip_min_bytes=settings.gzip_min_bytes,
             is_timed=settings.timing == "header",
+            held=held,
         )
 
     def _query_ports(
@@ -354,6 +409,7 @@ class Server:
         query: socket.socket,
         grpc: socket.socket | None,
         door: Door,
+        held: Held,
     ) -> list[tuple[QueryListener, socket.socket]]:
         """The listeners of queries, each with its socket."""
         max_body_bytes = self._settings.server.max_body_bytes
@@ -363,6 +419,8 @@ class Server:
             idle_s=_IDLE_S,
             request_s=_REQUEST_S,
             door=door,
+            held=held,
+            refusal=protocols.gate.refusal,
         )
         ports: list[tuple[QueryListener, socket.socket]] = [(rest, query)]
         if grpc is not None:
@@ -373,6 +431,7 @@ class Server:
                 request_s=_REQUEST_S,
                 token=self._token,
                 door=door,
+                held=held,
                 gzip_min_bytes=self._settings.server.gzip_min_bytes,
             )
             ports.append((grpc_listener, grpc))
@@ -404,6 +463,7 @@ class Server:
             "host": self._settings.server.host,
             "port": query.getsockname()[1],
             "admin_port": admin.getsockname()[1],
+            "admin_token_file": self._admin_token_file,
             "grpc_port": None if grpc is None else grpc.getsockname()[1],
             "pid": os.getpid(),
             "models": [served.name for served in engine.models()],
@@ -431,6 +491,17 @@ class Server:
         finally:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+
+def _door(settings: ServerSettings) -> Door:
+    """How many clients come in, and how many connections one of them may have."""
+    most = open_files.room_for(settings.max_connections)
+    return Door(most, settings.max_connections_of_client or max(1, most // 4))
+
+
+def _held_bytes(settings: ServerSettings) -> int:
+    """What requests may hold together: two of the largest at least, for one that is compressed is held twice."""
+    return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
 async def _sweep(listeners: Sequence[QueryListener], door: Door) -> None:

@@ -21,6 +21,7 @@ from typing import Any, Literal, cast
 
 import yaml
 
+from serving import bounded_yaml
 from serving.errors import InvalidSettings, nearest
 from serving.input_values import values_of
 from serving.sizes import pads_of, sizes_of
@@ -91,6 +92,12 @@ class ReplicaSettings:
     """Image of the replicas where `home` is docker.
 
     Default none: the project's own for the kind of model, as `make images` builds it.
+    """
+    max_answer_mb: int = _knob(256, "MiB", 1, 2047, live=False)
+    """Largest message that the server takes from a replica: the answers to one batch.
+
+    Where those of several requests are more, each is asked for alone; where one alone is, it fails. A replica that
+    sends more all the same is ended. Default 256 MiB: four of the largest requests.
     """
     ready_timeout_s: float = _knob(30.0, "s", 0.1, 3600)
     """A replica that is not ready after this long has failed to start.
@@ -238,10 +245,16 @@ class SchedulingSettings:
     queue_capacity: int = _knob(2048, "items", 1, 1_000_000)
     """Items that may wait; beyond, one request is answered 429: of the application with most of them.
 
-    Default 2048: some 0.1 s of a fast model's work.
+    One that has more items itself is answered 413. Default 2048: some 0.1 s of a fast model's work.
     """
     default_deadline_s: float = _knob(30.0, "s", 0.001, 86_400)
     """Deadline of a request that names none. Default 30 s: longer than a patient client waits."""
+    longest_deadline_s: float = _knob(300.0, "s", 0.001, 86_400)
+    """Longest deadline that a request gets, whatever it names; `default_deadline_s` may be longer.
+
+    Until then it may keep a place in the queue. Default 300 s: ten times the default deadline, for models that take
+    minutes.
+    """
     default_priority: int = _knob(2, "", 1, 2**31 - 1)
     """Priority of a request that names none, 1 being the most urgent.
 
@@ -311,20 +324,34 @@ class ServerSettings:
     off beside any other. Where another program has 8001, the server goes on without gRPC and says so.
     """
     admin_host: str = _knob("127.0.0.1", live=False)
-    """Address of the admin port, which changes settings. Default loopback; elsewhere it needs a token."""
+    """Address of the admin port, which runs code. Default loopback; elsewhere it needs a token and TLS."""
     admin_port: int = _knob(8002, "", 0, 65_535, live=False)
     """Port of health, metrics and live settings; 0 takes a free one.
 
     Where the query port is 0 and this one is not named, it is 0 as well.
     """
-    admin_token_file: str | None = _knob(None, live=False)
-    """File with a token that requests on the admin port must bring, as `Authorization: Bearer TOKEN`.
+    admin_access: Literal["token", "open"] = _knob("token", live=False)
+    """Whether requests on the admin port must bring a token, as `Authorization: Bearer TOKEN`; health need not.
 
-    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Health stays open.
-    Default none, which `admin_host` allows on loopback alone: there, whoever runs programs may ask.
+    `token`: they must. Where `admin_token_file` names none, the server makes one at its start, in a file that its user
+    alone can read; the line `ready` says where (`admin_token_file`), and metrics are open beside health.
+    `open` (`--no-admin-token`): whoever reaches the port may ask.
+    Default token: who may change a server runs code as its user, and every user of a machine reaches loopback.
+    """
+    admin_token_file: str | None = _knob(None, live=False)
+    """File with a token for the admin port, of 16 characters or more, in the place of the one that is made.
+
+    The environment variable LUTHIER_ADMIN_TOKEN may hold the token itself instead. Default none: one is made, which
+    serves on loopback alone.
     """
     max_body_bytes: int = _knob(64 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
     """Largest request body; a larger one is answered 413. Default 64 MiB, as Triton's."""
+    max_json_bytes: int = _knob(4 * 1024 * 1024, "bytes", 1024, 2**31 - 1, live=False)
+    """Most JSON of a request that the server itself reads, after decompression; more is answered 413.
+
+    Large arrays of numbers are read by replicas, up to `max_body_bytes`. What is read here holds up all other requests
+    meanwhile, some 10 ms a MiB. Default 4 MiB: a photograph of 3 MB in base64.
+    """
     max_connections: int = _knob(8192, "connections", 1, 1_000_000, live=False)
     """Connections of clients at a time, of the query port and the gRPC port together.
 
@@ -332,8 +359,23 @@ class ServerSettings:
     clients keep open that share a server, at some kilobytes each, and far from where the kernel gives no more
     open files. The limit on these (`ulimit -n`) is raised to that where the system allows it.
     """
+    max_connections_of_client: int | None = _knob(None, "connections", 1, 1_000_000, live=False)
+    """How many of them one client may have, by its address; clients on loopback are not told apart.
+
+    With TLS it is counted from its first packet on. Networks of IPv6 count as far as the first 64 bits. Default none:
+    a quarter of `max_connections`, so that no single client keeps all others out; where all come through one proxy
+    on another machine it may have to be as large as that.
+    """
+    max_held_mb: int = _knob(1024, "MiB", 1, 4_194_304, live=False)
+    """Bytes of requests that are held at a time, over all connections of the query port and the gRPC port.
+
+    Counted are bodies that arrive, those that wait behind another, what compressed ones become, and all of 64 KiB
+    or more until they are answered. Beyond it a body that grows is answered 503 with Retry-After
+    (RESOURCE_EXHAUSTED), and those that came before it go on. It is never less than two of `max_body_bytes`.
+    Default 1 GiB: sixteen of the largest bodies, and what a gateway can spare beside its models.
+    """
     token_file: str | None = _knob(None, live=False)
-    """File with a token that requests on the query port and the gRPC port must bring.
+    """File with a token that requests on the query port and the gRPC port must bring, of 16 characters or more.
 
     They send it as `Authorization: Bearer TOKEN`; without it they are answered 401. The environment variable
     LUTHIER_TOKEN may hold the token itself instead. Default none: anybody who reaches the port may ask.
@@ -348,7 +390,15 @@ class ServerSettings:
     cors: str | None = _knob(None, live=False)
     """Origins of pages whose scripts may ask the query port, as `https://a.example,https://b.example`, or `*`.
 
-    Default none: browsers keep them off.
+    Default none: browsers keep them from reading answers, and the server refuses what would change it.
+    """
+    hosts: str | None = _knob(None, live=False)
+    """Further names under which the query port and the admin port may be asked, as `models.example,10.0.0.7`, or `*`.
+
+    A port that is bound to loopback answers to `localhost`, to loopback addresses and to these alone (the field
+    `Host`), else 403: a page in a browser whose site claims to be this machine gives itself away by its name. With
+    this setting a port of a network does so, too. `*`: any name. Default none: a port of a network has names that
+    the server does not know.
     """
     gzip_min_bytes: int | None = _knob(65_536, "bytes", 0, 2**31 - 1, live=False)
     """Answers from this length on are compressed where the client asks for it (`Accept-Encoding: gzip` or `deflate`).
@@ -360,6 +410,12 @@ class ServerSettings:
     """Whether answers of the query port say in a field `Server-Timing` how long their stages took.
 
     Default none: strangers learn from it what others do to the server.
+    """
+    metrics: Literal["query", "admin"] = _knob("query", live=False)
+    """Where metrics and statistics of models are shown, which tell strangers what others ask.
+
+    `query`: on the query port and the gRPC port too. `admin`: metrics on the admin port alone, statistics nowhere.
+    Default query: clients of TensorFlow Serving, Triton and Clipper look for them there.
     """
     model_control: Literal["none", "explicit"] = _knob("none", live=False)
     """Whether clients of the query port and of the gRPC port may load and unload models.
@@ -651,7 +707,7 @@ def read_file(path: pathlib.Path) -> dict[str, Any]:
         InvalidSettings: the file is missing, is not YAML, or does not hold a mapping.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = bounded_yaml.read(path)
     except OSError as error:
         raise InvalidSettings(
             f"settings file {path} cannot be read: {error.strerror or error}; expected {_EXAMPLE}"
@@ -704,9 +760,9 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if key.startswith(ENVIRONMENT_PREFIX) and "__" in key:
             name = key.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".", 1)
             try:
-                values[name] = yaml.safe_load(text)
+                values[name] = bounded_yaml.parsed(text)
             except (yaml.YAMLError, ValueError) as error:
                 raise InvalidSettings(
-                    f"environment: {key} = {text!r} is not a YAML value"
+                    f"environment: {key} = {text!r:.200} is not a YAML value: {yaml_problem(error)}"
                 ) from error
     return values

@@ -12,7 +12,7 @@ import glob
 import hashlib
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from serving.errors import InvalidSettings, nearest
@@ -33,6 +33,13 @@ ITEM_BYTES: dict[str, int] = {
     "BYTES": 0,
 }
 """Open Inference Protocol datatypes and the bytes of one element (0: variable, BYTES)."""
+
+MAX_RANK = 32
+"""Dimensions of a tensor: what numpy allowed before its version 2."""
+MAX_ELEMENTS = 2**40
+"""Of a tensor of a request; its bytes can be counted in 63 bits, whatever their type."""
+MAX_NOTHING = 2**16
+"""Rows of nothing: a request names as many as it likes in a few bytes, and code that walks them takes its time."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -335,6 +342,26 @@ def _accuracy(quality: Mapping[str, Any]) -> float | None:
     if quality.get("metric") != "accuracy" or not isinstance(value, int | float):
         return None
     return float(value)
+
+
+def is_shape(shape: Sequence[object]) -> bool:
+    """Whether a tensor of a request can have this shape.
+
+    It has few dimensions, none of them negative, and so many elements. A dimension of 0 does not hide the others:
+    arrays are laid out by their product, and walked from the first to the 0.
+    """
+    if len(shape) > MAX_RANK:
+        return False
+    elements = rows = 1
+    for length in shape:
+        if type(length) is not int or not 0 <= length < MAX_ELEMENTS:
+            return False
+        if length:
+            elements *= length
+        elif rows > MAX_NOTHING:
+            return False
+        rows *= length
+    return elements < MAX_ELEMENTS
 
 
 class Tensor(NamedTuple):

@@ -18,13 +18,14 @@ else:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _user_cache(tmp_path_factory):
-    """What servers keep for later is not left in the home of who tests; what pip keeps is used."""
+def _user_folders(tmp_path_factory):
+    """What servers keep is not left in the folders of who tests; what pip keeps is used."""
     before = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
     with pytest.MonkeyPatch.context() as patch:
         if "PIP_CACHE_DIR" not in os.environ:
             patch.setenv("PIP_CACHE_DIR", str(pathlib.Path(before, "pip")))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
         yield
 
 

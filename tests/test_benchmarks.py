@@ -159,6 +159,39 @@ def test_a_target_is_met_by_the_interval_of_the_rounds(
     assert done.stdout.strip() == str(is_met), done.stderr
 
 
+KEEPS_VERDICTS = """
+import argparse, pathlib, sys
+sys.path[:0] = ["benchmarks"]
+import result
+result.RESULTS = pathlib.Path(sys.argv[1])
+options = argparse.Namespace(json=True, write=True)
+for verdict in ("90 of 100", "95 of 100", "97 of 100"):
+    result.conclude(
+        result.Result(
+            name="trial", question="How many?", target="at least 95", verdict=verdict,
+            is_met=verdict > "95", tables=(), figures={},
+        ),
+        options,
+    )
+"""
+
+
+def test_a_page_keeps_the_verdicts_of_the_runs_before_it(tmp_path: pathlib.Path) -> None:
+    """The missed ones too, the latest first, with date and form."""
+    subprocess.run(
+        [sys.executable, "-c", KEEPS_VERDICTS, tmp_path],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+    page = (tmp_path / "trial.md").read_text(encoding="utf-8")
+    assert "\nTarget: at least 95\nMet: 97 of 100\n" in page
+    earlier = page.partition("## Earlier runs\n\n")[2].partition("\n\n")[0].splitlines()
+    ends = [line.partition(", plain form: ")[2] for line in earlier]
+    assert ends == ["Met: 95 of 100", "MISSED: 90 of 100"]
+
+
 @pytest.fixture(scope="module")
 def findings() -> types.ModuleType:
     """What the study's figures compute."""

@@ -25,6 +25,7 @@ from serving import zoo
 from serving.replica import wire
 from serving.replica.wire import ActionStatus
 from serving.values import Tensor
+from tests.fakes.admin import token_fields
 from tests.serving.replica.conftest import Talk
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -128,12 +129,13 @@ def test_a_container_is_served_as_its_page_says(built):
                 np.array(answer["outputs"][0]["data"]).reshape(-1, 10), scores[:count], atol=1e-6
             )
         assert len(body) > 64 * 1024
-        status, replicas = ask(facts["admin_port"], "GET", "/admin/replicas")
+        admin = facts["admin_port"]
+        status, replicas = ask(admin, "GET", "/admin/replicas", headers=token_fields(admin))
         victim = replicas["replicas"][0]["pid"]
         os.kill(victim, signal.SIGKILL)
         until_s = time.monotonic() + 20
         while time.monotonic() < until_s:
-            status, replicas = ask(facts["admin_port"], "GET", "/admin/replicas")
+            status, replicas = ask(admin, "GET", "/admin/replicas", headers=token_fields(admin))
             members = replicas["replicas"]
             if [m["state"] for m in members] == ["ready"] * 2 and victim not in {
                 m["pid"] for m in members

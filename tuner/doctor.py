@@ -18,6 +18,7 @@ import sys
 import time
 from typing import Literal
 
+from serving import admin_token
 from serving.accelerator import clocks, mps
 from serving.replica import as_container, container_engine, limits
 from serving.replica.container_engine import ContainerEngine, EngineError
@@ -90,7 +91,7 @@ def cleaned() -> tuple[str, ...]:
     Raises:
         TunerError: a GPU cannot be restored; the rest is done.
     """
-    removed = [str(path) for path in limits.cleanup_stale()]
+    removed = [str(path) for path in (*admin_token.remove_left(), *limits.cleanup_stale())]
     with contextlib.suppress(EngineError):  # without an engine there are no containers
         removed += [f"container {name}" for name in container_engine.cleanup_stale()]
     done, failed = clocks.restore_stale()

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from serving import bounded_yaml
 from serving.errors import nearest
 from serving.yaml_problem import yaml_problem
 from tuner.errors import InvalidDocument, InvalidSpace, listed
@@ -114,12 +115,10 @@ def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -
         fault: the error of this kind of file.
 
     Raises:
-        InvalidDocument: it is not YAML, a key stands twice in one mapping, or it uses anchors.
+        InvalidDocument: it is not YAML, a key stands twice in one mapping, it uses anchors, or is nested too deeply.
     """
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise fault(file, "", "YAML anchors are not used here: write the value again")
-        loader = yaml.SafeLoader(text)
+        loader = bounded_yaml.Loader(text)
         try:
             node = loader.get_single_node()
             reader = _Reader(loader, file, fault)
@@ -128,8 +127,6 @@ def read(text: str, file: str, *, fault: type[InvalidDocument] = InvalidSpace) -
             loader.dispose()
     except (yaml.YAMLError, ValueError) as error:
         raise fault(file, "", f"not YAML: {yaml_problem(error)}") from error
-    except RecursionError:
-        raise fault(file, "", f"not a {fault.noun}: it is nested too deeply") from None
     return Document(file=file, value=value, lines=reader.lines, fault=fault)
 
 

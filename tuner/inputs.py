@@ -122,7 +122,7 @@ def space_text_of(target: TargetSettings, card: ModelCard) -> str | None:
     _check_variants(target, card)
     if target.space is not None:
         files.load(target.space)
-        return pathlib.Path(target.space).read_text(encoding="utf-8")
+        return files.read_text(target.space)
     bundled = files.bundled(card.name) if target.model in zoo.names() else None
     return None if bundled is None else files.dump(bundled)
 

@@ -143,7 +143,7 @@ def space_text_of(
         found = files.load(target.space, vocabulary_of(engine))
         if isinstance(engine, ScenarioEngine) and not goes_on:
             return files.dump(tuned.with_baseline(found, scenario_of(engine)))
-        return pathlib.Path(target.space).read_text(encoding="utf-8")
+        return files.read_text(target.space)
     if isinstance(engine, UrlEngine):
         raise WrongUse(
             f"--engine {target.engine}: needs --space FILE, the knobs that its hook understands"

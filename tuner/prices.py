@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import pathlib
 from collections.abc import Mapping
 
+from serving import user_files
 from tuner import document
 from tuner.errors import InvalidPrices, WrongUse
 from tuner.values import Cost, Measurement, Value
@@ -72,7 +72,7 @@ def read(path: str | None) -> Prices:
     if path is None:
         return DEFAULT
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        text = user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise WrongUse(f"--prices {path}: {reason}; expected a YAML file of prices") from error

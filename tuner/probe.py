@@ -52,6 +52,9 @@ def probed(bench: Bench, environment: Environment, served: Served) -> ProbeResul
         TunerError: not even single items can be served.
     """
     seen: dict[int, _Seen] = {}
+    # A replica that a running server adds takes less than the first one, which reads the file and tries two items
+    # together: a limit that only the former fits in fails each fresh start of what it is recommended with.
+    bench.stop_engine()
     most = 1 if served.whole else environment.items
     for size in (size for size in SIZES if size == 1 or size <= most):
         try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from serving import input_values, shapes, sizes
+from serving import input_values, shapes, sizes, user_files
 from serving.errors import InvalidSettings
 from serving.sizes import Size
 from serving.values import ModelCard, Signature, TensorSpec
@@ -234,11 +234,8 @@ def _reading(flag: str) -> Callable[[str], str]:
     """What reads the files that an option names; refuses one that cannot be read or is too large."""
 
     def read(path: str) -> str:
-        file = pathlib.Path(path)
         try:
-            if file.stat().st_size > MOST_BYTES:
-                raise WrongUse(f"{flag} @{path}: larger than {MOST_BYTES >> 20} MiB")
-            return file.read_text(encoding="utf-8")
+            return user_files.text(path, max_bytes=MOST_BYTES)
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
             raise WrongUse(f"{flag} @{path} cannot be read: {reason}") from error

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from serving import user_files
 from tuner import prices, study_files
 from tuner.errors import TunerError, WrongUse
 from tuner.inputs import Arena
@@ -216,9 +217,7 @@ def _scenario_text(settings: StudySettings, folder: RunFolder) -> str | None:
     """The scenario of a study, as it was begun with; None of one model."""
     if settings.target.scenario is None:
         return None
-    return (study_files.engine_copy(folder) or pathlib.Path(settings.target.scenario)).read_text(
-        encoding="utf-8"
-    )
+    return user_files.text(study_files.engine_copy(folder) or settings.target.scenario)
 
 
 def _is_alike(one: StudySettings, other: StudySettings) -> bool:

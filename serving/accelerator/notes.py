@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 
-from serving import owner
+from serving import owner, private_folder
 from serving.accelerator.nvml import ApplicationClocks
 from serving.errors import AcceleratorUnavailable
 
@@ -89,8 +89,12 @@ def folder(environ: Mapping[str, str] = os.environ) -> pathlib.Path:
         try:
             base = pathlib.Path.home() / ".local" / "state"
         except RuntimeError:  # a user without a home, as in many containers
-            base = pathlib.Path(tempfile.gettempdir(), f"luthier-state-{os.geteuid()}")
+            base = _in_temporary()
     return base / "luthier" / "accelerator"
+
+
+def _in_temporary() -> pathlib.Path:
+    return pathlib.Path(tempfile.gettempdir(), f"luthier-state-{os.geteuid()}")
 
 
 @contextlib.contextmanager
@@ -98,14 +102,17 @@ def exclusive(place: pathlib.Path) -> Iterator[None]:
     """The folder, made where it is missing, for this process alone until the block is left.
 
     Raises:
-        AcceleratorUnavailable: it cannot be written, or another process keeps it.
+        AcceleratorUnavailable: it cannot be written, is not this user's own, or another process keeps it.
     """
+    temporary = _in_temporary()
     try:
+        if temporary in place.parents:  # where anybody can make a folder of that name
+            private_folder.made(temporary, advice="set XDG_STATE_HOME")
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(place / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise AcceleratorUnavailable(
-            f"what is changed on a GPU cannot be noted in {place} ({error.strerror}); "
+            f"what is changed on a GPU cannot be noted in {place} ({error.strerror or error}); "
             "name a folder that can be written in XDG_STATE_HOME"
         ) from error
     try:

@@ -83,19 +83,19 @@ class _Flight:
         self._send = send
         self.deadline_s = place.deadline_s
         self.lane = place.lane
-        self._places = [place]
+        self._places = {place: None}
+        """Who waits, in the order in which they came."""
         place.flight = self
         self._ticket = send(self, place.deadline_s)
 
     def join(self, place: _Place) -> None:
         place.flight = self
-        self._places.append(place)
+        self._places[place] = None
 
     def leave(self, place: _Place) -> None:
         place.flight = None
         if place in self._places:
-            self._places.remove(place)
-            del place.waiter
+            del self._places[place], place.waiter
             if not self._places:
                 self._owner.landed(self._key, self)
                 self._ticket.cancel()
@@ -120,7 +120,7 @@ class _Flight:
 
     def _land(self) -> Iterator[_Place]:
         """Whoever still waits, one after the other: what one does with its answer may send others away."""
-        places, self._places = self._places, []
+        places, self._places = self._places, {}
         for place in places:
             if place.flight is self:
                 yield place

@@ -127,7 +127,7 @@ class ClipperConnection:
             default_output: the answer where no model gives one in time.
             slo_micros: how long a query may take, in microseconds.
             selection: how several models are chosen and combined, which Clipper does not know: `policy`,
-                `options`, `costs`, `task`, `contexts`, `confidence_threshold`, `suspicious_threshold`.
+                `options`, `costs`, `task`, `contexts`, `most_users`, `confidence_threshold`, `suspicious_threshold`.
         """
         self._ask(
             "add_app",

@@ -13,8 +13,9 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from serving import admin_token, credentials
 from serving.clipper_admin.exceptions import ClipperException
-from serving.credentials import ADMIN_TOKEN_VARIABLE
+from serving.secret_variables import ADMIN_TOKEN_VARIABLE, TOKEN_VARIABLE
 
 CONTAINERLESS_MODEL_IMAGE = "NO_CONTAINER"
 """Stands for the image of a model that is registered only."""
@@ -84,35 +85,62 @@ class ContainerManager(Protocol):
 
 
 def post(address: str, path: str, data: Mapping[str, Any]) -> str:
-    """The text that a command answers with.
+    """The text that a command of the management REST answers with.
 
     Raises:
         ClipperException: it was refused, or the server cannot be reached.
     """
     body = json.dumps(data).encode()
     return _answered(
-        urllib.request.Request(
-            f"http://{address}{path}",
+        urllib.request.Request(  # noqa: S310 - the scheme is of `_url`
+            _url(address, path),
             data=body,
-            headers={"Content-Type": "application/json", **_credentials()},
+            headers={"Content-Type": "application/json", **_token_field(address)},
             method="POST",
         )
     )
 
 
+def ping(address: str) -> str:
+    """What the management REST says to a ping.
+
+    Raises:
+        ClipperException: as `post`.
+    """
+    url, headers = _url(address, "/admin/ping"), _token_field(address)
+    return _answered(urllib.request.Request(url, headers=headers))  # noqa: S310 - likewise
+
+
 def get(address: str, path: str) -> str:
-    """The text of a page.
+    """The text of a page of the query REST.
 
     Raises:
         ClipperException: it was refused, or the server cannot be reached.
     """
-    return _answered(urllib.request.Request(f"http://{address}{path}", headers=_credentials()))
+    headers = _bearer(os.environ.get(TOKEN_VARIABLE))
+    return _answered(urllib.request.Request(f"http://{address}{path}", headers=headers))
 
 
-def _credentials() -> dict[str, str]:
-    """The field with the admin port's token, where the environment holds one."""
+def _url(address: str, path: str) -> str:
+    """Beyond loopback a management REST speaks TLS alone."""
+    scheme = "http" if credentials.is_loopback(_host(address)) else "https"
+    return f"{scheme}://{address}{path}"
+
+
+def _token_field(address: str) -> dict[str, str]:
+    """The field with the admin port's token: of the environment, or what a server of this user has made."""
     token = os.environ.get(ADMIN_TOKEN_VARIABLE)
+    if token is None and credentials.is_loopback(_host(address)):
+        token = admin_token.of_port(int(address.rpartition(":")[2]))
+    return _bearer(token)
+
+
+def _bearer(token: str | None) -> dict[str, str]:
     return {} if token is None else {"Authorization": f"Bearer {token.strip()}"}
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))

@@ -19,7 +19,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from serving.clipper_admin.container_manager import get, post
+from serving.clipper_admin.container_manager import ping, post
 from serving.clipper_admin.exceptions import ClipperException
 
 log = logging.getLogger(__name__)
@@ -135,7 +135,7 @@ class ProcessContainerManager:
 
     def connect(self) -> None:
         """Check that a server answers."""
-        answer = get(self.get_admin_addr(), "/admin/ping")
+        answer = ping(self.get_admin_addr())
         if answer != "PONG":
             raise ClipperException(
                 f"{self.get_admin_addr()} answers a ping with {answer[:40]!r}, expected PONG: it is "

@@ -7,11 +7,15 @@ import pathlib
 
 from serving.dispatch.job import Job
 from serving.dispatch.loads import Wanted
-from serving.replica import parts as parts_of
+from serving.errors import SplitTooLarge
 from serving.replica import wire
+from serving.replica.parts import Split
 from serving.replica.shelf import placed
 from serving.scheduling.seam import Action
 from serving.values import Buffer
+
+MAX_RESENT_BYTES = 2**28
+"""Of a request that is sent whole for each of its parts: four of the largest bodies."""
 
 
 def infer_message(
@@ -28,6 +32,7 @@ def infer_message(
 
     Raises:
         WireError: the requests are too large together, or the one is.
+        SplitTooLarge: a request would be sent whole too often.
     """
     frames: list[tuple[int, int, int, int]] = []
     message: list[Buffer] = [b""]
@@ -35,13 +40,18 @@ def infer_message(
         job = jobs[id_]
         request = job.request
         if stop - start != job.items:
-            buffers = (
-                parts_of.cut(request.frame, request.encoding, start, stop) if has_rows else None
-            )
-            if buffers is not None:
+            split = job.split
+            if split is None:
+                split = Split(request.frame, request.encoding, job.items, has_rows=has_rows)
+                job.split = split
+            if split.is_cut:
+                buffers = split.cut(start, stop)
                 frames.append((sum(map(len, buffers)), request.encoding, 0, 0))
                 message += buffers
                 continue
+            split.whole_bytes += request.frame_bytes
+            if split.whole_bytes > MAX_RESENT_BYTES:
+                raise SplitTooLarge(MAX_RESENT_BYTES)
             frames.append((request.frame_bytes, request.encoding, start, stop))
         else:
             frames.append((request.frame_bytes, request.encoding, 0, 0))
@@ -76,6 +86,7 @@ def load_message(action: Action, wanted: Wanted, model: int) -> bytes:
         prepares=wanted.prepares,
         digest=known.digest if known else None,
         inputs=wanted.inputs,
+        max_answer_bytes=wanted.max_answer_bytes,
         stamps={str(placed(path, wanted.root)): one for path, one in stamps.items()},
         earliest_ns=earliest_ns,
         latest_ns=latest_ns,

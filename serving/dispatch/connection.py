@@ -32,11 +32,25 @@ class Receiver(Protocol):
 class Connection(asyncio.Protocol):
     """The gateway's end of one replica's socket."""
 
-    def __init__(self, dispatcher: Receiver, worker: int) -> None:
+    def __init__(
+        self,
+        dispatcher: Receiver,
+        worker: int,
+        max_message_bytes: int = wire.MAX_RESULT_BYTES,
+    ) -> None:
+        """Nothing is connected yet.
+
+        Args:
+            dispatcher: who gets the messages.
+            worker: number of the replica.
+            max_message_bytes: longest message that is taken; a longer one ends the replica.
+        """
         self.worker = worker
         self._dispatcher = dispatcher
-        self._parser = wire.Parser(max_message_bytes=wire.MAX_RESULT_BYTES)
+        self._parser = wire.Parser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
+        self._is_lost = False
+        """The replica has sent what is no message."""
         self.ended = asyncio.Event()
         """Set when everything that the replica sent has been read, and its end."""
 
@@ -46,10 +60,13 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the replica; garbage ends the connection, and with it the replica."""
+        if self._is_lost:  # what follows is no message, and says nothing of what was wrong
+            return
         try:
             for kind, body in self._parser.feed(data):
                 self._dispatcher.received(self.worker, kind, body)
         except wire.WireError as error:
+            self._is_lost = True
             log.error("garbage from a replica", extra={"worker": self.worker, "error": str(error)})
             self._dispatcher.broken(self.worker, f"garbage on its socket: {error}")
 

@@ -38,8 +38,8 @@ from serving.errors import (
     PredictionFailed,
     RequestTooLarge,
     ServingError,
+    SplitTooLarge,
 )
-from serving.replica import parts as parts_of
 from serving.replica import wire
 from serving.scheduling.seam import (
     Action,
@@ -112,8 +112,8 @@ class Dispatcher:
         self._answering: tuple[float, StageTimes] | None = None
         """The batch whose requests are being answered: when it was sent, and its times in the replica."""
         self._pumping = False
-        self._unsent: list[tuple[Action, str]] = []
-        """Batches of this turn that are too large for a message, and what was said of them."""
+        self._unsent: list[tuple[Action, ServingError]] = []
+        """Batches of this turn that are too large to be sent, and what was said of them."""
 
     # Requests
 
@@ -346,8 +346,8 @@ class Dispatcher:
                     self.numbers.of(action.model),
                     has_rows=action.model not in self._axes,
                 )
-            except wire.WireError as error:
-                self._unsent.append((action, str(error)))
+            except (wire.WireError, SplitTooLarge) as error:
+                self._unsent.append((action, error))
                 return
             known.sent[action.id] = (action, now_s)
             known.connection.send(message)
@@ -363,10 +363,11 @@ class Dispatcher:
     def _take_back(self, now_s: float) -> None:
         """Of batches that are too large the members go alone, and one that is too large alone is refused."""
         unsent, self._unsent = self._unsent, []
-        for action, text in unsent:
-            log.info("a batch is too large for a message", extra={"error": text})
+        for action, why in unsent:
+            log.info("a batch is too large for a message", extra={"error": str(why)})
             if len(action.parts) == 1:
-                error = RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
+                is_told = isinstance(why, SplitTooLarge)
+                error = why if is_told else RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
                 self._give_up(action.parts[0][0], error, now_s)
             self._scheduler.on(Result(action.id, action.worker, False, None, too_large=True), now_s)
         self._pump_soon()
@@ -497,17 +498,14 @@ class Dispatcher:
 
     def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
         """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
-        if job.answers is None:
-            job.answers = []
-        job.answers.append((start, stop, bytes(frame)))
-        if sum(end - begin for begin, end, _ in job.answers) < job.items:
+        split = job.split
+        assert split is not None, "it was cut when the part was sent"
+        if not split.answered(start, stop, frame):
             return False
         del self._jobs[id_]
         self._unfinished[job.model] -= 1
         try:
-            joined = parts_of.join(
-                [answer for _, _, answer in sorted(job.answers)], self._axes.get(job.model, {})
-            )
+            joined = split.joined(self._axes.get(job.model, {}))
         except wire.WireError as error:
             refuse(job.release(), error)
         else:

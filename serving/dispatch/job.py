@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from serving.errors import ServingError
+from serving.replica.parts import Split
 from serving.scheduling.seam import Submitted
 from serving.values import Buffer, ModelId
 from serving.waiter import Batch, Waiter
@@ -73,7 +74,7 @@ class Job(Submitted):
     requests at a time.
     """
 
-    __slots__ = ("_dispatcher", "answers", "arrived_s", "request", "waiter")
+    __slots__ = ("_dispatcher", "arrived_s", "request", "split", "waiter")
 
     def __init__(
         self,
@@ -97,8 +98,8 @@ class Job(Submitted):
         self.request = request
         self.waiter: Waiter = waiter
         self.arrived_s = arrived_s
-        self.answers: list[tuple[int, int, bytes]] | None = None
-        """Answers of the parts of a split request: items [start, stop) and the frame."""
+        self.split: Split | None = None
+        """Where it is run in parts, what is known of these."""
 
     def release(self) -> Waiter:
         """The waiter, of which the job knows no more."""

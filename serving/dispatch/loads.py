@@ -53,6 +53,8 @@ class Wanted(NamedTuple):
     """Of the model's files, as they were when it was deployed; None: unknown."""
     inputs: ToldInputs = ToldInputs()
     """What it is told of the model's inputs."""
+    max_answer_bytes: int | None = None
+    """Of a message from this replica; None: as many as there can be."""
 
 
 class Loaded(NamedTuple):

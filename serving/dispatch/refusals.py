@@ -12,6 +12,7 @@ from serving.errors import (
     PredictionFailed,
     ReplicaFailed,
     ServingError,
+    TooManyItems,
 )
 from serving.scheduling.seam import Reason, Refusal
 
@@ -21,6 +22,8 @@ def error_of(refusal: Refusal) -> ServingError:
     match refusal.reason:
         case Reason.QUEUE_FULL:
             return Overloaded(int(refusal.detail), retry_after_s=1.0)
+        case Reason.TOO_MANY_ITEMS:
+            return TooManyItems(int(refusal.detail))
         case Reason.HOPELESS:
             return Hopeless()
         case Reason.DEADLINE_IN_QUEUE:

@@ -38,6 +38,7 @@ import yaml
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
+from serving import user_files
 from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
@@ -363,7 +364,7 @@ def _declared(
     if not inside and not beside.is_file():
         return None
     where = SIGNATURE_FILE if inside else beside.name
-    data = yaml.safe_load(inside or beside.read_text(encoding="utf-8"))
+    data = yaml.safe_load(inside or user_files.read(beside))
     try:
         inputs, outputs = (
             tuple(TensorSpec.from_json(item) for item in data[key]) for key in ("inputs", "outputs")

@@ -349,7 +349,10 @@ class Pool:
         held: Sequence[ModelId] = (),
         unwanted: Sequence[int] = (),
     ) -> None:
-        connection = member.connection = Connection(self._dispatcher, member.worker)
+        max_answer_bytes = self._settings.replica.max_answer_mb << 20
+        connection = member.connection = Connection(
+            self._dispatcher, member.worker, max_answer_bytes
+        )
         loop = asyncio.get_running_loop()
         await loop.create_unix_connection(lambda: connection, sock=replica.sock)
 
@@ -379,7 +382,9 @@ class Pool:
         contents = self._contents
         self._dispatcher.worker_up(
             connection,
-            wanted=lambda model: contents.wanted(model, member),
+            wanted=lambda model: contents.wanted(model, member)._replace(
+                max_answer_bytes=max_answer_bytes
+            ),
             on_loaded=loaded,
             on_broken=broken,
             pages=member.pages,

@@ -1,4 +1,4 @@
-"""Who may ask: a bearer token, and pages of other origins (CORS); and which trace a request belongs to.
+"""Who may ask: a bearer token, the port's names, pages of other origins; and which trace a request belongs to.
 
 In: a request's head. Out: the response that refuses it, and the fields that every answer to it gets. Pure.
 Health stays open without a token: whoever watches the server need not be able to ask it. Sources: RFC 6750
@@ -13,8 +13,11 @@ import re
 from collections.abc import Collection
 
 from serving.protocol.http_messages import Head, Response, json_response
+from serving.protocol.pages import Hosts, is_foreign
 
 _OPEN = {"/v2/health/live", "/v2/health/ready"}
+_CHANGING = re.compile(r"/v2/repository/.*|/[^/]+/update/?")
+"""What changes models, or what a policy has learnt."""
 _TRACE = re.compile(rb"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?:-[!-~]{0,200})?")
 _BEARER = re.compile(rb"[Bb]earer +([!-~]+)")
 _PREFLIGHT = (
@@ -25,6 +28,7 @@ _PREFLIGHT = (
 )
 _EXPOSED = b"Access-Control-Expose-Headers: Inference-Header-Content-Length, Retry-After\r\n"
 REFUSAL = "this server wants its token; send the field Authorization: Bearer TOKEN"
+_FOREIGN = "pages of other origins may not change this server; server.cors names those that may"
 
 
 class Token:
@@ -43,24 +47,41 @@ class Token:
 class Access:
     """The rules of one port."""
 
-    def __init__(self, *, token: Token | None = None, origins: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        token: Token | None = None,
+        origins: Collection[str] = (),
+        hosts: Hosts | None = None,
+    ) -> None:
         """Keep what is given.
 
         Args:
             token: None: anybody may ask.
             origins: of pages whose scripts may read answers; `*`: all.
+            hosts: names under which the port may be asked; None: any.
         """
         self._token = token
+        self._hosts = hosts
         self._origins = {origin.encode() for origin in origins}
 
     def refusal(self, head: Head) -> Response | None:
-        """What answers a request in the place of the protocols: it lacks the token, or asks for the rules."""
+        """What answers a request in the place of the protocols: it may not be made so, or asks for the rules."""
+        path, others = head.path.partition("?")[0], head.others
+        host = others.get(b"host")
+        if self._hosts is not None and host is not None and path not in _OPEN:
+            text = self._hosts.refusal(host.decode("latin-1"))
+            if text is not None:
+                return json_response(403, {"error": text})
         allowed = self._allowed_origin(head)
-        if head.method == "OPTIONS" and allowed and b"access-control-request-method" in head.others:
+        if head.method == "OPTIONS" and allowed and b"access-control-request-method" in others:
             return Response(200, allowed + _PREFLIGHT, b"")  # a browser asks so before the request
-        if self._token is None or head.path.partition("?")[0] in _OPEN:
+        site, origin = others.get(b"sec-fetch-site"), others.get(b"origin")
+        if not allowed and is_foreign(site, origin, host) and _CHANGING.fullmatch(path):
+            return json_response(403, {"error": _FOREIGN})
+        if self._token is None or path in _OPEN:
             return None
-        if self._token.allows(head.others.get(b"authorization", b"")):
+        if self._token.allows(others.get(b"authorization", b"")):
             return None
         response = json_response(401, {"error": REFUSAL})
         fields = response.fields + b"WWW-Authenticate: Bearer\r\n" + allowed

@@ -9,8 +9,8 @@
     GET   /metrics           Prometheus
     GET   /health            200 when ready, else 503
 
-Listens on loopback unless told otherwise; with a token, only health is open without it. Not on the
-request path: it may allocate and await as it likes.
+Listens on loopback unless told otherwise; with a token, health is open without it, and metrics where it is one that
+the server has made itself. Not on the request path: it may allocate and await as it likes.
 """
 
 from __future__ import annotations
@@ -36,14 +36,18 @@ from serving.protocol.access import Token
 from serving.protocol.admin_models import ModelRoutes
 from serving.protocol.clipper_catalogue import Catalogue
 from serving.protocol.clipper_containers import Containers
+from serving.protocol.pages import Hosts, is_foreign
 from serving.repository import Repository
 from serving.settings import KNOBS, ServingSettings
 
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
-ADMIN_REFUSAL = "the admin port wants its token; send the field Authorization: Bearer TOKEN"
-_HEALTH = "/health"
+ADMIN_REFUSAL = (
+    "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
+    "(docs/serving.md)"
+)
+_HEALTH, _METRICS = "/health", "/metrics"
 _ROUTES = (
     "there are /admin/models (docs/versions.md), /admin/settings and /admin/replicas (docs/serving.md), "
     "/admin/add_app and Clipper's other commands (docs/protocol-clipper.md), /metrics and /health"
@@ -65,6 +69,8 @@ class AdminRoutes:
         clipper: ClipperCommands | None = None,
         metrics: Callable[[], bytes],
         token: Token | None = None,
+        has_open_metrics: bool = False,
+        hosts: Hosts | None = None,
         keep: Callable[[], Awaitable[None]] | None = None,
         stop: Callable[[], None] | None = None,
         given: ServingSettings | None = None,
@@ -77,6 +83,8 @@ class AdminRoutes:
             clipper: what carries out Clipper's commands.
             metrics: Prometheus's text.
             token: of those who may ask; None: whoever reaches the port may.
+            has_open_metrics: whether metrics are open without it, as health is.
+            hosts: names under which the port may be asked; None: any.
             keep: makes durable what was changed; called before a change is answered.
             stop: ends the server after what it has taken; called again: at once. None: nobody may.
             given: settings as the server's start gave them; None: those that are in force now.
@@ -86,6 +94,8 @@ class AdminRoutes:
         self._clipper = clipper
         self._metrics = metrics
         self._token = token
+        self._open = {_HEALTH, _METRICS} if has_open_metrics else {_HEALTH}
+        self._hosts = hosts
         self._keep = keep
         self._stop = stop
 
@@ -104,19 +114,26 @@ class AdminRoutes:
                 application.router.add_post(path, self._command)
         if self._stop is not None:
             application.router.add_post("/admin/shutdown", self._shutdown)
-        application.router.add_get("/metrics", self._get_metrics)
+        application.router.add_get(_METRICS, self._get_metrics)
         application.router.add_get(_HEALTH, self._get_health)
         return application
 
     @web.middleware
     async def _admit(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Let in who may change the server; a page in a browser of this machine may not."""
+        if self._hosts is not None and request.path != _HEALTH:
+            host = request.headers.get("Host")
+            text = None if host is None else self._hosts.refusal(host)
+            if text is not None:
+                return web.json_response({"error": text}, status=403)
         if self._token is None:
-            if "Origin" in request.headers and request.method != "GET":
+            site = request.headers.get("Sec-Fetch-Site", "none").encode()
+            is_page = "Origin" in request.headers or is_foreign(site, None, None)
+            if is_page and request.method != "GET":
                 return web.json_response(
                     {"error": "pages of other origins may not change this server"}, status=403
                 )
-        elif request.path != _HEALTH and not self._token.allows(
+        elif request.path not in self._open and not self._token.allows(
             request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
         ):
             return web.json_response(

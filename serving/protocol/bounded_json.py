@@ -1,7 +1,8 @@
-"""JSON of a stranger: read with a bound on its nesting, and numbers written as short as they can be.
+"""JSON of a stranger: read with bounds on its size, values and nesting, and numbers written as short as they can be.
 
 In: the bytes of a body; out: the value. Nothing that a client sends makes the parser recurse deeper
-than `MAX_DEPTH`. And back: numbers of a float32 without the digits that only its way through a
+than `MAX_DEPTH`, or takes more than its share of the thread that serves everybody: what would is told
+before it is parsed. And back: numbers of a float32 without the digits that only its way through a
 float64 adds, which spares a third of a body of scores.
 
 Pure.
@@ -10,17 +11,22 @@ Pure.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.errors import InvalidRequest, JsonTooLarge
+from serving.protocol.budget import MAX_NUMBERS, MAX_VALUES
+from serving.settings import ServerSettings
+
 MAX_DEPTH = 100
 """Arrays and objects within one another; what Triton allows."""
+MAX_JSON_BYTES = ServerSettings().max_json_bytes
+"""Where nothing else is set."""
+SMALL_BYTES = 64 * 1024
+"""A text up to this has no room for too many values."""
 
-_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-"""A string, also one that does not end: every start matches, so that a search is never quadratic."""
 _BRACKETS = b"[]{}"
 _NOT_BRACKETS = bytes(set(range(256)) - set(_BRACKETS))
 _STEP = np.zeros(256, dtype=np.int64)
@@ -47,21 +53,26 @@ class JsonError(ValueError):
         return self.reason if self.offset is None else f"{self.reason} at offset: {self.offset}"
 
 
-def read(text: bytes, *, constants: bool = False) -> Any:
+def read(text: bytes, *, constants: bool = False, max_bytes: int = MAX_JSON_BYTES) -> Any:
     """The value of a JSON text in UTF-8.
 
     Args:
         text: at most as long as the listener allows.
         constants: take NaN, Infinity and -Infinity, which are not JSON.
+        max_bytes: longest text that is read here.
 
     Raises:
         JsonError: why it has no value.
+        InvalidRequest: it would be too much work to tell; see `check`.
     """
+    if len(text) > max_bytes:
+        raise JsonTooLarge(max_bytes)
     deep = depth(text)
     if deep > MAX_DEPTH:
         raise JsonError(
             f"The document is nested {deep} levels deep, at most {MAX_DEPTH} are read", None
         )
+    check(text, max_bytes)
     try:
         return json.loads(text.decode(), parse_constant=None if constants else _no_constant)
     except json.JSONDecodeError as error:
@@ -74,12 +85,47 @@ def read(text: bytes, *, constants: bool = False) -> Any:
         raise JsonError("A number has too many digits", None) from None
 
 
+def check(text: bytes, max_bytes: int = MAX_JSON_BYTES) -> None:
+    """Whether a JSON text is little enough to be read on the thread that serves everybody.
+
+    Raises:
+        JsonTooLarge: it is longer than that.
+        InvalidRequest: it has more values than `budget` allows, or is in no UTF-8, of which these are counted.
+    """
+    if len(text) > max_bytes:
+        raise JsonTooLarge(max_bytes)
+    if len(text) <= SMALL_BYTES:
+        return
+    if b"\0" in text[:4]:  # as UTF-16 and UTF-32 begin
+        raise InvalidRequest("the request's JSON is not UTF-8")
+    if _is_little(text, text.count(b'"') // 2):
+        return
+    outside = _outside_texts(text)
+    if not _is_little(b"".join(outside), len(outside) - 1):
+        raise InvalidRequest(
+            f"the request's JSON has more than {MAX_VALUES} texts, arrays and objects, or more than {MAX_NUMBERS} "
+            "values; send less in one request, or numbers in binary tensors"
+        )
+
+
+def _is_little(text: bytes, texts: int) -> bool:
+    """Whether what has so many texts has few values: each stands behind a comma or an opening bracket."""
+    opened = text.count(b"[") + text.count(b"{")
+    return opened + texts <= MAX_VALUES and opened + text.count(b",") <= MAX_NUMBERS
+
+
+def _outside_texts(text: bytes) -> list[bytes]:
+    """The pieces between the texts of a JSON text, of which the last one may not end."""
+    # Pairs of backslashes first: what is left of an odd number of them escapes what follows.
+    return text.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+
+
 def depth(text: bytes) -> int:
     """How deeply arrays and objects stand within one another."""
     if text.count(b"[") + text.count(b"{") <= MAX_DEPTH:
         return 0  # too few to be too deep
     if b'"' in text:
-        text = _STRING.sub(b"", text)
+        text = b"".join(_outside_texts(text))
     steps = _STEP[np.frombuffer(text.translate(None, _NOT_BRACKETS), dtype=np.uint8)]
     return int(steps.cumsum().max(initial=0))
 

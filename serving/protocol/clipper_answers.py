@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import PredictionFailed
+from serving.errors import InvalidRequest, PredictionFailed
 from serving.json_tensors import NUMPY
 from serving.protocol.bounded_json import JsonError, read, shortest, write
 from serving.protocol.tfs_tensors import byte_strings
@@ -135,7 +135,7 @@ def _parsed(text: str) -> Any:
     """What a text says as JSON, or else the text."""
     try:
         return _with_names(read(text.encode("utf-8", "replace")))
-    except JsonError:
+    except (JsonError, InvalidRequest):  # it is none, or more of it than is read
         return text
 
 

@@ -33,7 +33,7 @@ RESERVED_NAMES = frozenset({"v1", "v2", "monitoring", "admin"})
 """First parts of the paths of other protocols, in small or large letters: no application can have them."""
 
 SELECTION = (
-    "policy", "options", "costs", "task", "contexts", "confidence_threshold", "suspicious_threshold",
+    "policy", "options", "costs", "task", "contexts", "most_users", "confidence_threshold", "suspicious_threshold",
 )  # fmt: skip
 """Members of an application that Clipper does not know: how its models are chosen and combined."""
 
@@ -352,7 +352,7 @@ _COMMANDS: dict[str, tuple[_Command, str]] = {
         (
             f'{{ "name" := string, "input_type" := {_INPUT_TYPE}, "default_output" := string, '
             '"latency_slo_micros" := int, and optional: "policy" := string, "options" := {}, "costs" := {}, '
-            '"task" := {}, "contexts" := "shared" | "user", "confidence_threshold" := float, '
+            '"task" := {}, "contexts" := "shared" | "user", "most_users" := int, "confidence_threshold" := float, '
             '"suspicious_threshold" := float }'
         ),
     ),

@@ -19,9 +19,10 @@ import urllib.parse
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from serving.errors import InvalidRequest, NotReady, ServingError, nearest
+from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
+from serving.protocol.bounded_json import MAX_JSON_BYTES
 from serving.protocol.clipper_inputs import Input
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
@@ -214,11 +215,15 @@ class ClipperRoutes:
         hub: Applications,
         *,
         metrics: Registry,
+        shows_metrics: bool = True,
         on_done: Callable[[int, float], None] = lambda _status, _seconds: None,
+        max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
         self._hub = hub
+        self._shows_metrics = shows_metrics
         self._registry = metrics
         self._on_done = on_done
+        self._max_json_bytes = max_json_bytes
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
@@ -229,6 +234,8 @@ class ClipperRoutes:
                 return found
             head.meaning = target = found
         if target.verb == "metrics":
+            if not self._shows_metrics:
+                return json_response(404, {"error": f"no route {_METRICS!r}; {_ROUTES}"})
             return json_response(200, self._registry.report(time.monotonic()))
         application = self._hub.application(target.application)
         if application is None:
@@ -250,7 +257,7 @@ class ClipperRoutes:
     def _unknown(self, name: str) -> Response:
         known = [application.name for application in self._hub.applications()]
         listed = ", ".join(known) or "none"
-        text = f"no application {name!r}{nearest(name, known)} (known: {listed})"
+        text = f"no application {shown(name)}{nearest(name, known)} (known: {listed})"
         return json_response(404, {"error": text})
 
     def _predict(
@@ -262,7 +269,7 @@ class ClipperRoutes:
         started_s: float,
     ) -> Exchange | Response:
         try:
-            given = clipper.predict_document(body)
+            given = clipper.predict_document(body, self._max_json_bytes)
             version = clipper.requested_version(given)
             if version is not None:
                 self._check_version(name, application, version)
@@ -309,17 +316,19 @@ class ClipperRoutes:
         if len(application.models) > 1:
             cause = f"Too many models linked to application {name}"
         elif not application.models:
-            cause = f"Requested version: {version} does not exist: no model is linked to {name}"
+            cause = (
+                f"Requested version: {version[:100]} does not exist: no model is linked to {name}"
+            )
         elif version not in self._hub.model_versions(application.models[0]):
             model = application.models[0]
-            cause = f"Requested version: {version} does not exist for model: {model}"
+            cause = f"Requested version: {version[:100]} does not exist for model: {model}"
         else:
             return
         raise clipper.RequestError(clipper.QUERY_ERROR, cause)
 
     def _update(self, name: str, application: Application, body: bytes) -> Response:
         try:
-            update = clipper.update(body, application.input_type)
+            update = clipper.update(body, application.input_type, self._max_json_bytes)
             taken = self._hub.feedback(name, update)
         except NotReady as error:  # nothing is wrong with it: it may be sent again
             return _plain(error.status, str(error))

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from serving.errors import ServingError
 from serving.protocol import compression
 from serving.protocol.access import Access
+from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http import Channel, Exchange, Routes
 from serving.protocol.http_messages import (
     REASONS,
@@ -46,6 +47,7 @@ class Gate:
         max_body_bytes: int,
         gzip_min_bytes: int | None,
         is_timed: bool = False,
+        held: Held | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -55,17 +57,19 @@ class Gate:
             max_body_bytes: the longest that a compressed body may become.
             gzip_min_bytes: answers from this length on are compressed where the client asks for it; None: none.
             is_timed: whether answers say how long their stages took.
+            held: counts bodies that were decompressed; None: nobody does.
         """
         self._routes = routes
         self._access = access
         self.max_body_bytes = max_body_bytes
         self.gzip_min_bytes = gzip_min_bytes
         self.is_timed = is_timed
+        self.held = held or Held()
         self._threads = concurrent.futures.ThreadPoolExecutor(2, "compression")
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
-        refusal = self._access.refusal(head)
+        refusal = self.refusal(head)
         if refusal is not None:
             return refusal
         head.add(self._access.fields(head))
@@ -80,6 +84,10 @@ class Gate:
             inner.handle = self._routes.handle
             head.handle = _Coder(self, inner, encoding, encodes=encodes).handle
         return head.handle(head, body, connection)
+
+    def refusal(self, head: Head) -> Response | None:
+        """What answers a request by its head alone; None: it is let in."""
+        return self._access.refusal(head)
 
     def work(self, function: Callable[..., bytes], *arguments: object) -> asyncio.Future[bytes]:
         """Run a function in a thread."""
@@ -113,11 +121,13 @@ class _Coder:
 class _Coded:
     """One request: the connection of the protocol's exchange, and the exchange of the connection."""
 
-    __slots__ = ("_coder", "_connection", "_inner", "_is_gone", "_started_s")
+    __slots__ = ("_coder", "_connection", "_held_bytes", "_inner", "_is_gone", "_started_s")
 
     def __init__(self, coder: _Coder, connection: Channel) -> None:
         self._coder = coder
         self._connection = connection
+        self._held_bytes = 0
+        """Of what the body has become."""
         self._inner: Exchange | None = None
         self._is_gone = False
         self._started_s = 0.0
@@ -148,14 +158,24 @@ class _Coded:
         if self._is_gone or work.cancelled():
             return
         try:
-            outcome = self._handled(work.result())
+            body = work.result()
+            if len(body) >= LARGE_BYTES:
+                self._coder.gate.held.take(len(body))
+                self._held_bytes = len(body)
+            outcome = self._handled(body)
         except ServingError as error:
             outcome = error_response(error)
         except Exception:
             log.exception("a request met a fault of the server")
             outcome = _fault()
         if isinstance(outcome, Response):
+            self._let_go()
             self._connection.respond(outcome)
+
+    def _let_go(self) -> None:
+        """What the body has become is not held any more."""
+        self._coder.gate.held.free(self._held_bytes)
+        self._held_bytes = 0
 
     # Channel
 
@@ -165,6 +185,7 @@ class _Coded:
         if not self._is_long(len(body)):
             fields += self._timing()
             self._inner = None
+            self._let_go()
             self._connection.respond(Response(status, fields, body))
             return
         reason = REASONS.get(status, "Unknown").encode()
@@ -178,6 +199,7 @@ class _Coded:
         if timing:
             head = head.replace(b"\r\n", b"\r\n" + timing, 1)
         self._inner = None
+        self._let_go()
         start = head.index(b"\r\n\r\n") + 4
         if not self._is_long(len(head) - start + len(body)):
             self._connection.respond_with(head, body)
@@ -228,6 +250,7 @@ class _Coded:
     def cancel(self) -> None:
         """The client went away."""
         self._is_gone = True
+        self._let_go()
         if self._inner is not None:
             self._inner.cancel()
 

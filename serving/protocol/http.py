@@ -14,10 +14,12 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol.door import TEXT, Door, taken
+from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http_messages import (
     CLOSE,
     JSON_TYPE,
@@ -29,7 +31,7 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
-from serving.protocol.http_reader import RequestReader
+from serving.protocol.http_reader import Refused, RequestReader
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
@@ -97,6 +99,10 @@ class Routes(Protocol):
         ...
 
 
+def _nothing(_head: Head) -> Response | None:
+    return None
+
+
 class Listener:
     """State that all connections of one port share."""
 
@@ -108,8 +114,12 @@ class Listener:
         idle_s: float,
         request_s: float,
         door: Door | None = None,
+        held: Held | None = None,
+        refusal: Callable[[Head], Response | None] = _nothing,
     ) -> None:
         self.routes = routes
+        self.refusal = refusal
+        """What answers a request by its head alone: its body is not waited for, nor held."""
         self.max_body_bytes = max_body_bytes
         self.idle_s = idle_s
         """A connection without a request is closed after this long."""
@@ -117,6 +127,8 @@ class Listener:
         """A request that has not arrived whole after this long is answered 408."""
         self.door = door or Door()
         """Lets connections in."""
+        self.held = held or Held()
+        """Counts what requests hold."""
         self._stalls: Stalls[Connection] = Stalls()
         self.connections: set[Connection] = set()
         self.heads: dict[bytes, Head] = {}
@@ -153,8 +165,10 @@ class Connection(asyncio.Protocol):
     __slots__ = (
         "_asked",
         "_blocked",
+        "_client",
         "_exchange",
         "_failed",
+        "_held_bytes",
         "_last_bytes",
         "_last_head",
         "_last_raw",
@@ -173,11 +187,15 @@ class Connection(asyncio.Protocol):
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
+        self._client: str | None = None
+        """Whose it is, as the door counts."""
         self._exchange: Exchange | None = None
         self._waiting = False
         """A request is being answered."""
         self._asked = _UNREADABLE
         """Head of that request."""
+        self._held_bytes = 0
+        """Of that request, as they are counted."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._pipelined_bytes = 0
         """Of bodies among them."""
@@ -205,7 +223,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        if self._listener.door.enter(client, _FULL):
+        self._client = self._listener.door.enter(client, _FULL)
+        if self._client is not None:
             self._transport = client
             self._listener.connections.add(self)
 
@@ -216,8 +235,9 @@ class Connection(asyncio.Protocol):
             self._reader.close()
             self._reader = None
         self._listener.connections.discard(self)
-        self._listener.door.leave()
-        self._pipelined.clear()
+        self._listener.door.leave(self._client or "")
+        self._forget_pipelined()
+        self._let_go()
         exchange, self._exchange = self._exchange, None
         if self._waiting and exchange is not None:
             exchange.cancel()
@@ -262,26 +282,30 @@ class Connection(asyncio.Protocol):
                 self._reader = reader = RequestReader(
                     self._listener.heads,
                     max_body_bytes=self._listener.max_body_bytes,
+                    held=self._listener.held,
+                    on_head=self._begun,
                     on_request=self._take,
-                    on_continue=self._continue,
                 )
             reader.begin(raw_head)
         try:
-            rest = reader.feed(data)
+            reader.feed(data)
         except ServingError as error:
             self._fail(error)
-            return
-        if rest:
-            self.data_received(rest)
 
-    def _continue(self) -> None:
-        if self._transport is not None:
+    def _begun(self, head: Head, waits: bool) -> Response | None:
+        """A head is there: what refuses it; a client that waits to be told so may send the body of another."""
+        refusal = self._listener.refusal(head)
+        if refusal is None and waits and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return refusal
 
     # Requests in order
 
     def _take(self, head: Head, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked:
+            if not self._listener.held.has_taken(len(body)):
+                self._fail(self._listener.held.refusal())
+                return
             self._pipelined.append((head, body))
             self._pipelined_bytes += len(body)
             is_full = (
@@ -297,6 +321,9 @@ class Connection(asyncio.Protocol):
         self._waiting = True
         self._asked = head
         try:
+            if len(body) >= LARGE_BYTES:
+                self._listener.held.take(len(body))
+                self._held_bytes = len(body)
             outcome = (head.handle or self._listener.routes.handle)(head, body, self)
         except ServingError as error:
             outcome = error_response(error)
@@ -321,6 +348,8 @@ class Connection(asyncio.Protocol):
         """As `respond`; see `Channel.respond_with`."""
         self._exchange = None
         self._waiting = False
+        if self._held_bytes:
+            self._let_go()
         transport = self._transport
         if transport is None:
             return
@@ -335,7 +364,7 @@ class Connection(asyncio.Protocol):
         transport.write(b"".join((head, body)))
         self._worked = True
         if closes:
-            self._pipelined.clear()
+            self._forget_pipelined()
             transport.close()
         elif self._pipelined:
             self._next()
@@ -351,6 +380,7 @@ class Connection(asyncio.Protocol):
             following = self._pipelined.popleft()
             if not isinstance(following, Response):
                 self._pipelined_bytes -= len(following[1])
+                self._listener.held.free(len(following[1]))
             if (
                 self._overfull
                 and len(self._pipelined) < _PIPELINED // 2
@@ -366,13 +396,29 @@ class Connection(asyncio.Protocol):
                 self._handle(*following)
         self._taking_up = False
 
+    def _let_go(self) -> None:
+        """The request in flight is not held any more."""
+        self._listener.held.free(self._held_bytes)
+        self._held_bytes = 0
+
+    def _forget_pipelined(self) -> None:
+        """What waits is not answered any more."""
+        self._pipelined.clear()
+        self._listener.held.free(self._pipelined_bytes)
+        self._pipelined_bytes = 0
+
     def _fail(self, error: ServingError) -> None:
         """The stream cannot be read any further: answer what came before, then the error, then close."""
+        transport = self._transport
+        if self._failed or transport is None or transport.is_closing():
+            return
         self._failed = True
         self._since_s = time.monotonic()
-        self._pipelined.append(error_response(error))
-        if self._transport is not None:
-            self._transport.pause_reading()
+        refused = error.response if isinstance(error, Refused) else error_response(error)
+        self._pipelined.append(refused)
+        if self._reader is not None:
+            self._reader.drop()
+        transport.pause_reading()
         self._next()
 
     # Housekeeping

@@ -20,7 +20,9 @@ OTHERS = frozenset(
         b"accept-encoding",
         b"access-control-request-method",
         b"authorization",
+        b"host",
         b"origin",
+        b"sec-fetch-site",
         b"traceparent",
         b"x-application",
     }
@@ -44,6 +46,7 @@ REASONS = {
     501: "Not Implemented",
     503: "Service Unavailable",
     504: "Gateway Timeout",
+    505: "HTTP Version Not Supported",
 }
 
 

@@ -1,49 +1,80 @@
 """Reads requests that come in any pieces: httptools' callbacks, and what bounds them.
 
-In: bytes of HTTP/1.1 or 1.0. Out: heads and bodies, in order, through a callback. A head that was read
+In: bytes of HTTP/1.1 or 1.0. Out: heads and bodies, in order, through callbacks. A head that was read
 once, with a plain Content-Length, is remembered with what it means: `Connection` recognises its bytes
 and hands nothing like it to the reader any more. A reader serves one connection.
+
+What is no body is bounded by `MAX_HEAD_BYTES`: the head, the trailers, the extension of each chunk. Trailers
+mean nothing here: what a request says, its head says (RFC 9110, section 6.5.1). The body of a request that is
+refused by its head is dropped as it comes, and so is one for which there is no room.
 
 Knows methods, lengths and limits; nothing of answers, their order, or the socket.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 
 import httptools
 
-from serving.errors import BodyTooLarge, InvalidRequest, ServingError
-from serving.protocol.http_messages import OTHERS, Head
+from serving.errors import BodyTooLarge, InvalidRequest, ServingError, Unimplemented
+from serving.protocol.held import Held
+from serving.protocol.http_messages import OTHERS, Head, Response, error_response
 
 MAX_HEAD_BYTES = 64 * 1024
-"""Largest request head; more is answered 431."""
+"""Largest request head, trailers or extension of a chunk; more is answered 431."""
+_COUNTED_BYTES = 16 * 1024
+"""Of what is fed at once: within it, what is no body is not told from what is."""
 _REMEMBERED_HEADS = 512
 _REMEMBERED_HEAD_BYTES = 2048
+_SMALL_BYTES = 4096
+"""A piece of a body from here on is kept as it is: what an object takes beside it is no more than a hundredth."""
+_NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
+"""A request with one of these is no plain one: its head is not remembered."""
+_LISTS = frozenset({b"accept-encoding"})
+"""Fields that are kept and may come more than once, as one list; of the others the meaning would be open."""
+_HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
+"""RFC 9110, section 7.2."""
+
+
+class Refused(ServingError):
+    """A request is answered before its body, which its client has not sent yet; nothing more is read."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response)
+        self.response = response
 
 
 class RequestReader:
     """The parser of one connection, at work."""
 
     __slots__ = (
-        "_body",
         "_body_bytes",
+        "_coding",
         "_encoding",
         "_expect",
-        "_head_began",
+        "_has_moved",
+        "_head",
         "_head_bytes",
-        "_head_fed",
-        "_head_open",
         "_heads",
+        "_held",
+        "_held_bytes",
         "_inference_header",
+        "_is_cut",
+        "_is_replayed",
         "_length",
         "_max_body_bytes",
-        "_on_continue",
+        "_on_head",
         "_on_request",
         "_others",
+        "_outside_bytes",
         "_parser",
+        "_pieces",
         "_raw_head",
+        "_refusal",
+        "_small",
         "_url",
         "began_s",
         "is_between_requests",
@@ -54,27 +85,67 @@ class RequestReader:
         heads: dict[bytes, Head],
         *,
         max_body_bytes: int,
+        held: Held,
+        on_head: Callable[[Head, bool], Response | None],
         on_request: Callable[[Head, bytes], None],
-        on_continue: Callable[[], None],
     ) -> None:
         """Wait for a request.
 
         Args:
             heads: heads by their bytes, where new ones are remembered.
             max_body_bytes: a larger body is refused.
+            held: counts bodies that have not arrived whole.
+            on_head: gets each head before its body, and whether the client waits to be told that it may send
+                that; gives what refuses the request, if anything does.
             on_request: gets each request that is complete.
-            on_continue: the client waits to be told that it may send the body.
         """
         self._heads = heads
         self._max_body_bytes = max_body_bytes
+        self._held = held
+        self._on_head = on_head
         self._on_request = on_request
-        self._on_continue = on_continue
         self._parser: httptools.HttpRequestParser | None = httptools.HttpRequestParser(self)
+        self._raw_head: bytes | None = None
+        self._url = b""
+        self._head: Head | None = None
+        """Of the request whose head is complete."""
+        self._length: int | None = None
+        self._inference_header: int | None = None
+        self._encoding: str | None = None
+        self._coding: bytes | None = None
+        self._others: dict[bytes, bytes] = {}
+        self._expect = False
+        self._refusal: Response | None = None
+        self._pieces: list[bytes | bytearray] = []
+        """Of the body. Small ones that follow one another are one: a client may send two bytes at a time."""
+        self._small: bytearray | None = None
+        """The last of them, where more may be added to it."""
+        self._body_bytes = 0
+        self._held_bytes = 0
+        """Of these, as `held` counts them."""
+        self._head_bytes = 0
+        self._outside_bytes = 0
+        """Fed since the request, or a part of its body, began."""
+        self._has_moved = False
+        """One of these began with what is fed now."""
+        self._is_cut = False
+        """The parser takes the body of the request for another protocol."""
+        self._is_replayed = False
+        """The parser is told once more what it has told here."""
         self.is_between_requests = True
+        self.began_s = 0.0
 
     def close(self) -> None:
         """No more will be read. Parser and reader know each other: they are not left to the collector."""
         self._parser = None
+        self.drop()
+
+    def drop(self) -> None:
+        """What has come of a body is not held any more."""
+        self._pieces = []
+        self._small = None
+        self._held.free(self._held_bytes)
+        self._held_bytes = 0
 
     def begin(self, raw_head: bytes) -> None:
         """What is fed next begins a request.
@@ -83,127 +154,232 @@ class RequestReader:
             raw_head: the bytes up to the first empty line, if it is there already.
         """
         self._raw_head = raw_head if 4 < len(raw_head) <= _REMEMBERED_HEAD_BYTES else None
-        self._head_began = False
-        self._head_fed = 0
-        self._head_open = True
+        self._outside_bytes = 0
         self.is_between_requests = False
         self.began_s = time.monotonic()
 
-    def feed(self, data: bytes) -> bytes:
-        """Read on; returns what is left, as a beginning, where the client offered another protocol.
+    def feed(self, data: bytes) -> None:
+        """Read on.
 
         Raises:
             ServingError: the stream cannot be read any further.
         """
-        assert self._parser is not None, "it is not closed"
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            # The offer to speak another protocol is not taken up: the request was answered as it is.
-            self.is_between_requests = True
-            self._parser = httptools.HttpRequestParser(self)
-            return data[upgrade.args[0] :]
-        except httptools.HttpParserCallbackError as error:
-            cause = error.__context__
-            raise (
-                cause if isinstance(cause, ServingError) else InvalidRequest(str(error))
-            ) from error
-        except httptools.HttpParserError as error:
-            raise InvalidRequest(f"malformed HTTP request: {error}") from error
-        if self._head_open:
-            # The parser keeps an unfinished field to itself, so what is fed is counted here; the
-            # piece in which the head began may hold other requests before it, so only those after
-            # it count.
-            self._head_fed += len(data) if self._head_began else 0
-            self._head_began = True
-            if self._head_fed > MAX_HEAD_BYTES:
+        view = memoryview(data)
+        for start in range(0, len(view), _COUNTED_BYTES):
+            piece = view[start : start + _COUNTED_BYTES]
+            self._has_moved = False
+            self._parse(piece)
+            if self.is_between_requests:
+                continue
+            # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
+            # a request or a part of a body began may hold other things before it, so only those after it count.
+            self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
+            if self._outside_bytes > MAX_HEAD_BYTES:
                 raise _HeadTooLarge
-        return b""
+            if self._body_bytes > self._held_bytes and self._refusal is None:
+                self._hold(self._body_bytes - self._held_bytes)
+
+    def _parse(self, view: memoryview) -> None:
+        while True:
+            assert self._parser is not None, "it is not closed"
+            try:
+                self._parser.feed_data(view)
+            except httptools.HttpParserUpgrade as upgrade:
+                # The offer to speak another protocol is not taken up: the request is answered as it is.
+                view = view[upgrade.args[0] :]
+                self._parser = httptools.HttpRequestParser(self)
+                if self._is_cut:
+                    self._replay(self._parser)
+            except httptools.HttpParserCallbackError as error:
+                cause = error.__context__
+                raise (
+                    cause if isinstance(cause, ServingError) else InvalidRequest(str(error))
+                ) from error
+            except httptools.HttpParserError as error:
+                raise InvalidRequest(f"malformed HTTP request: {error}") from error
+            else:
+                return
+
+    def _replay(self, parser: httptools.HttpRequestParser) -> None:
+        """Let a new parser read the body of a request that has offered another protocol."""
+        framing = b"Transfer-Encoding: chunked"
+        if self._length is not None:
+            framing = b"Content-Length: %d" % self._length
+        self._is_replayed = True
+        parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+        self._is_replayed = self._is_cut = False
+
+    def _hold(self, size: int) -> None:
+        """More of a body that is not whole."""
+        if self._held.has_taken(size):
+            self._held_bytes += size
+        else:
+            self._refuse(error_response(self._held.refusal()))
+
+    def _refuse(self, response: Response) -> None:
+        """Answer the request so, when it is over; its body is dropped."""
+        self._refusal = response
+        self._raw_head = None
+        self.drop()
 
     # httptools callbacks
 
     def on_message_begin(self) -> None:
         """Parser: a request starts."""
+        if self._is_replayed:
+            return
         self._url = b""
-        self._body: list[bytes] = []
-        self._body_bytes = 0
-        self._head_bytes = 0
-        self._head_began = False
-        self._head_fed = 0
-        self._head_open = True
-        self._length: int | None = None
-        self._inference_header: int | None = None
-        self._encoding = ""
-        self._others: dict[bytes, bytes] = {}
+        self._head = None
+        self._length = self._inference_header = None
+        self._encoding = self._coding = None
+        self._others = {}
         self._expect = False
+        self._refusal = None
+        self._body_bytes = self._head_bytes = 0
+        self._has_moved = True
         self.is_between_requests = False
         self.began_s = time.monotonic()
 
     def on_url(self, url: bytes) -> None:
         """Parser: (a part of) the target."""
+        if self._is_replayed:
+            return
         self._url += url
         self._head_bytes += len(url)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise _HeadTooLarge
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Parser: one head field."""
+        """Parser: one head field, or one of the trailers."""
+        if self._is_replayed:
+            return
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > MAX_HEAD_BYTES:
             raise _HeadTooLarge
+        if self._head is not None:
+            return
         key = name.lower()
         if key == b"content-length":
             self._length = _whole_number(value, "Content-Length")
             if self._length > self._max_body_bytes:
                 raise BodyTooLarge(self._max_body_bytes)
         elif key == b"inference-header-content-length":
+            _check_first(name, self._inference_header)
             self._inference_header = _whole_number(value, "Inference-Header-Content-Length")
         elif key == b"content-encoding":
+            _check_first(name, self._encoding)
             self._encoding = value.decode("latin-1").strip().lower()
-        elif key == b"expect":
-            self._expect = value.lower() == b"100-continue"
-            self._raw_head = None
-        elif key in {b"transfer-encoding", b"upgrade"}:
-            self._raw_head = None
         elif key in OTHERS:
-            self._others[key] = value
-            if key == b"traceparent":  # no two requests have the same
-                self._raw_head = None
+            self._keep(key, value)
+        elif key in _NOT_PLAIN:
+            self._raw_head = None
+            if key == b"transfer-encoding":
+                _check_first(name, self._coding)
+                self._coding = value.strip().lower()
+            elif key == b"expect":
+                self._expect = value.lower() == b"100-continue"
+
+    def _keep(self, key: bytes, value: bytes) -> None:
+        """A field that is kept as it is."""
+        before = self._others.get(key)
+        if before is not None:
+            if key not in _LISTS:
+                _check_first(key, before)
+            value = before + b", " + value
+        self._others[key] = value
+        if key == b"traceparent":  # no two requests have the same
+            self._raw_head = None
 
     def on_headers_complete(self) -> None:
         """Parser: the head is complete."""
-        self._head_open = False
-        if self._expect:
-            self._on_continue()
-
-    def on_body(self, body: bytes) -> None:
-        """Parser: (a part of) the body."""
-        self._body_bytes += len(body)
-        if self._body_bytes > self._max_body_bytes:
-            raise BodyTooLarge(self._max_body_bytes)
-        self._body.append(body)
-
-    def on_message_complete(self) -> None:
-        """Parser: the request is complete."""
         parser = self._parser
-        assert parser is not None, "it is at work"
-        head = Head(
-            method=parser.get_method().decode("latin-1"),
+        if self._is_replayed or parser is None:
+            return
+        version, method = parser.get_http_version(), parser.get_method().decode("latin-1")
+        self._check(version, method)
+        head = self._head = Head(
+            method=method,
             path=self._url.decode("latin-1"),
             content_length=self._length,
             inference_header_bytes=self._inference_header,
-            content_encoding=self._encoding,
+            content_encoding=self._encoding or "",
             keep_alive=parser.should_keep_alive(),
-            http_1_0=parser.get_http_version() == "1.0",
+            http_1_0=version == "1.0",
             others=self._others,
         )
-        if self._raw_head is not None and self._body_bytes == (self._length or 0):
+        has_body = bool(self._length) or self._coding is not None
+        self._is_cut = has_body and parser.should_upgrade()
+        refusal = self._on_head(head, self._expect)
+        if refusal is not None:
+            if self._expect:
+                raise Refused(refusal)
+            self._refuse(refusal)
+
+    def _check(self, version: str, method: str) -> None:
+        """What of a head means that the rest cannot be read, or not by everybody in the same way."""
+        if version not in {"1.0", "1.1"}:
+            raise _UnknownVersion(version)
+        host = self._others.get(b"host")
+        if host is None and version == "1.1":
+            raise InvalidRequest("a request of HTTP/1.1 needs a field Host (RFC 9112, section 3.2)")
+        if host is not None and not _HOST.fullmatch(host.strip()):
+            raise InvalidRequest(
+                f"Host is {_shown(host)}, expected a name or an address and a port"
+            )
+        if method == "CONNECT":
+            raise Unimplemented("CONNECT is not offered: this server is no proxy")
+        coding = self._coding
+        if coding is None or (coding == b"chunked" and version == "1.1"):
+            return
+        if version == "1.1" and coding.rpartition(b",")[2].strip() == b"chunked":
+            raise Unimplemented(
+                f"Transfer-Encoding {_shown(coding)} is not supported, only chunked; "
+                f"compressed bodies have a Content-Encoding"
+            )
+        raise InvalidRequest(
+            f"Transfer-Encoding is {_shown(coding)}, expected chunked, in HTTP/1.1"
+        )
+
+    def on_body(self, body: bytes) -> None:
+        """Parser: (a part of) the body."""
+        self._has_moved = True
+        size = len(body)
+        self._body_bytes += size
+        if self._body_bytes > self._max_body_bytes:
+            raise BodyTooLarge(self._max_body_bytes)
+        if self._refusal is not None:
+            return
+        if size >= _SMALL_BYTES or not self._pieces:
+            self._pieces.append(body)
+            self._small = None
+        elif self._small is None:
+            self._small = bytearray(body)
+            self._pieces.append(self._small)
+        else:
+            self._small += body
+
+    def _joined(self) -> bytes:
+        """The body that has come; most come in one piece."""
+        pieces = self._pieces
+        first = pieces[0] if len(pieces) == 1 else None
+        return first if isinstance(first, bytes) else b"".join(pieces)
+
+    def on_message_complete(self) -> None:
+        """Parser: the request is complete."""
+        head = self._head
+        if self._is_cut or head is None:
+            return  # its body follows
+        body = self._joined()
+        self.drop()
+        refusal = self._refusal
+        if refusal is not None:
+            head.handle = lambda *_: refusal
+        elif self._raw_head is not None and self._body_bytes == (self._length or 0):
             if len(self._heads) >= _REMEMBERED_HEADS:
                 self._heads.clear()
             self._heads[self._raw_head] = head
         self._raw_head = None
-        body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        self._body = []
+        self._body_bytes = 0
         self.is_between_requests = True
         self._on_request(head, body)
 
@@ -212,13 +388,30 @@ class _HeadTooLarge(InvalidRequest):
     status = 431
 
     def __init__(self) -> None:
-        super().__init__(f"the request's head is larger than {MAX_HEAD_BYTES} bytes")
+        super().__init__(
+            f"the request's head, its trailers or the extension of a chunk is larger than {MAX_HEAD_BYTES} bytes"
+        )
+
+
+class _UnknownVersion(InvalidRequest):
+    status = 505
+
+    def __init__(self, version: str) -> None:
+        super().__init__(f"HTTP/{version} is not spoken here, only HTTP/1.1 and HTTP/1.0")
+
+
+def _check_first(name: bytes, before: object) -> None:
+    if before is not None:
+        raise InvalidRequest(f"the field {_shown(name)} is there twice, expected once")
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:40].decode("latin-1"))
 
 
 def _whole_number(value: bytes, name: str) -> int:
     if not value.isdigit() or len(value) > 18:
-        shown = value[:40].decode("latin-1")
         raise InvalidRequest(
-            f"Unable to parse {name}, got: {shown!r}, expected a whole number of bytes"
+            f"Unable to parse {name}, got: {_shown(value)}, expected a whole number of bytes"
         )
     return int(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container
 
-from serving.errors import InvalidRequest, Unimplemented
+from serving.errors import InvalidRequest, Unimplemented, shown
 
 _SHARED_MEMORY = (
     "shared memory is not offered by this server; send the tensors in the request: binary tensors over REST, raw "
@@ -66,4 +66,4 @@ def check_tensor(what: str, name: object, parameters: Container[str]) -> None:
         InvalidRequest: it is in shared memory.
     """
     if _REGION in parameters:
-        raise InvalidRequest(f"{what} {name!r}: {_SHARED_MEMORY}")
+        raise InvalidRequest(f"{what} {shown(name)}: {_SHARED_MEMORY}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from serving.protocol.bounded_json import MAX_JSON_BYTES
 from serving.protocol.oip_answers import Answers
 from serving.protocol.oip_requests import Requests
 from serving.values import Signature
@@ -18,10 +19,16 @@ EXTENSIONS = ("binary_tensor_data", "classification", "schedule_policy")
 class Codec:
     """Requests and answers of one model version."""
 
-    def __init__(self, name: str, version: str, signature: Signature) -> None:
+    def __init__(
+        self,
+        name: str,
+        version: str,
+        signature: Signature,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
         self._name = name
         self._signature = signature
-        self.requests = Requests(name, signature)
+        self.requests = Requests(name, signature, max_json_bytes)
         self.answers = Answers(name, version, signature)
 
     def metadata(self, versions: Sequence[str]) -> dict[str, Any]:

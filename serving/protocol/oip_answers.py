@@ -10,6 +10,7 @@ Pure: no sockets, no engine. Specification: the protocol's REST and binary-data 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from serving import json_tensors
@@ -18,6 +19,8 @@ from serving.protocol.classification import classified
 from serving.replica import wire
 from serving.values import Buffer, Signature, Tensor
 
+LONG_BYTES = 64 * 1024
+"""Outputs that take longer to be written in JSON than others should wait."""
 _KEPT_FORMS = 1024
 _OUTPUTS = b'"outputs":'
 """Where these are in an answer's JSON part; no text within it holds a quote as it is."""
@@ -78,26 +81,54 @@ class Answers:
             ):
                 return self._last_form, frame[len(prefix) :]
             return self._all_binary(frame, wanted)
-        tensors = wire.decode_frame(frame)
-        if wanted.outputs is None:
-            chosen = [(tensor, wanted.binary) for tensor in tensors]
-        else:
-            by_name = {tensor.name: tensor for tensor in tensors}
-            missing = [name for name, _, _ in wanted.outputs if name not in by_name]
-            if missing:
-                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
-            chosen = [
-                (
-                    classified(by_name[name], classes, self._signature)
-                    if classes
-                    else by_name[name],
-                    binary,
-                )
-                for name, binary, classes in wanted.outputs
-            ]
+        chosen = self._chosen(frame, wanted)
         header = self._header(chosen, wanted.id)
         binary_data = [tensor.data for tensor, binary in chosen if binary]
         return Form(header, len(header) if binary_data else None), b"".join(binary_data)
+
+    def is_long(self, frame: memoryview, wanted: Wanted) -> bool:
+        """Whether an answer is to be written in pieces, for it may be long in JSON."""
+        if len(frame) <= LONG_BYTES:
+            return False
+        if wanted.outputs is None:
+            return not wanted.binary
+        return not all(binary for _, binary, _ in wanted.outputs)
+
+    def written(self, frame: memoryview, wanted: Wanted) -> tuple[Iterator[bytes], bytes | None]:
+        """As `answer`: the JSON part in pieces, each soon made, and the binary data; None: there are none."""
+        chosen = self._chosen(frame, wanted)
+        data = [tensor.data for tensor, binary in chosen if binary]
+        return self._pieces(chosen, wanted.id), b"".join(data) if data else None
+
+    def _pieces(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> Iterator[bytes]:
+        empty = self._header([], id_)
+        yield empty[:-2]
+        for place, (tensor, binary) in enumerate(chosen):
+            if place:
+                yield b","
+            if binary:
+                yield json.dumps(_binary_output(tensor), separators=(",", ":")).encode()
+            else:
+                for text in json_tensors.written(tensor):
+                    yield text.encode()
+        yield empty[-2:]
+
+    def _chosen(self, frame: memoryview, wanted: Wanted) -> list[tuple[Tensor, bool]]:
+        """What is answered, each with whether it is in binary."""
+        tensors = wire.decode_frame(frame)
+        if wanted.outputs is None:
+            return [(tensor, wanted.binary) for tensor in tensors]
+        by_name = {tensor.name: tensor for tensor in tensors}
+        missing = [name for name, _, _ in wanted.outputs if name not in by_name]
+        if missing:
+            raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+        return [
+            (
+                classified(by_name[name], classes, self._signature) if classes else by_name[name],
+                binary,
+            )
+            for name, binary, classes in wanted.outputs
+        ]
 
     def _all_binary(self, frame: memoryview, wanted: Wanted) -> tuple[Form, Buffer]:
         layout, data = wire.split_frame(frame)
@@ -118,21 +149,21 @@ class Answers:
         return form, data
 
     def _header(self, chosen: list[tuple[Tensor, bool]], id_: str | None) -> bytes:
-        outputs = []
-        for tensor, binary in chosen:
-            if binary:
-                outputs.append(
-                    {
-                        "name": tensor.name,
-                        "datatype": tensor.datatype,
-                        "shape": list(tensor.shape),
-                        "parameters": {"binary_data_size": len(tensor.data)},
-                    }
-                )
-            else:
-                outputs.append(json_tensors.tensor_to_json(tensor))
+        outputs = [
+            _binary_output(tensor) if binary else json_tensors.tensor_to_json(tensor)
+            for tensor, binary in chosen
+        ]
         response: dict[str, Any] = {"model_name": self._name, "model_version": self._version}
         if id_ is not None:
             response["id"] = id_
         response["outputs"] = outputs
         return json.dumps(response, separators=(",", ":")).encode()
+
+
+def _binary_output(tensor: Tensor) -> dict[str, Any]:
+    return {
+        "name": tensor.name,
+        "datatype": tensor.datatype,
+        "shape": list(tensor.shape),
+        "parameters": {"binary_data_size": len(tensor.data)},
+    }

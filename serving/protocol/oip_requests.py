@@ -19,23 +19,27 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from serving import json_tensors
-from serving.errors import InvalidRequest, nearest
-from serving.protocol import classification, not_offered
+from serving.errors import InvalidRequest, nearest, shown
+from serving.protocol import bounded_json, classification, not_offered
 from serving.protocol import tensors as tensors_of
+from serving.protocol.budget import Budget
 from serving.protocol.oip_answers import Wanted
 from serving.replica import wire
 from serving.shapes import item_axis
 from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, TensorSpec
 
-LARGE_JSON_BYTES = 64 * 1024
+LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
 """JSON bodies above this are decoded in the replica: decoding them here would hold up every other request."""
 
-_NUMERIC_DATA = re.compile(rb'"data"\s*:\s*\[[-+0-9eE.,\s\[\]]*\](?=\s*[,}])')
-"""A `data` member that holds numbers only; without it a body's skeleton is small."""
+_DATA = b'"data"'
+_ARRAY = re.compile(rb"\s*:\s*\[")
+"""What stands behind the name of a member that is an array."""
 
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
 """A member `id` of any object in a JSON text, whose value is written as it is, without escapes."""
 
+_ELEMENTS = "elements of BYTES"
+"""What is read one by one of a binary request."""
 _TENSORS = int(wire.Encoding.TENSORS)  # to look it up takes as long as all of a request's numbers
 _KEPT_HEADERS = 1024
 _KEPT_HEADER_BYTES = 4096
@@ -89,9 +93,19 @@ class _Layout(NamedTuple):
 class Requests:
     """Reads the requests to one model version."""
 
-    def __init__(self, name: str, signature: Signature) -> None:
+    def __init__(
+        self, name: str, signature: Signature, max_json_bytes: int = bounded_json.MAX_JSON_BYTES
+    ) -> None:
+        """Nothing is remembered yet.
+
+        Args:
+            name: of the model.
+            signature: what it takes.
+            max_json_bytes: most JSON that is read here.
+        """
         self._name = name
         self._signature = signature
+        self._max_json_bytes = max_json_bytes
         self._outputs = {spec.name: spec for spec in signature.outputs}
         self._layouts: dict[bytes, _Layout] = {}
         self._named: dict[tuple[bytes, bytes], _Layout] = {}
@@ -124,7 +138,9 @@ class Requests:
             or not body.startswith(self._last_header)
         ):
             header = body[:header_bytes]
-            layout = self._layouts.get(header) or self._named_layout(header)
+            layout = None
+            if header_bytes <= _KEPT_HEADER_BYTES:
+                layout = self._layouts.get(header) or self._named_layout(header)
             if layout is None:
                 layout = self._layout(header)
                 if layout is None:
@@ -158,7 +174,7 @@ class Requests:
         A string in its place is a string in the same place of the JSON, whatever its characters, as long as none
         is an escape; that the place is the id of the request, and of nothing in it, is found out by another name.
         """
-        found = _ID.search(header) if len(header) <= _KEPT_HEADER_BYTES else None
+        found = _ID.search(header)
         if found is None:
             return None
         try:
@@ -171,7 +187,7 @@ class Requests:
             layout = self._layout(header)
             other = f"not {id_}"
             renamed = other.encode().join(around)
-            if layout is None or _parsed(renamed).get("id") != other:
+            if layout is None or self._parsed(renamed).get("id") != other:
                 return layout
             if len(self._named) >= _KEPT_HEADERS:
                 self._named.clear()
@@ -180,8 +196,8 @@ class Requests:
 
     def _layout(self, header: bytes) -> _Layout | None:
         """The layout of a header all of whose inputs are binary; None when some are not."""
-        request = _parsed(header)
-        inputs = _inputs(request)
+        request = self._parsed(header)
+        inputs = self._inputs(request)
         if any("data" in item for item in inputs):
             return None
         declared: list[Tensor] = []
@@ -216,14 +232,17 @@ class Requests:
 
     def _mixed_query(self, header: bytes, body: bytes) -> Query:
         """A request in which some inputs are JSON, or BYTES."""
-        request = _parsed(header)
+        request = self._parsed(header)
+        inputs = self._inputs(request)
+        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = []
         position = len(header)
-        for item in _inputs(request):
+        budget = Budget(what=_ELEMENTS)
+        for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
             if "data" in item:
-                tensors.append(json_tensors.tensor_from_json(item))
+                tensors.append(json_tensors.tensor_of(name, datatype, shape, item["data"]))
                 continue
-            name, datatype, shape = json_tensors.declared(item)
             size = _binary_size(item, name)
             data = body[position : position + size]
             if len(data) < size:
@@ -231,14 +250,14 @@ class Requests:
                     f"unexpected size for input {name!r}, expecting {size - len(data)} additional bytes "
                     f"for model {self._name!r}"
                 )
-            tensors_of.check_bytes(name, datatype, shape, data)
+            tensors_of.check_bytes(name, datatype, shape, data, budget)
             tensors.append(Tensor(name, datatype, shape, data))
             position += size
         if position != len(body):
             raise InvalidRequest(
                 f"unexpected additional input data for model {self._name!r}: {len(body) - position} bytes"
             )
-        return self._tensor_query(tensors, self._wanted(request), *_limits(request))
+        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
 
     def _raw_query(self, body: bytes) -> Query:
         if len(self._signature.inputs) != 1:
@@ -249,7 +268,8 @@ class Requests:
         spec = self._signature.inputs[0]
         data = struct.pack("<I", len(body)) + body if spec.datatype == "BYTES" else body
         tensor = Tensor(spec.name, spec.datatype, self._raw_shape(spec, len(body)), data)
-        return self._tensor_query([tensor], Wanted(None, None, binary=True), None, 0)
+        items = tensors_of.checked_items(self._name, self._signature, [tensor])
+        return _tensor_query([tensor], items, Wanted(None, None, binary=True), None, 0)
 
     def _raw_shape(self, spec: TensorSpec, size: int) -> tuple[int, ...]:
         """The shape of one item, or of all that a model takes which is served whole."""
@@ -284,21 +304,26 @@ class Requests:
             large = self._large_json_query(body)
             if large is not None:
                 return large
-        request = _parsed(body)
+        request = self._parsed(body)
+        inputs = self._inputs(request)
+        declared = [Tensor(*json_tensors.declared(item), b"") for item in inputs]
+        items = tensors_of.checked_items(self._name, self._signature, declared)
         tensors = [
-            json_tensors.tensor_from_json(item) if "data" in item else _without_data(item)
-            for item in _inputs(request)
+            json_tensors.tensor_of(name, datatype, shape, item["data"])
+            if "data" in item
+            else _without_data(item, name, datatype, shape)
+            for item, (name, datatype, shape, _) in zip(inputs, declared, strict=True)
         ]
-        return self._tensor_query(tensors, self._wanted(request), *_limits(request))
+        return _tensor_query(tensors, items, self._wanted(request), *_limits(request))
 
     def _large_json_query(self, body: bytes) -> Query | None:
         """A query that carries the JSON as it is; None when its skeleton is large all the same."""
-        skeleton = _NUMERIC_DATA.sub(b'"data":[]', body)
-        if len(skeleton) > LARGE_JSON_BYTES:
+        found = skeleton(body)
+        if found is None:
             return None
-        request = _parsed(skeleton)
+        request = self._parsed(found)
         declared = []
-        for item in _inputs(request):
+        for item in self._inputs(request):
             name, datatype, shape = json_tensors.declared(item)
             if "data" not in item:
                 raise InvalidRequest(f"input {name!r} has no data and the request no binary part")
@@ -307,13 +332,38 @@ class Requests:
         wanted = self._wanted(request)
         return Query((body,), len(body), wire.Encoding.OIP_JSON, items, wanted, *_limits(request))
 
-    def _tensor_query(
-        self, tensors: list[Tensor], wanted: Wanted, timeout_s: float | None, priority: int
-    ) -> Query:
-        items = tensors_of.checked_items(self._name, self._signature, tensors)
-        descriptor = wire.encode_descriptor(tensors)
-        frame = (descriptor, *(tensor.data for tensor in tensors))
-        return Query(frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority)
+    def _parsed(self, text: bytes) -> dict[str, Any]:
+        bounded_json.check(text, self._max_json_bytes)
+        try:
+            request = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidRequest(
+                f"failed to parse the request JSON: {error} (binary tensors need the header "
+                f"Inference-Header-Content-Length)"
+            ) from error
+        if not isinstance(request, dict):
+            raise InvalidRequest("the request is not a JSON object")
+        return request
+
+    def _inputs(self, request: Mapping[str, Any]) -> list[dict[str, Any]]:
+        inputs = request.get("inputs")
+        if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
+            raise InvalidRequest(
+                "the request has no array `inputs` of objects with name, shape, datatype and data"
+            )
+        tensors_of.check_count(self._name, self._signature, len(inputs))
+        for item in inputs:
+            if item.get("data", 0) is None:  # null is how some clients write what they leave out
+                del item["data"]
+            parameters = _parameters(item, "an input")
+            not_offered.check_tensor("input", item.get("name"), parameters)
+            given = ("data" in item) + ("binary_data_size" in parameters)
+            if given != 1:
+                raise InvalidRequest(
+                    "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "
+                    f"input {shown(item.get('name'))} sets {'both' if given else 'none'}"
+                )
+        return inputs
 
     def _wrong_size(self, given: int, expected: int) -> InvalidRequest:
         if given < expected:
@@ -328,7 +378,7 @@ class Requests:
     def _wanted(self, request: Mapping[str, Any]) -> Wanted:
         id_ = request.get("id")
         if id_ is not None and not isinstance(id_, str):
-            raise InvalidRequest(f"id is {id_!r}, expected a string")
+            raise InvalidRequest(f"id is {shown(id_)}, expected a string")
         parameters = _parameters(request, "the request")
         binary = _flag(parameters, "binary_data_output", default=False)
         listed = request.get("outputs")
@@ -341,8 +391,8 @@ class Requests:
             name = item.get("name") if isinstance(item, dict) else None
             if not isinstance(name, str) or name not in self._outputs:
                 raise InvalidRequest(
-                    f"requested output {name!r}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
-                    + nearest(str(name), self._outputs)
+                    f"requested output {shown(name)}: model {self._name!r} has {', '.join(sorted(self._outputs))}"
+                    + (nearest(name, self._outputs) if isinstance(name, str) else "")
                 )
             if name in outputs:
                 raise InvalidRequest(f"an output is requested twice: {name}")
@@ -353,49 +403,70 @@ class Requests:
         return Wanted(id_, tuple((name, *asked) for name, asked in outputs.items()), binary)
 
 
-def _parsed(text: bytes) -> dict[str, Any]:
-    try:
-        request = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequest(
-            f"failed to parse the request JSON: {error} (binary tensors need the header "
-            f"Inference-Header-Content-Length)"
-        ) from error
-    if not isinstance(request, dict):
-        raise InvalidRequest("the request is not a JSON object")
-    return request
+def _tensor_query(
+    tensors: list[Tensor], items: int, wanted: Wanted, timeout_s: float | None, priority: int
+) -> Query:
+    descriptor = wire.encode_descriptor(tensors)
+    frame = (descriptor, *(tensor.data for tensor in tensors))
+    return Query(frame, sum(map(len, frame)), _TENSORS, items, wanted, timeout_s, priority)
 
 
-def _inputs(request: Mapping[str, Any]) -> list[dict[str, Any]]:
-    inputs = request.get("inputs")
-    if not isinstance(inputs, list) or not all(isinstance(item, dict) for item in inputs):
-        raise InvalidRequest(
-            "the request has no array `inputs` of objects with name, shape, datatype and data"
-        )
-    for item in inputs:
-        if item.get("data", 0) is None:  # null is how some clients write what they leave out
-            del item["data"]
-        parameters = _parameters(item, "an input")
-        not_offered.check_tensor("input", item.get("name"), parameters)
-        given = ("data" in item) + ("binary_data_size" in parameters)
-        if given != 1:
-            raise InvalidRequest(
-                "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters'; "
-                f"input {item.get('name')!r} sets {'both' if given else 'none'}"
-            )
-    return inputs
+def skeleton(body: bytes) -> bytes | None:
+    """A JSON body with `[]` for its arrays of numbers named `data`; None where it is large all the same.
+
+    An array without texts and objects in it is taken for one of numbers: whoever reads it says what is wrong. The
+    body is passed over a few times at the speed of memory.
+    """
+    pieces: list[bytes] = []
+    size = done = 0
+    place = body.find(_DATA)
+    while place >= 0:
+        if size + place - done > LARGE_JSON_BYTES:
+            return None
+        array = _ARRAY.match(body, place + len(_DATA))
+        place += len(_DATA)
+        if array is not None:
+            start = place = array.end()
+            stop = _end_of_numbers(body, start)
+            last = body.rfind(b"]", start, stop)
+            if (
+                last >= 0
+                and body[last + 1 : stop].strip() in {b"", b","}
+                and body.count(b"[", start, last) == body.count(b"]", start, last)
+            ):
+                pieces.append(body[done:start])
+                size += start - done
+                done = place = last
+        place = body.find(_DATA, place)
+    if size + len(body) - done > LARGE_JSON_BYTES:
+        return None
+    pieces.append(body[done:])
+    return b"".join(pieces)
 
 
-def _without_data(item: Mapping[str, Any]) -> Tensor:
+def _end_of_numbers(body: bytes, start: int) -> int:
+    """Where the first text or object behind a place begins, or an object ends."""
+    stop = body.find(b'"', start)
+    if stop < 0:
+        stop = len(body)
+    for brace in (b"}", b"{"):
+        found = body.find(brace, start, stop)
+        if found >= 0:
+            stop = found
+    return stop
+
+
+def _without_data(
+    item: Mapping[str, Any], name: str, datatype: str, shape: tuple[int, ...]
+) -> Tensor:
     """An input of a request that has no binary part: KServe's client sends none for tensors of 0 bytes."""
-    name, datatype, shape = json_tensors.declared(item)
     size = _binary_size(item, name)
     if size:
         raise InvalidRequest(
             f"input {name!r}: binary_data_size is {size}, but the request has no binary part (that needs "
             f"the header Inference-Header-Content-Length)"
         )
-    tensors_of.check_bytes(name, datatype, shape, b"")
+    tensors_of.check_bytes(name, datatype, shape, b"", Budget(what=_ELEMENTS))
     return Tensor(name, datatype, shape, b"")
 
 
@@ -403,7 +474,7 @@ def _binary_size(item: Mapping[str, Any], name: str) -> int:
     size = item["parameters"]["binary_data_size"]
     if type(size) is not int or size < 0:
         raise InvalidRequest(
-            f"input {name!r}: binary_data_size is {size!r}, expected a number of bytes"
+            f"input {name!r}: binary_data_size is {shown(size)}, expected a number of bytes"
         )
     return size
 
@@ -413,14 +484,14 @@ def _parameters(item: Mapping[str, Any], what: str) -> Mapping[str, Any]:
     if parameters is None:
         return {}
     if not isinstance(parameters, dict):
-        raise InvalidRequest(f"parameters of {what} are {parameters!r}, expected an object")
+        raise InvalidRequest(f"parameters of {what} are {shown(parameters)}, expected an object")
     return parameters
 
 
 def _flag(parameters: Mapping[str, Any], name: str, *, default: bool) -> bool:
     value = parameters.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidRequest(f"parameter {name} is {value!r}, expected true or false")
+        raise InvalidRequest(f"parameter {name} is {shown(value)}, expected true or false")
     return value
 
 

@@ -13,6 +13,7 @@ import time
 from serving import __version__
 from serving.errors import InvalidRequest, ServingError
 from serving.protocol import not_offered, oip, triton_extensions
+from serving.protocol.bounded_json import MAX_JSON_BYTES
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import (
     JSON_TYPE,
@@ -23,9 +24,10 @@ from serving.protocol.http_messages import (
     json_response,
 )
 from serving.protocol.inference import Inference, Target
-from serving.protocol.oip_answers import Answers, Form, Wanted
+from serving.protocol.oip_answers import LONG_BYTES, Answers, Form, Wanted
+from serving.protocol.slices import Slices, Slow
 from serving.protocol.triton_routes import TritonRoutes
-from serving.waiter import Batch, Ticket, Timed
+from serving.waiter import Batch, Ticket, Timed, spoilt
 
 _CODEC = "open inference"
 """Where a model version keeps this protocol's codec."""
@@ -52,7 +54,17 @@ class _Asked:
 class _InFlight:
     """One inference: the waiter of the engine and the exchange of the connection."""
 
-    __slots__ = ("_answers", "_connection", "_started_s", "_target", "_wanted", "ticket")
+    __slots__ = (
+        "_answers",
+        "_batch",
+        "_connection",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "_target",
+        "_wanted",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -61,15 +73,25 @@ class _InFlight:
         wanted: Wanted,
         started_s: float,
         target: Target,
+        slices: Slices,
     ) -> None:
         self._connection = connection
         self._answers = answers
         self._wanted = wanted
         self._started_s = started_s
         self._target = target
+        self._slices = slices
+        self._slow: Slow | None = None
+        self._batch: Batch | None = None
+        """Its own, where the answer is written in pieces: by then it is not known any more."""
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
+        if len(frame) > LONG_BYTES and self._answers.is_long(frame, self._wanted):
+            pieces, rest = self._answers.written(memoryview(bytes(frame)), self._wanted)
+            self._batch = self.batch()
+            self._slow = self._slices.begin(pieces, functools.partial(self._written, rest))
+            return
         form, data = self._answers.answer(frame, self._wanted)
         if form.meaning is None:
             form.meaning = _response_head(form, len(data))
@@ -80,26 +102,50 @@ class _InFlight:
         self._connection.respond(error_response(error))
         self._target.done(error.status, time.monotonic() - self._started_s)
 
+    def _written(self, data: bytes | None, outcome: list[bytes] | Exception) -> None:
+        """The JSON part was written in pieces; the binary data follow it."""
+        self._slow = None
+        if isinstance(outcome, Exception):
+            spoilt(self, outcome)
+            return
+        header, rest = b"".join(outcome), data or b""
+        form = Form(header, None if data is None else len(header))
+        self._connection.respond_with(_response_head(form, len(rest)), rest)
+        self._target.done(200, time.monotonic() - self._started_s)
+
     def cancel(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
         self.ticket.cancel()
         self._target.done(499, time.monotonic() - self._started_s)
 
     def batch(self) -> Batch | None:
+        if self._batch is not None:
+            return self._batch
         return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
 class OipRoutes:
     """Open Inference Protocol v2 over one engine."""
 
-    def __init__(self, engine: Inference, triton: TritonRoutes | None = None) -> None:
+    def __init__(
+        self,
+        engine: Inference,
+        triton: TritonRoutes | None = None,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
         """Keep what is given.
 
         Args:
             engine: what serves the models.
             triton: Triton's extensions, where they are offered.
+            max_json_bytes: most JSON of a request that is read here.
         """
         self._engine = engine
+        self._max_json_bytes = max_json_bytes
         self._resolved = engine.resolved
+        self._slices = Slices()
         self._triton = triton
         self._extensions = [*oip.EXTENSIONS, *(triton_extensions.EXTENSIONS if triton else ())]
 
@@ -135,9 +181,11 @@ class OipRoutes:
                     f"Content-Encoding {head.content_encoding!r} is not supported; "
                     f"send gzip, deflate, or the body as it is"
                 )
-            codec: oip.Codec = target.codecs.get(_CODEC) or _codec(target)
+            codec: oip.Codec = target.codecs.get(_CODEC) or self._codec(target)
             query = codec.requests.query(body, head.inference_header_bytes)
-            flight = _InFlight(connection, codec.answers, query.wanted, started_s, target)
+            flight = _InFlight(
+                connection, codec.answers, query.wanted, started_s, target, self._slices
+            )
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
@@ -164,16 +212,15 @@ class OipRoutes:
                 return json_response(200 if ready else 503, {"name": asked.name, "ready": ready})
             case _:
                 target = engine.resolve(asked.name, asked.version)
-                return json_response(200, _codec(target).metadata(engine.versions(asked.name)))
+                return json_response(200, self._codec(target).metadata(engine.versions(asked.name)))
 
-
-def _codec(target: Target) -> oip.Codec:
-    codec: oip.Codec | None = target.codecs.get(_CODEC)
-    if codec is None:
-        codec = target.codecs[_CODEC] = oip.Codec(
-            target.id.name, target.id.version, target.signature
-        )
-    return codec
+    def _codec(self, target: Target) -> oip.Codec:
+        codec: oip.Codec | None = target.codecs.get(_CODEC)
+        if codec is None:
+            codec = target.codecs[_CODEC] = oip.Codec(
+                target.id.name, target.id.version, target.signature, self._max_json_bytes
+            )
+        return codec
 
 
 def _response_head(form: Form, data_bytes: int) -> bytes:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from serving.errors import InvalidRequest
-from serving.replica import wire
-from serving.values import ITEM_BYTES, Buffer, Signature, Tensor
+from serving.errors import InvalidRequest, shown, shown_names
+from serving.protocol.budget import Budget
+from serving.values import ITEM_BYTES, Buffer, Signature, Tensor, is_shape
 
 LONGEST_TIMEOUT_US = 86_400_000_000
-MAX_ELEMENTS = 2**40
 
 
 def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
@@ -25,14 +24,21 @@ def check_declared(name: str, datatype: str, shape: Sequence[int]) -> None:
     """
     if datatype not in ITEM_BYTES:
         raise InvalidRequest(
-            f"input {name!r}: datatype is {datatype!r}, expected one of {', '.join(ITEM_BYTES)}"
+            f"input {shown(name)}: datatype is {shown(datatype)}, expected one of {', '.join(ITEM_BYTES)}"
         )
-    if (
-        len(shape) > wire.MAX_RANK
-        or not all(0 <= length < MAX_ELEMENTS for length in shape)
-        or math.prod(shape) >= MAX_ELEMENTS
-    ):
-        raise InvalidRequest(f"invalid shape for input {name!r}: {list(shape)}")
+    if not is_shape(shape):
+        raise InvalidRequest(f"invalid shape for input {shown(name)}: {shown(list(shape))}")
+
+
+def check_count(model: str, signature: Signature, given: int) -> None:
+    """Whether inputs are no more than the model takes: asked before any of them is looked at.
+
+    Raises:
+        InvalidRequest: they are.
+    """
+    if given > len(signature.inputs):
+        names = ", ".join([spec.name for spec in signature.inputs])
+        raise InvalidRequest(f"{given} inputs are given; model {model!r} takes exactly {names}")
 
 
 def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -> int:
@@ -41,7 +47,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
     Args:
         model: its name, for the error.
         signature: what the model takes.
-        tensors: what was given; their data is not looked at.
+        tensors: what was given; their data is not looked at, and may be read after this.
 
     Raises:
         InvalidRequest: they do not fit.
@@ -49,7 +55,7 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
     specs = {spec.name: spec for spec in signature.inputs}
     names = {tensor.name for tensor in tensors}
     if len(names) < len(tensors) or names != specs.keys():
-        given = ", ".join(tensor.name for tensor in tensors) or "none"
+        given = shown_names(tensor.name for tensor in tensors)
         raise InvalidRequest(
             f"inputs are {given}; model {model!r} takes exactly {', '.join(specs)}"
         )
@@ -81,13 +87,20 @@ def checked_items(model: str, signature: Signature, tensors: Sequence[Tensor]) -
         items = length
     if not is_batched:
         return 1  # the model takes a request as it is, and no two together
-    if tensors and all(0 in tensor.shape for tensor in tensors):
-        return 1  # nothing to compute, however many items of nothing it names
-    return max(1, items or 0)
+    return max(1, items or 0)  # items of nothing as well: whoever walks them takes its time
 
 
-def check_bytes(name: str, datatype: str, shape: Sequence[int], data: Buffer) -> None:
+def check_bytes(
+    name: str, datatype: str, shape: Sequence[int], data: Buffer, budget: Budget
+) -> None:
     """Whether raw data holds exactly the elements that the shape names.
+
+    Args:
+        name: of the input.
+        datatype: that the model takes.
+        shape: as it was declared.
+        data: what came.
+        budget: of the request, for elements that are looked at one by one.
 
     Raises:
         InvalidRequest: it does not.
@@ -101,6 +114,7 @@ def check_bytes(name: str, datatype: str, shape: Sequence[int], data: Buffer) ->
                 f"{datatype} takes {expected}"
             )
         return
+    budget.spend(elements)
     position = count = 0
     while position + 4 <= len(data) and count < elements:
         position += 4 + int.from_bytes(data[position : position + 4], "little")

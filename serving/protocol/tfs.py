@@ -11,13 +11,14 @@ input raises `InvalidRequest`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from serving.errors import InvalidRequest, PredictionFailed
 from serving.item_axes import why_no_rows
 from serving.protocol import tfs_examples, tfs_tensors
-from serving.protocol.bounded_json import JsonError, read, shown, write
+from serving.protocol.bounded_json import MAX_JSON_BYTES, JsonError, read, shown, write
 from serving.protocol.tensors import checked_items
 from serving.protocol.tfs_large import LARGE_JSON_BYTES, large
 from serving.protocol.tfs_tensors import nested
@@ -28,6 +29,10 @@ Method = Literal["predict", "classify", "regress"]
 Form = Literal["row", "columnar", "classify", "regress"]
 """What the answer looks like."""
 
+MAX_SCORES = 2**17
+"""Of an answer to classify, each written with its label."""
+LONG_BYTES = 64 * 1024
+"""Outputs that take longer to be written than others should wait."""
 SIGNATURE_NAME = "serving_default"
 State = Literal["START", "LOADING", "AVAILABLE", "UNLOADING", "END"]
 """Of a model's version, as the status says it."""
@@ -69,16 +74,16 @@ class Query(NamedTuple):
     """The protocol has none: the default."""
 
 
-def request(body: bytes) -> Request:
+def request(body: bytes, max_json_bytes: int = MAX_JSON_BYTES) -> Request:
     """The object in a body.
 
     Raises:
-        InvalidRequest: it holds none.
+        InvalidRequest: it holds none, or would be too much work to read.
     """
     if not body:
         raise InvalidRequest("JSON Parse error: The document is empty")
     try:
-        document = read(body, constants=True)
+        document = read(body, constants=True, max_bytes=max_json_bytes)
     except JsonError as error:
         raise InvalidRequest(f"JSON Parse error: {error}") from None
     if not isinstance(document, dict):
@@ -292,6 +297,30 @@ class Codec:
                 data = {"results": self.regressions(tensors)}
         return write(data, constants=True).encode()
 
+    def written(self, frame: memoryview, form: Form) -> Iterator[bytes] | None:
+        """As `answer`, in pieces, each of which is soon made; None: it is soon made as a whole.
+
+        Raises:
+            PredictionFailed: as `answer`, at once or between two pieces.
+        """
+        if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
+            return None
+        tensors = wire.decode_frame(frame)
+        if len(tensors) == 1 and tensors[0].shape:
+            key = b"predictions" if form == "row" else b"outputs"
+            return _framed(b'{"' + key + b'":', tfs_tensors.written(tensors[0]), b"}")
+        if form == "columnar":
+            return self._columns(tensors)
+        return None
+
+    @staticmethod
+    def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
+        for place, tensor in enumerate(tensors):
+            start = b"," if place else b'{"outputs":{'
+            start += write(tensor.name).encode() + b":"
+            yield from _framed(start, tfs_tensors.written(tensor), b"")
+        yield b"}}"
+
     def classifications(self, tensors: Sequence[Tensor]) -> list[list[list[Any]]]:
         """Pairs of label and score, per item.
 
@@ -299,6 +328,12 @@ class Codec:
             PredictionFailed: the model returned no scores.
         """
         score = _named(tensors, scores(self._signature.outputs))
+        count = math.prod(score.shape)
+        if count > MAX_SCORES:
+            raise InvalidRequest(
+                f"classify would answer with {count} scores and their labels, at most {MAX_SCORES}; send fewer "
+                "examples in one request, or ask the model to predict"
+            )
         rows = nested(score)
         if len(score.shape) == 1:
             rows = [[value] for value in rows]
@@ -397,6 +432,12 @@ def _named(tensors: Sequence[Tensor], spec: TensorSpec | None) -> Tensor:
         if spec is not None and tensor.name == spec.name:
             return tensor
     raise PredictionFailed(f"the model returned no output {spec.name if spec else ''!r}")
+
+
+def _framed(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes]:
+    yield start
+    yield from pieces
+    yield end
 
 
 def _predictions(tensors: Sequence[Tensor]) -> list[Any]:

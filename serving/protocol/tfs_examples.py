@@ -17,6 +17,7 @@ from typing import Any
 from serving.errors import InvalidRequest
 from serving.protocol import tfs_tensors
 from serving.protocol.bounded_json import shown
+from serving.protocol.budget import Budget
 from serving.protocol.flat_items import item_shape
 from serving.values import Signature, Tensor, TensorSpec
 
@@ -26,6 +27,9 @@ Example = Mapping[str, Sequence[Any]]
 MAX_SHARED = 2**18
 """Features with their values and bytes of texts that a context may become, as often as there are examples: few
 bytes sent would else be seconds of work."""
+
+MAX_FEATURES = 2**14
+"""Of all examples of a request, and the examples themselves; each takes some microseconds, apart from its values."""
 
 _KIND_NAMES = {bytes: "bytes", float: "float", int: "int64"}
 _INT64 = range(-(2**63), 2**63)
@@ -37,9 +41,6 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
     Raises:
         InvalidRequest: there are none, or a feature is none.
     """
-    context: Example = {}
-    if "context" in document:
-        context = _example(document["context"])
     if "examples" not in document:
         raise InvalidRequest(
             f"JSON Value: {shown(document)} When method is classify, key 'examples' is expected "
@@ -52,7 +53,25 @@ def examples(document: Mapping[str, Any]) -> list[Example]:
         )
     if not listed:
         raise InvalidRequest(f"JSON Value: {shown(document)} 'examples' value is an empty array")
-    return in_context(context, [_example(item) for item in listed])
+    context = document.get("context", {})
+    _check_number([context, *listed])
+    return in_context(_example(context), [_example(item) for item in listed])
+
+
+def _check_number(listed: Sequence[object]) -> None:
+    """Whether examples are few enough to be read.
+
+    Raises:
+        InvalidRequest: they are not.
+    """
+    features = Budget(MAX_FEATURES, "examples and features of them")
+    values = Budget(what="values of features")
+    features.spend(len(listed))
+    for example in listed:
+        if isinstance(example, dict):
+            features.spend(len(example))
+            for content in example.values():
+                values.spend(len(content) if isinstance(content, list) else 1)
 
 
 def in_context(context: Example, listed: Sequence[Example]) -> list[Example]:
@@ -130,7 +149,7 @@ def _feature(name: str, content: object) -> list[Any]:
         return [float(value) for value in values]
     if len(kinds) > 1:
         raise InvalidRequest(
-            f"Unexpected element type in feature: {name} expecting type: "
+            f"Unexpected element type in feature: {name[:100]} expecting type: "
             f"{_KIND_NAMES[type(values[0])]}"
         )
     return values
@@ -141,18 +160,20 @@ def _value(name: str, item: object) -> bytes | int | float:
         return tfs_tensors.decoded(item)
     if isinstance(item, dict | list) or item is None:
         raise InvalidRequest(
-            f"Feature: {name} has element with unexpected JSON type: {tfs_tensors.json_type(item)}"
+            f"Feature: {name[:100]} has element with unexpected JSON type: {tfs_tensors.json_type(item)}"
         )
     if isinstance(item, str):
         if not _is_text(item):
-            raise InvalidRequest(f"Feature: {name} has half a surrogate pair, which no text holds")
+            raise InvalidRequest(
+                f"Feature: {name[:100]} has half a surrogate pair, which no text holds"
+            )
         return item.encode()
     if isinstance(item, float):
         tfs_tensors.check(item, "FP32")
         return item
     assert isinstance(item, int)
     if item not in _INT64:
-        raise InvalidRequest(f"Feature: {name} has uint64 element. Only int64 is supported.")
+        raise InvalidRequest(f"Feature: {name[:100]} has uint64 element. Only int64 is supported.")
     return int(item)
 
 
@@ -191,7 +212,11 @@ def _as_text(value: object) -> object:
 
 def _is_text(text: str) -> bool:
     """Whether a text can be written in UTF-8."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _varint(value: int) -> bytes:

@@ -14,9 +14,10 @@ import json
 import re
 from typing import Literal, NamedTuple
 
+from serving.protocol.bounded_json import SMALL_BYTES
 from serving.values import Buffer, TensorSpec
 
-LARGE_JSON_BYTES = 64 * 1024
+LARGE_JSON_BYTES = SMALL_BYTES
 """Bodies above this are looked at in this way."""
 
 _SIGNATURE_NAME = rb'"signature_name"\s*:\s*"(?:serving_default)?"\s*'
@@ -24,9 +25,10 @@ _START = re.compile(
     rb"\s*\{\s*(?:" + _SIGNATURE_NAME + rb',\s*)?"(?P<key>instances|inputs)"\s*:\s*(?=\[)'
 )
 _END = re.compile(rb"\s*(?:,\s*" + _SIGNATURE_NAME + rb")?\}\s*")
-_EMPTY = re.compile(rb"\[\s*\]")
+_EMPTY = b"[]"
 _STRUCTURE = b"[],"
-_NUMBERS = b"0123456789+-.eE \t\r\n"
+_BLANKS = b" \t\r\n"
+_NUMBERS = b"0123456789+-.eE"
 _LONGEST_ENDS = 200
 """Bytes before and after the array."""
 
@@ -50,9 +52,10 @@ def large(body: bytes, spec: TensorSpec) -> Large | None:
     if not _END.fullmatch(body, stop):
         return None
     array = body[start.end() : stop]
-    if _EMPTY.search(array):
+    structure = array.translate(None, _BLANKS)
+    if _EMPTY in structure:
         return None
-    structure = array.translate(None, _NUMBERS)
+    structure = structure.translate(None, _NUMBERS)
     if structure.translate(None, _STRUCTURE):
         return None
     shape = regular_shape(structure, len(spec.shape))
@@ -81,7 +84,7 @@ def regular_shape(structure: bytes, rank: int) -> tuple[int, ...] | None:
             size, expected = len(array) - 1, b"[" + b"," * (len(array) - 2) + b"]"
         else:
             size = (len(array) - 1) // (len(inner) + 1)
-            expected = b"[" + b",".join([inner] * size) + b"]"
+            expected = b"[" + ((inner + b",") * size)[:-1] + b"]"
         if array != expected:
             return None
         sizes.append(size)

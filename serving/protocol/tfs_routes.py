@@ -19,11 +19,13 @@ from typing import cast
 
 from serving.errors import InvalidRequest, ServingError, UnknownModel
 from serving.protocol import tfs
+from serving.protocol.bounded_json import MAX_JSON_BYTES
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, error_response, json_response
 from serving.protocol.inference import Inference, Target
+from serving.protocol.slices import Slices, Slow
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
-from serving.waiter import Batch, Ticket, Timed
+from serving.waiter import Batch, Ticket, Timed, spoilt
 
 _MODEL = r"(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(
@@ -70,7 +72,17 @@ class NotFound(InvalidRequest):
 class _InFlight:
     """One inference: the waiter of the engine and the exchange of the connection."""
 
-    __slots__ = ("_codec", "_connection", "_done", "_form", "_started_s", "ticket")
+    __slots__ = (
+        "_batch",
+        "_codec",
+        "_connection",
+        "_done",
+        "_form",
+        "_slices",
+        "_slow",
+        "_started_s",
+        "ticket",
+    )
 
     def __init__(
         self,
@@ -79,16 +91,37 @@ class _InFlight:
         form: tfs.Form,
         started_s: float,
         done: Callable[[int, float], None],
+        slices: Slices,
     ) -> None:
         self._connection = connection
         self._codec = codec
         self._form = form
         self._started_s = started_s
         self._done = done
+        self._slices = slices
+        self._slow: Slow | None = None
+        self._batch: Batch | None = None
+        """Its own, where the answer is written in pieces."""
         self.ticket: Ticket
 
     def answer(self, frame: memoryview) -> None:
-        self._connection.respond(Response(200, JSON_TYPE, self._codec.answer(frame, self._form)))
+        if len(frame) > tfs.LONG_BYTES:
+            pieces = self._codec.written(memoryview(bytes(frame)), self._form)
+            if pieces is not None:
+                self._batch = self.batch()
+                self._slow = self._slices.begin(pieces, self._written)
+                return
+        self._respond(self._codec.answer(frame, self._form))
+
+    def _written(self, outcome: list[bytes] | Exception) -> None:
+        self._slow = None
+        if isinstance(outcome, Exception):
+            spoilt(self, outcome)
+        else:
+            self._respond(b"".join(outcome))
+
+    def _respond(self, body: bytes) -> None:
+        self._connection.respond(Response(200, JSON_TYPE, body))
         self._done(200, time.monotonic() - self._started_s)
 
     def refuse(self, error: ServingError) -> None:
@@ -96,25 +129,39 @@ class _InFlight:
         self._done(error.status, time.monotonic() - self._started_s)
 
     def cancel(self) -> None:
+        if self._slow is not None:
+            self._slow.cancel()
+            self._slow = None
         self.ticket.cancel()
         self._done(499, time.monotonic() - self._started_s)
 
     def batch(self) -> Batch | None:
+        if self._batch is not None:
+            return self._batch
         return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
 class TfsRoutes:
     """TensorFlow Serving's REST protocol over one engine."""
 
-    def __init__(self, engine: Inference, *, metrics: Callable[[], bytes] | None = None) -> None:
+    def __init__(
+        self,
+        engine: Inference,
+        *,
+        metrics: Callable[[], bytes] | None = None,
+        max_json_bytes: int = MAX_JSON_BYTES,
+    ) -> None:
         """Keep what is given.
 
         Args:
             engine: what serves the models.
             metrics: the page of metrics; None: there is none on this port.
+            max_json_bytes: most JSON of a request that is read here.
         """
         self._engine = engine
         self._metrics = metrics
+        self._max_json_bytes = max_json_bytes
+        self._slices = Slices()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
@@ -145,13 +192,21 @@ class TfsRoutes:
                     f"send gzip, deflate, or the body as it is"
                 )
             codec = target.codecs.get(_CODEC) or _codec(target)
-            query = _query(codec, asked, body)
-            flight = _InFlight(connection, codec, query.form, started_s, target.done)
+            query = self._query(codec, asked, body)
+            flight = _InFlight(connection, codec, query.form, started_s, target.done, self._slices)
             flight.ticket = target.submit(query, flight, head.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)
             raise
         return flight
+
+    def _query(self, codec: tfs.Codec, asked: _Asked, body: bytes) -> tfs.Query:
+        if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
+            query = codec.large_query(body)
+            if query is not None:
+                return query
+        request = tfs.request(body, self._max_json_bytes)
+        return codec.query(request, cast("tfs.Method", asked.kind))
 
     def _resolved(self, asked: _Asked, body: bytes | None = None) -> Target:
         """The model meant.
@@ -159,13 +214,13 @@ class TfsRoutes:
         Args:
             asked: how it is named.
             body: of a request; a malformed one is told before an unknown model is, as by
-                TensorFlow Serving.
+                TensorFlow Serving, if it is short.
         """
         version = resolved_version(self._engine, asked.name, asked.version, asked.label)
         try:
             return self._engine.resolve(asked.name, version)
         except UnknownModel:
-            if body is not None:
+            if body is not None and len(body) <= LARGE_JSON_BYTES:
                 tfs.request(body)
             raise NotFound(not_found(asked.name, version)) from None
 
@@ -249,14 +304,6 @@ def _codec(target: Target) -> tfs.Codec:
             target.id.name, target.id.version, target.signature
         )
     return codec
-
-
-def _query(codec: tfs.Codec, asked: _Asked, body: bytes) -> tfs.Query:
-    if asked.kind == "predict" and len(body) > LARGE_JSON_BYTES:
-        query = codec.large_query(body)
-        if query is not None:
-            return query
-    return codec.query(tfs.request(body), cast("tfs.Method", asked.kind))
 
 
 def _age(version: tfs.VersionState) -> tuple[int, int, str]:

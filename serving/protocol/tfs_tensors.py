@@ -14,15 +14,15 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest, PredictionFailed
-from serving.json_tensors import NUMPY
-from serving.protocol.bounded_json import shortest, shown
+from serving.json_tensors import NUMPY, PIECE
+from serving.protocol.bounded_json import shortest, shown, write
 from serving.values import Tensor
 
 TYPE_NAMES: dict[str, str] = {
@@ -49,6 +49,22 @@ _PYTHON_TYPES: dict[str, frozenset[type]] = {
     "f": frozenset({int, float}),
 }
 """Kind of a numpy type -> what JSON's parser makes of values that may stand for it."""
+
+
+def _range_of(wanted: np.dtype[Any]) -> tuple[float, float]:
+    if wanted.kind == "f":
+        largest = float(np.finfo(wanted).max)
+        return -largest, largest
+    if wanted.kind == "b":
+        return 0, 1
+    return int(np.iinfo(wanted).min), int(np.iinfo(wanted).max)
+
+
+_FITTING: dict[str, tuple[frozenset[type], float, float]] = {
+    name: (_PYTHON_TYPES[np.dtype(code).kind], *_range_of(np.dtype(code)))
+    for name, code in NUMPY.items()
+} | {"BYTES": (frozenset({str, bytes}), -math.inf, math.inf)}
+"""Datatype -> types that elements have, and the least and the greatest number of them."""
 
 _JSON_TYPES = {
     type(None): "Null",
@@ -156,21 +172,18 @@ def check(value: object, datatype: str) -> None:
     Raises:
         InvalidRequest: it may not.
     """
-    if datatype == "BYTES":
-        fits = isinstance(value, str | bytes)
-    else:
-        wanted = np.dtype(NUMPY[datatype])
-        fits = type(value) in _PYTHON_TYPES[wanted.kind]
-        if fits and wanted.kind in "iu":
-            limits = np.iinfo(wanted)
-            fits = limits.min <= value <= limits.max  # type: ignore[operator]  # an int
-        elif fits and wanted.kind == "f" and not _lossless(value, wanted):
+    types, least, greatest = _FITTING[datatype]
+    if type(value) in types:
+        if datatype == "BYTES" or least <= value <= greatest:  # type: ignore[operator]  # a number
+            return
+        if float in types:
+            if isinstance(value, float) and not math.isfinite(value):
+                return
             raise _lossy(value, datatype)
-    if not fits:
-        raise InvalidRequest(
-            f"JSON Value: {shown(value)} Type: {json_type(value)} "
-            f"is not of expected type: {TYPE_NAMES[datatype]}"
-        )
+    raise InvalidRequest(
+        f"JSON Value: {shown(value)} Type: {json_type(value)} "
+        f"is not of expected type: {TYPE_NAMES[datatype]}"
+    )
 
 
 def are_all(values: list[Any], datatype: str) -> bool:
@@ -213,6 +226,41 @@ def nested(tensor: Tensor) -> Any:
     if array.dtype.kind == "f":
         array = shortest(array)
     return array.reshape(tensor.shape).tolist()
+
+
+def written(tensor: Tensor) -> Iterator[bytes]:
+    """The JSON of `nested` in pieces, each of which is soon made.
+
+    Raises:
+        PredictionFailed: as `nested`.
+    """
+    if tensor.datatype == "BYTES":
+        values = np.empty(math.prod(tensor.shape), dtype=object)
+        values[:] = nested(tensor._replace(shape=(len(values),)))
+    else:
+        values = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+    yield from _pieces(values.reshape(tensor.shape))
+
+
+def _pieces(array: NDArray[Any]) -> Iterator[bytes]:
+    if array.size <= PIECE or not array.ndim:
+        yield _json(array)
+        return
+    row = math.prod(array.shape[1:])
+    if row > PIECE:
+        for place, inner in enumerate(array):
+            yield b"," if place else b"["
+            yield from _pieces(inner)
+    else:
+        step = PIECE // row
+        for start in range(0, len(array), step):
+            yield (b"," if start else b"[") + _json(array[start : start + step])[1:-1]
+    yield b"]"
+
+
+def _json(array: NDArray[Any]) -> bytes:
+    values = shortest(array) if array.dtype.kind == "f" else array
+    return write(values.tolist(), constants=True).encode()
 
 
 def byte_strings(tensor: Tensor) -> list[bytes]:
@@ -283,14 +331,6 @@ def _overflows(objects: NDArray[np.object_], array: NDArray[Any]) -> bool:
 def _check_finite(array: NDArray[Any], *, infinities: bool) -> None:
     if not infinities and array.dtype.kind == "f" and np.isinf(array).any():
         raise InvalidRequest("JSON Parse error: Number too big to be stored in double.")
-
-
-def _lossless(value: Any, wanted: np.dtype[Any]) -> bool:
-    """Whether a number stays finite where it was."""
-    try:
-        return not math.isfinite(value) or abs(float(value)) <= float(np.finfo(wanted).max)
-    except OverflowError:
-        return False
 
 
 def _lossy(value: object, datatype: str) -> InvalidRequest:

@@ -11,14 +11,14 @@ a hub of models must give is written down here as `ModelHub`.
 
 from __future__ import annotations
 
-import json
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
-from serving.errors import InvalidRequest
+from serving.errors import InvalidRequest, shown
 from serving.metrics.statistics import ModelStatistics, Total
+from serving.protocol.bounded_json import JsonError, read
 from serving.settings import ServingSettings
 from serving.values import ModelId, Signature, TensorSpec
 
@@ -125,7 +125,7 @@ def only_ready(body: bytes) -> bool:
     """
     ready = _object(body).get("ready", False)
     if not isinstance(ready, bool):
-        raise InvalidRequest(f"ready is {ready!r}, expected true or false")
+        raise InvalidRequest(f"ready is {shown(ready)}, expected true or false")
     return ready
 
 
@@ -137,7 +137,7 @@ def load_config(body: bytes) -> Mapping[str, Any] | None:
     """
     parameters = _object(body).get("parameters", {})
     if not isinstance(parameters, dict):
-        raise InvalidRequest(f"parameters are {parameters!r:.80}, expected an object")
+        raise InvalidRequest(f"parameters are {shown(parameters)}, expected an object")
     return config_parameter(parameters)
 
 
@@ -156,11 +156,11 @@ def config_parameter(parameters: Mapping[str, object]) -> Mapping[str, Any] | No
     if text is None:
         return None
     try:
-        config = json.loads(text) if isinstance(text, str) else None
-    except (ValueError, RecursionError):
+        config = read(text.encode(), constants=True) if isinstance(text, str) else None
+    except ValueError:  # half a surrogate pair, or no JSON
         config = None
     if not isinstance(config, dict):
-        raise InvalidRequest(f"parameter config is {text!r:.80}, expected a JSON object as text")
+        raise InvalidRequest(f"parameter config is {shown(text)}, expected a JSON object as text")
     return config
 
 
@@ -168,8 +168,8 @@ def _object(body: bytes) -> dict[str, Any]:
     if not body.strip():
         return {}
     try:
-        data = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        data = read(body, constants=True)
+    except JsonError as error:
         raise InvalidRequest(f"failed to parse the request JSON: {error}") from error
     if not isinstance(data, dict):
         raise InvalidRequest("the request is not a JSON object")

@@ -382,7 +382,7 @@ class ProcessHome:
         nest = self._nest
         if group is not None and nest is not None:
             until_s = asyncio.get_running_loop().time() + _REMOVAL_S
-            while not nest.limits.remove(group):
+            while not nest.limits.clear(group):
                 if asyncio.get_running_loop().time() > until_s:
                     log.warning("a control group is left", extra={"worker": worker})
                     break

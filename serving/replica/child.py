@@ -70,6 +70,7 @@ def become(order: Mapping[str, Any], *, parent: int) -> int:
             log.error("a replica cannot join its control group", extra={"error": str(error)})
             return EXIT_NOT_LIMITED
     os.environ.update(order["environment"])
+    os.setpgid(0, 0)  # the template ends what is left in it
     _end_with_parent(parent)
     ignore_requests_to_end()
     if "program" in order:

@@ -34,6 +34,7 @@ from typing import Any
 from serving.errors import NotReady
 from serving.replica import blocking, container_engine, predecessor, succession
 from serving.replica.container_engine import EngineError
+from serving.secret_variables import without_secrets
 
 log = logging.getLogger(__name__)
 
@@ -277,6 +278,7 @@ def _started(control: socket.socket) -> subprocess.Popen[bytes]:
         stdin=subprocess.DEVNULL,
         stdout=_STDERR,  # stdout belongs to the gateway
         pass_fds=(control.fileno(),),
+        env=without_secrets(os.environ),
         start_new_session=True,
     )
 

@@ -22,6 +22,7 @@ from serving.models import LoadedModel
 from serving.replica import answers, wire
 from serving.replica.collation import Collator, Failure, Group
 from serving.replica.padding import Padding
+from serving.replica.seldom import Seldom
 from serving.replica.wire import ActionStatus
 from serving.values import Buffer, Tensor
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 MAX_ERROR_CHARACTERS = 500
 _MOST_CULPRITS = 3
 """Requests that may fail alone, before any has succeeded, until the model itself is taken to be at fault."""
+_TELL_EVERY_S = 1.0
+"""Between two logged faults of a model; those between are counted."""
 
 
 Outcome = tuple[int, int, list[Buffer]]
@@ -76,6 +79,7 @@ class Execution:
         self._padding = padding
         self.signature = model.signature
         self._quiet = quiet
+        self._told = Seldom(_TELL_EVERY_S)
         self._predict_batch: Any = (
             model.predict_batch
         )  # what it returns is held against the signature
@@ -192,8 +196,11 @@ class Execution:
                 group, outputs, self.signature, as_block=is_whole, padding=self._padding
             )
         except (Exception, SystemExit) as error:  # a model may raise anything
-            is_told = len(group.indexes) == 1 and not self._quiet
-            failure = _failure(error, items=sum(group.counts), is_told=is_told)
+            items = sum(group.counts)
+            failure = _failure(error, items=items)
+            is_fault = failure.status == ActionStatus.MODEL_RAISED
+            if is_fault and len(group.indexes) == 1 and not self._quiet:
+                self._tell(error, items)
         else:
             if isinstance(frames, answers.Block):
                 outcomes.block = frames
@@ -203,6 +210,14 @@ class Execution:
                     outcomes.each[index] = (0, size, pieces)
         ended_ns = time.monotonic_ns()
         return (called_ns - began_ns, returned_ns - called_ns, ended_ns - returned_ns), failure
+
+    def _tell(self, error: BaseException, items: int) -> None:
+        """Log what the model raised, for whom it is told alone: a request may make it raise as often as it likes."""
+        untold = self._told.told(time.monotonic())
+        if untold is not None:
+            log.warning(
+                "the model raised", extra={"items": items, "untold": untold}, exc_info=error
+            )
 
 
 def failed(failure: Failure) -> Outcome:
@@ -218,8 +233,8 @@ def error_text(error: BaseException) -> str:
     return text[:MAX_ERROR_CHARACTERS]
 
 
-def _failure(error: BaseException, *, items: int, is_told: bool) -> Failure:
-    """Status and text for what a model raised or returned; logged once it is told to somebody."""
+def _failure(error: BaseException, *, items: int) -> Failure:
+    """Status and text for what a model raised or returned."""
     if isinstance(error, InvalidRequest):
         return Failure(ActionStatus.INVALID_INPUT, str(error)[:MAX_ERROR_CHARACTERS])
     if isinstance(error, answers.BrokenContract | PredictionFailed):
@@ -227,6 +242,4 @@ def _failure(error: BaseException, *, items: int, is_told: bool) -> Failure:
     if isinstance(error, MemoryError):
         text = f"MemoryError: no memory for a batch of {items} items; raise replica.memory_mb"
         return Failure(ActionStatus.OUT_OF_MEMORY, text)
-    if is_told:
-        log.warning("the model raised", extra={"items": items}, exc_info=error)
     return Failure(ActionStatus.MODEL_RAISED, error_text(error))

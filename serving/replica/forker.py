@@ -20,16 +20,20 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from serving import __version__
+from serving import __version__, owner
 from serving.errors import NotReady, ReplicaStartFailed
 from serving.models import runtime_of
 from serving.replica import predecessor
 from serving.replica.template import SOCKET
+from serving.secret_variables import without_secrets
 from serving.values import Program
 
 log = logging.getLogger(__name__)
 
 _END_S = 10.0
+_LAST_S = 2.0
+"""Longest wait for the end of a process that has closed all its files, which is its next step."""
+_RETRY_S = 0.005
 _STDERR = 2
 _READ_BYTES = 65_536
 _OF_ONE_START = frozenset(
@@ -48,10 +52,10 @@ _THREAD_VARIABLES = (
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """What a template needs: no pools of threads before it forks, no telemetry, and GPUs in NVML's order."""
+    """What a template needs: no pools of threads before it forks, no telemetry, GPUs in NVML's order, no secrets."""
     return {
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        **base,
+        **without_secrets(base),
         **dict.fromkeys(_THREAD_VARIABLES, "1"),
         "ORT_DISABLE_TELEMETRY": "1",
     }
@@ -60,7 +64,8 @@ def environment(base: Mapping[str, str]) -> dict[str, str]:
 def program_of(kind: str) -> dict[str, str]:
     """What a template that is started now runs; one that runs anything else is not taken over.
 
-    Of the environment, and the folder in which modules are found, a digest: they may hold secrets.
+    Of the environment, and the folder in which modules are found, a digest: they may hold other people's secrets. Our
+    own are not in it, so that a new token keeps nobody from a take-over.
     """
     seen = {name: text for name, text in os.environ.items() if name not in _OF_ONE_START}
     whole = json.dumps([_folder(), sorted(environment(seen).items())])
@@ -108,6 +113,7 @@ class Forker:
         self.pid = pid
         """The template's process."""
         self._process = process
+        self._owner = owner.of_process(pid)
         self._reader, self._writer = streams
         self._on_event = on_event
         self._reading: asyncio.Task[None] | None = None
@@ -277,14 +283,19 @@ class Forker:
             await self._reading
 
     async def _gone(self) -> None:
-        """Wait for its end: then its end of the socket is closed, too."""
+        """Wait for its end. One that was taken over closes its end of the socket, and is gone shortly after."""
         if self._process is not None:
             await self._process.wait()
-        elif self._reading is not None:
+            return
+        if self._reading is not None:
             await asyncio.shield(self._reading)
         else:
             while await self._reader.read(_READ_BYTES):
                 pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_S):
+                while not self._owner.is_gone():
+                    await asyncio.sleep(_RETRY_S)
 
     async def abandon(self) -> None:
         """Kill the template, and with it its replicas; it removes nothing."""

@@ -132,6 +132,8 @@ class Host:
         """Whether there may be a next gateway."""
         self._root = root
         self._max_message_bytes = max_message_bytes
+        self._max_answer_bytes: int | None = None
+        """What the gateway takes of it, as the last LOAD said."""
         self._models: dict[int, tuple[Execution, wire.HeldModel]] = {}
         """Loaded ones by the number that the gateway gave them, and what the next gateway is told of each."""
         self._shares = False
@@ -226,9 +228,9 @@ class Host:
         block = outcomes.block
         try:
             if block is None:
-                return _result(message.action_id, times, outcomes.each)
+                return _result(message.action_id, times, outcomes.each, most=self._max_answer_bytes)
             sizes = [(block.frame_bytes, 0)] * block.requests
-            head = wire.result_head(message.action_id, 0, times, sizes)
+            head = wire.result_head(message.action_id, 0, times, sizes, self._max_answer_bytes)
         except wire.WireError as error:  # the answers are too large together, or one alone
             text = f"too large for one message: {error}"
             return self._refused(message, ActionStatus.TOO_LARGE, text, times)
@@ -251,6 +253,7 @@ class Host:
         return _result(message.action_id, times, outcomes, status)
 
     def _load(self, message: wire.LoadMessage) -> bytes:
+        self._max_answer_bytes = message.max_answer_bytes
         settled = message.budget is None  # in the midst of serving it would cost time
         before_bytes = memory.resident_bytes(settled=settled)
         began_ns = _start(message.earliest_ns, message.latest_ns)
@@ -428,13 +431,17 @@ def _start(earliest_ns: int, latest_ns: int) -> int | None:
 
 
 def _result(
-    action_id: int, times: wire.ReplicaTimes, outcomes: Sequence[Outcome], status: int = 0
+    action_id: int,
+    times: wire.ReplicaTimes,
+    outcomes: Sequence[Outcome],
+    status: int = 0,
+    most: int | None = None,
 ) -> list[Buffer]:
     """The buffers of a RESULT; its status is 0 when a request succeeded, else the first one's."""
     sizes = [(size, entry_status) for entry_status, size, _ in outcomes]
     if outcomes and all(entry_status for entry_status, _, _ in outcomes):
         status = outcomes[0][0]
-    buffers: list[Buffer] = [wire.result_head(action_id, status, times, sizes)]
+    buffers: list[Buffer] = [wire.result_head(action_id, status, times, sizes, most)]
     for _, _, frame in outcomes:
         buffers += frame
     return buffers

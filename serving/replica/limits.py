@@ -150,9 +150,14 @@ class Limits:
         left = [path for path in group.directories if not _removed(path, self._files)]
         return not left
 
+    def clear(self, group: Group) -> bool:
+        """Remove a group and kill what is left in it, without waiting; False while that is still ending."""
+        left = [path for path in group.directories if not _cleared(path, self._files)]
+        return not left
+
     def kill(self, group: Group) -> bool:
         """Kill what is left in a group and remove it; False when that takes longer than it should."""
-        left = [path for path in group.directories if not _cleaned(path)]
+        left = [path for path in group.directories if not cleaned(path)]
         return not left
 
     def close(self) -> bool:
@@ -262,7 +267,7 @@ def cleanup_stale(
     """
     removed = []
     for mount in _mounts() if mounts is None else mounts:
-        removed += [root for root in _stale_groups(mount) if _cleaned(root)]
+        removed += [root for root in _stale_groups(mount) if cleaned(root)]
     base = pathlib.Path(tempfile.gettempdir()) if temporary is None else temporary
     for directory in _stale_directories(base):
         shutil.rmtree(directory, ignore_errors=True)
@@ -312,23 +317,27 @@ def _is_stale(name: str) -> bool:
     return maker is not None and maker.is_gone()
 
 
-def _cleaned(root: pathlib.Path) -> bool:
+def cleaned(root: pathlib.Path) -> bool:
     """Kill the processes of a group and its subgroups and remove it, within a bounded time."""
     files = CgroupFiles()
     until_s = time.monotonic() + _REMOVAL_S
-    while True:
-        for path, _, _ in os.walk(
-            root
-        ):  # of what another cleans up at the same time it yields nothing
-            for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
-                if int(text) > 0:  # 0: a process of another pid namespace
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(int(text), signal.SIGKILL)
-        if _tree_removed(root, files):
-            return True
+    while not _cleared(root, files):
         if time.monotonic() > until_s:
             return False
         time.sleep(_RETRY_S)
+    return True
+
+
+def _cleared(root: pathlib.Path, files: CgroupFiles) -> bool:
+    """Kill the processes of a group and its subgroups, and remove it if they have ended."""
+    if _tree_removed(root, files):
+        return True
+    for path, _, _ in os.walk(root):  # of what another cleans up at the same time it yields nothing
+        for text in (files.read(pathlib.Path(path, "cgroup.procs")) or "").split():
+            if int(text) > 0:  # 0: a process of another pid namespace
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(int(text), signal.SIGKILL)
+    return _tree_removed(root, files)
 
 
 def _tree_removed(root: pathlib.Path, files: CgroupFiles) -> bool:

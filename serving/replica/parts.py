@@ -1,7 +1,8 @@
 """Frames of a request that is split over batches: cut by items, and answers put together again.
 
 In: frames in the tensors encoding; out: frames in the tensors encoding. Where items lie along axis 0, the
-items of a tensor of fixed-size elements are one range of its bytes; elsewhere arrays are cut and joined. Pure.
+items of a tensor are one range of its bytes; elsewhere arrays are cut and joined. A request is looked at once,
+however many parts it has. Pure.
 """
 
 from __future__ import annotations
@@ -14,25 +15,87 @@ import numpy as np
 from serving.replica import arrays, wire
 from serving.values import ITEM_BYTES, Buffer, Tensor
 
+_MOST_TEXTS = 2**16
+"""Elements of BYTES that are looked at, to find out where items end."""
 
-def cut(frame: Sequence[Buffer], encoding: int, start: int, stop: int) -> list[Buffer] | None:
-    """The buffers of a frame that holds items [start, stop) alone.
 
-    None where a cut would need the elements' contents (JSON, BYTES): then the whole frame is sent
-    with the range, and the replica cuts.
-    """
-    if encoding != wire.Encoding.TENSORS:
-        return None
+class Split:
+    """A request that is run in parts: what they are cut from, and the answers so far."""
+
+    __slots__ = ("_answers", "_columns", "_missing", "whole_bytes")
+
+    def __init__(
+        self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
+    ) -> None:
+        """Nothing is answered yet.
+
+        Args:
+            frame: of the whole request.
+            encoding: of the frame.
+            items: of the request.
+            has_rows: whether items lie along axis 0 of all inputs.
+        """
+        self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
+        self._answers: list[tuple[int, int, bytes]] = []
+        self._missing = items
+        self.whole_bytes = 0
+        """Sent of it so far, where it is not cut: all of its bytes for each part."""
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether parts are sent, and not the whole frame for each, of which the replica takes the items."""
+        return self._columns is not None
+
+    def cut(self, start: int, stop: int) -> list[Buffer]:
+        """The buffers of a frame that holds items [start, stop) alone: views of the whole."""
+        assert self._columns is not None, "is_cut tells"
+        parts = [
+            Tensor(name, datatype, (stop - start, *shape[1:]), data[ends[start] : ends[stop]])
+            for (name, datatype, shape, data), ends in self._columns
+        ]
+        return [wire.encode_descriptor(parts), *(part.data for part in parts)]
+
+    def answered(self, start: int, stop: int, frame: Buffer) -> bool:
+        """Keep the answer of items [start, stop); returns whether it was the last one."""
+        self._answers.append((start, stop, bytes(frame)))
+        self._missing -= stop - start
+        return self._missing <= 0
+
+    def joined(self, axes: Mapping[str, int]) -> memoryview:
+        """The whole answer; see `join`."""
+        return join([answer for _, _, answer in sorted(self._answers)], axes)
+
+
+def _columns(frame: Sequence[Buffer]) -> list[tuple[Tensor, Sequence[int]]] | None:
+    """The tensors of a frame, each with where its items begin and end; None where that cannot be told."""
     tensors = wire.decode_frame(memoryview(b"".join(frame)))
-    parts = []
+    columns = []
     for tensor in tensors:
-        if not ITEM_BYTES[tensor.datatype] or not tensor.shape or not tensor.shape[0]:
+        ends = _ends(tensor)
+        if ends is None:
             return None
-        item_bytes = len(tensor.data) // tensor.shape[0]
-        data = tensor.data[start * item_bytes : stop * item_bytes]
-        shape = (stop - start, *tensor.shape[1:])
-        parts.append(Tensor(tensor.name, tensor.datatype, shape, data))
-    return [wire.encode_descriptor(parts), *(part.data for part in parts)]
+        columns.append((tensor, ends))
+    return columns
+
+
+def _ends(tensor: Tensor) -> Sequence[int] | None:
+    if not tensor.shape or not tensor.shape[0]:
+        return None
+    items, data_bytes = tensor.shape[0], len(tensor.data)
+    if ITEM_BYTES[tensor.datatype]:
+        item_bytes = data_bytes // items
+        return range(0, data_bytes + item_bytes, item_bytes) if item_bytes else [0] * (items + 1)
+    width = math.prod(tensor.shape[1:])
+    if items * width > _MOST_TEXTS:
+        return None
+    ends, position = [0], 0
+    for _ in range(items):
+        for _ in range(width):
+            if position + 4 > data_bytes:
+                return None
+            position += 4 + int.from_bytes(tensor.data[position : position + 4], "little")
+        ends.append(position)
+    return ends if position == data_bytes else None
 
 
 def join(frames: Sequence[Buffer], axes: Mapping[str, int]) -> memoryview:

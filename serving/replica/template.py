@@ -42,7 +42,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from serving.replica import child, succession
+from serving.replica import child, limits, succession
 from serving.replica.log_lines import log_lines
 from serving.replica.warm import warm_up
 
@@ -97,7 +97,7 @@ class Template:
             self._reap(tell=False)
             time.sleep(_RETRY_S)
         for root in dict.fromkeys(self._limits.get("roots", {}).values()):
-            _remove_group(pathlib.Path(root))
+            limits.cleaned(pathlib.Path(root))
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
@@ -238,9 +238,14 @@ class Template:
 
     def _reap(self, *, tell: bool = True) -> None:
         while self._workers:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-            if not pid:
+            found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if found is None:
                 return
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(
+                    found.si_pid, signal.SIGKILL
+                )  # what it started; its number is still its own
+            pid, status = os.waitpid(found.si_pid, 0)
             worker = self._workers.pop(pid, None)
             if worker is not None:
                 self._kept.pop(worker, None)
@@ -272,19 +277,6 @@ def _spawn(order: Mapping[str, Any]) -> int:
 
 def _nothing(_signal: int, _frame: object) -> None:
     """A handler, so that the signal wakes the loop."""
-
-
-def _remove_group(root: pathlib.Path) -> None:
-    """Remove a directory of control groups, whose processes are just ending."""
-    until_s = time.monotonic() + _CLEANUP_S
-    while root.exists() and time.monotonic() < until_s:
-        with contextlib.suppress(OSError):
-            for path in [path for path in root.iterdir() if path.is_dir()]:
-                with contextlib.suppress(OSError):
-                    path.rmdir()
-            root.rmdir()
-            return
-        time.sleep(_RETRY_S)
 
 
 def main() -> None:

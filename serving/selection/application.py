@@ -20,6 +20,7 @@ from serving.selection.prediction import CLASSES, Task, is_number
 InputType = Literal["integers", "floats", "doubles", "strings", "bytes"]
 Contexts = Literal["shared", "user"]
 
+MOST_USERS = 100_000_000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -45,6 +46,9 @@ class Application:
     task: Task = CLASSES
     contexts: Contexts = "shared"
     """Whose feedback a policy learns from: everybody's, or each user's own."""
+    most_users: int = 100_000
+    """Users that have states of their own, at most: those who gave feedback last. A user is whoever a request names, so
+    that without a bound a disk could be filled; a state has some kilobytes."""
     confidence_threshold: float = 0.0
     """Below it the default output is given, marked. 0: every answer is given."""
     suspicious_threshold: float = 0.3
@@ -71,6 +75,12 @@ class Application:
             "seconds above 0",
         )
         require(self.contexts in get_args(Contexts), "contexts", self.contexts, "shared or user")
+        require(
+            1 <= self.most_users <= MOST_USERS,
+            "most_users",
+            self.most_users,
+            f"a whole number from 1 to {MOST_USERS}",
+        )
         require(
             len(set(self.models)) == len(self.models) and all(self.models),
             "models",
@@ -141,6 +151,9 @@ class Application:
         for option in ("confidence_threshold", "suspicious_threshold"):
             value = data.get(option, 0.0)
             require(is_number(value), option, value, "a number")
+        most_users = data.get("most_users", 1)
+        is_whole = isinstance(most_users, int) and not isinstance(most_users, bool)
+        require(is_whole, "most_users", most_users, "a whole number")
         for option in ("policy", "contexts", "default_output"):
             require(isinstance(data.get(option, ""), str), option, data.get(option), "a string")
         for option in ("options", "costs"):

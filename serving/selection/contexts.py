@@ -14,11 +14,9 @@ from serving.errors import NotReady
 from serving.selection.answering import Selector
 from serving.selection.policy import Decision, State
 from serving.selection.prediction import Truth
-from serving.selection.state_store import StateStore
+from serving.selection.state_store import EVERYBODY, StateStore
 
 log = logging.getLogger(__name__)
-
-EVERYBODY = ""
 
 
 class Contexts:
@@ -31,6 +29,7 @@ class Contexts:
         self._states: OrderedDict[str, State] = OrderedDict()
         self.fresh = 0
         """Queries that were decided by a state which has learnt nothing, as theirs could not be read."""
+        self._bound()
 
     def for_query(self, user: str) -> State:
         """The state to decide with; where it cannot be read, one that has learnt nothing of the user.
@@ -80,6 +79,13 @@ class Contexts:
         """Go on with the changed application; what was learnt of models that stay is kept."""
         self._selector = selector
         self._states.clear()
+        self._bound()
+
+    def _bound(self) -> None:
+        """Users are whoever a request names: their states are bounded in the store, as they are in memory."""
+        application = self._selector.application
+        if application.contexts == "user":
+            self._store.keep_most(application.name, application.most_users)
 
     def _context(self, user: str) -> str:
         return user if self._selector.application.contexts == "user" else EVERYBODY

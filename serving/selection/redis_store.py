@@ -2,20 +2,24 @@
 
 In: texts by application and user context. Out: the same after a restart of the gateway; after one
 of the server, as far as that server persists (`appendonly yes`). One hash per application,
-`luthier:states:NAME`, its fields the users. Saves are written in batches, each one MULTI/EXEC. A server
+`luthier:states:NAME`, its fields the users; where these are bounded, a sorted set `luthier:saved:NAME` says when
+each was saved last. Saves are written in batches, each one MULTI/EXEC. A server
 out of reach holds nobody up: see `reached`. Of gateways that run together the last save of a state wins.
 """
 
 from __future__ import annotations
 
+import time
 import urllib.parse
 from typing import Any
 
 from serving.errors import InvalidSettings, NotReady
 from serving.selection.reached import Reached
+from serving.selection.state_store import EVERYBODY
 from serving.selection.write_behind import Batch, WriteBehind
 
 _PREFIX = "luthier:states:"
+_SAVED = "luthier:saved:"
 _TIMEOUT_S = 2.0
 """How long the threads of this store wait for a server that does not answer."""
 PATIENCE_S = 0.1
@@ -79,6 +83,9 @@ class RedisStore:
             raise NotReady(
                 f"server.state_store: the Redis server does not answer: {error}"
             ) from error
+        self._most: dict[str, int] = {}
+        self._are_dated: set[str] = set()
+        """Applications of whose users it is known when they were saved last; for the thread that writes."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-redis")
         self._reached = Reached(
             "the Redis server of the states",
@@ -110,6 +117,10 @@ class RedisStore:
             lambda: self._reached.ask(lambda: self._client.hkeys(name), patience_s=_TIMEOUT_S),
         )
 
+    def keep_most(self, application: str, most: int) -> None:
+        """See `StateStore`."""
+        self._most[application] = most
+
     def flush(self) -> None:
         """See `StateStore`."""
         self._behind.flush()
@@ -122,11 +133,40 @@ class RedisStore:
 
     def _write(self, batch: Batch) -> None:
         pipeline = self._client.pipeline(transaction=True)
+        dates: dict[str, dict[str, float]] = {}
         for application in batch.applications:
-            pipeline.delete(_PREFIX + application)
+            pipeline.delete(_PREFIX + application, _SAVED + application)
         for (application, user), text in batch.texts.items():
             if text is None:
                 pipeline.hdel(_PREFIX + application, user)
+                pipeline.zrem(_SAVED + application, user)
             else:
                 pipeline.hset(_PREFIX + application, user, text)
+                if user != EVERYBODY and application in self._most:
+                    of_users = dates.setdefault(application, {})
+                    of_users[user] = time.time() + 1e-6 * len(of_users)
+        for application, of_users in dates.items():
+            pipeline.zadd(_SAVED + application, of_users)
+        pipeline.execute()
+        for application in dates:
+            self._bound(application)
+
+    def _bound(self, application: str) -> None:
+        """Forget users of long ago where there are too many."""
+        states, saved, most = _PREFIX + application, _SAVED + application, self._most[application]
+        if (
+            application not in self._are_dated
+        ):  # those that were saved before there was a bound are the oldest
+            of_before = dict.fromkeys(self._client.hkeys(states), 0.0)
+            of_before.pop(EVERYBODY, None)
+            if of_before:
+                self._client.zadd(saved, of_before, nx=True)
+            self._are_dated.add(application)
+        too_many = self._client.zcard(saved) - most
+        if too_many <= 0:
+            return
+        oldest = self._client.zrange(saved, 0, too_many + most // 100 - 1)
+        pipeline = self._client.pipeline(transaction=True)
+        pipeline.hdel(states, *oldest)
+        pipeline.zrem(saved, *oldest)
         pipeline.execute()

@@ -3,24 +3,40 @@
 In: texts by application and user context. Out: the same after a restart. Saves are written in
 batches, each one transaction in a write-ahead log: a process killed at any moment leaves a whole
 file that lacks at most the last batch. `synchronous=NORMAL` syncs at checkpoints only, so a loss of
-power may take the last batches as well, never the file.
+power may take the last batches as well, never the file. Of an application's users, where they are
+bounded, those go first whose states were saved the longest ago; when that was, each row says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import sqlite3
+import time
+from collections.abc import Sequence
 
+from serving import private_folder
 from serving.errors import NotReady
-from serving.selection.write_behind import Batch, WriteBehind
+from serving.selection.state_store import EVERYBODY
+from serving.selection.write_behind import Batch, Key, WriteBehind
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS states (
     application TEXT NOT NULL,
     user TEXT NOT NULL,
     text TEXT NOT NULL,
+    saved INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (application, user)
 ) WITHOUT ROWID
+"""
+_ADD_SAVED = "ALTER TABLE states ADD COLUMN saved INTEGER NOT NULL DEFAULT 0"
+_BY_AGE = "CREATE INDEX IF NOT EXISTS states_by_age ON states (application, saved)"
+_CHANGE = "UPDATE states SET text = ?, saved = ? WHERE application = ? AND user = ?"
+_ADD = "INSERT INTO states (text, saved, application, user) VALUES (?, ?, ?, ?)"
+_COUNT = "SELECT count(*) FROM states WHERE application = ? AND user != ''"
+_FORGET = """
+DELETE FROM states WHERE application = :application AND user IN
+    (SELECT user FROM states WHERE application = :application AND user != '' ORDER BY saved, user LIMIT :most)
 """
 _BUSY_S = 10.0
 """How long a statement waits for another process that holds the file."""
@@ -41,6 +57,9 @@ class SqliteStore:
         except sqlite3.Error as error:
             raise NotReady(f"the states' file {path} cannot be opened: {error}") from error
         self._path = path
+        self._most: dict[str, int] = {}
+        self._users: dict[str, int] = {}
+        """Of bounded applications, counted once and then kept up; for the thread that writes."""
         self._behind = WriteBehind(self._write, interval_s=interval_s, name="states-sqlite")
 
     def load(self, application: str, user: str) -> str | None:
@@ -63,6 +82,10 @@ class SqliteStore:
         statement = "SELECT user FROM states WHERE application = ?"
         return self._behind.users(application, lambda: self._read(statement, application))
 
+    def keep_most(self, application: str, most: int) -> None:
+        """See `StateStore`."""
+        self._most[application] = most
+
     def flush(self) -> None:
         """See `StateStore`."""
         self._behind.flush()
@@ -80,6 +103,8 @@ class SqliteStore:
             raise NotReady(f"the states' file {self._path} cannot be read: {error}") from error
 
     def _write(self, batch: Batch) -> None:
+        users = self._users
+        self._users = {}  # counted anew, should this fail
         with self._writer:  # one transaction
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(
@@ -90,18 +115,59 @@ class SqliteStore:
                 "DELETE FROM states WHERE application = ? AND user = ?",
                 [key for key, text in batch.texts.items() if text is None],
             )
-            self._writer.executemany(
-                "INSERT OR REPLACE INTO states VALUES (?, ?, ?)",
-                [(*key, text) for key, text in batch.texts.items() if text is not None],
+            added = self._saved(
+                [(key, text) for key, text in batch.texts.items() if text is not None]
             )
+            if batch.applications or None in batch.texts.values():
+                users = {}
+            for application, count in added.items():
+                if application in self._most:
+                    users[application] = self._bounded(application, users.get(application), count)
+        self._users = users
+
+    def _saved(self, texts: Sequence[tuple[Key, str]]) -> dict[str, int]:
+        """Write texts; returns how many users each application has more."""
+        added: dict[str, int] = {}
+        for at, (key, text) in enumerate(texts, time.time_ns()):
+            values = (text, at, *key)
+            if not self._writer.execute(_CHANGE, values).rowcount:
+                self._writer.execute(_ADD, values)
+                if key[1] != EVERYBODY:
+                    added[key[0]] = added.get(key[0], 0) + 1
+        return added
+
+    def _bounded(self, application: str, users: int | None, added: int) -> int:
+        """Forget users of long ago where there are too many; returns how many are left.
+
+        Args:
+            application: to which some were added.
+            users: how many there were before; None: they have to be counted.
+            added: how many came.
+        """
+        if users is None:
+            ((users,),) = self._writer.execute(_COUNT, (application,))
+        else:
+            users += added
+        most = self._most[application]
+        if users > most:
+            too_many = users - most + most // 100
+            users -= self._writer.execute(
+                _FORGET, {"application": application, "most": too_many}
+            ).rowcount
+        return users
 
 
 def _connection(path: pathlib.Path) -> sqlite3.Connection:
     """A connection in autocommit mode; writes are kept to one thread by `WriteBehind`."""
+    with contextlib.suppress(OSError):  # SQLite tells what is wrong
+        private_folder.close_file(path)
     connection = sqlite3.connect(
         path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
     )
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(_SCHEMA)
+    if "saved" not in [row[1] for row in connection.execute("PRAGMA table_info(states)")]:
+        connection.execute(_ADD_SAVED)  # a file of before
+    connection.execute(_BY_AGE)
     return connection

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+EVERYBODY = ""
+"""The context that is no single user's."""
+
 
 class StateStore(Protocol):
     """Texts by application and user context. Belongs to one thread."""
@@ -44,6 +47,13 @@ class StateStore(Protocol):
         """
         ...
 
+    def keep_most(self, application: str, most: int) -> None:
+        """Keep so many users' contexts of an application at most, everybody's apart.
+
+        Where there are more, those go that were saved the longest ago, up to a hundredth of them at a time.
+        """
+        ...
+
     def flush(self) -> None:
         """Return when everything saved so far is durable.
 
@@ -62,6 +72,8 @@ class MemoryStore:
 
     def __init__(self) -> None:
         self._texts: dict[str, dict[str, str]] = {}
+        """Of each application those saved last come last."""
+        self._most: dict[str, int] = {}
 
     def load(self, application: str, user: str) -> str | None:
         """See `StateStore`."""
@@ -69,7 +81,13 @@ class MemoryStore:
 
     def save(self, application: str, user: str, text: str) -> None:
         """See `StateStore`."""
-        self._texts.setdefault(application, {})[user] = text
+        texts = self._texts.setdefault(application, {})
+        texts.pop(user, None)
+        texts[user] = text
+        most = self._most.get(application)
+        if most is not None and len(texts) - (EVERYBODY in texts) > most:
+            oldest = next(name for name in texts if name != EVERYBODY)
+            del texts[oldest]
 
     def delete(self, application: str, user: str | None = None) -> None:
         """See `StateStore`."""
@@ -81,6 +99,10 @@ class MemoryStore:
     def users(self, application: str) -> list[str]:
         """See `StateStore`."""
         return sorted(self._texts.get(application, {}))
+
+    def keep_most(self, application: str, most: int) -> None:
+        """See `StateStore`; those that there are already go one by one with later saves."""
+        self._most[application] = most
 
     def flush(self) -> None:
         """See `StateStore`; there is nothing to wait for."""

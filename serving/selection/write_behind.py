@@ -42,7 +42,8 @@ class Batch:
         return bool(self.applications or self.texts)
 
     def save(self, key: Key, text: str | None) -> None:
-        """One context has a new text, or none."""
+        """One context has a new text, or none; what was saved last comes last."""
+        self.texts.pop(key, None)
         self.texts[key] = text
 
     def delete_all(self, application: str) -> None:

@@ -1,7 +1,7 @@
 """The server's folder, with one owner at a time.
 
-In: its path. Out: the folder, made where there is none, until the owner lets go of it or ends, however
-it ends: the system drops the lock of a killed process.
+In: its path. Out: the folder, made where there is none and closed to other users, until the owner lets go of it or
+ends, however it ends: the system drops the lock of a killed process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+from serving import private_folder
 from serving.errors import NotReady
 
 _LOCK = "lock"
@@ -22,11 +23,14 @@ def owned(folder: str) -> Iterator[pathlib.Path]:
     """The folder, which nobody else has meanwhile.
 
     Raises:
-        NotReady: it cannot be made or written, or another server has it.
+        NotReady: it cannot be made or written, is another user's, others may write in it, or another server has it.
     """
     path = pathlib.Path(folder)
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # What is in it is run at the next start, and names users and paths.
+        private_folder.check(path.resolve(), advice="name another folder")
+        path.chmod(0o700)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise NotReady(f"server.state_dir {folder}: {error.strerror or error}") from error

@@ -12,11 +12,13 @@ What the texts mean is for `serving.keeping` to know.
 
 from __future__ import annotations
 
+import contextlib
 import pathlib
 import sqlite3
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from serving import private_folder
 from serving.errors import NotReady
 
 SCHEMA = 1
@@ -87,6 +89,8 @@ class SqliteRecords:
             NotReady: it cannot be opened, or a newer version of Luthier has written it.
         """
         self._path = path
+        with contextlib.suppress(OSError):  # SQLite tells what is wrong
+            private_folder.close_file(path)
         try:
             self._connection = sqlite3.connect(
                 path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False

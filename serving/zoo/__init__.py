@@ -36,10 +36,11 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
+from serving import private_folder
 from serving.errors import InvalidSettings, ModelLoadFailed, UnknownModel, nearest
 from serving.models import KINDS, ONLY_TRUSTED
 from serving.values import ModelCard, Program, Variant
-from serving.zoo import bounded_yaml, inputs, mlflow_folder, recognition
+from serving.zoo import inputs, mlflow_folder, plain_yaml, recognition
 
 FOLDER = pathlib.Path(__file__).resolve().parent
 """Where the bundled models are."""
@@ -102,8 +103,22 @@ def cache_folder() -> pathlib.Path:
         try:
             folder = pathlib.Path.home() / ".cache"
         except RuntimeError:  # no home, as in many containers
-            folder = pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
+            folder = _in_temporary()
     return folder / "luthier"
+
+
+def _in_temporary() -> pathlib.Path:
+    return pathlib.Path(tempfile.gettempdir(), f"luthier-cache-{os.geteuid()}")
+
+
+def check_cache() -> None:
+    """Check that the cache of a user without a home is his own: anybody can make a folder of that name.
+
+    Raises:
+        OSError: it is another user's, or others may write in it.
+    """
+    if cache_folder().parent == _in_temporary():
+        private_folder.made(_in_temporary(), advice="set XDG_CACHE_HOME")
 
 
 def built_folder(name: str) -> pathlib.Path:
@@ -119,6 +134,7 @@ def built(name: str) -> pathlib.Path:
     """
     build = importlib.import_module(f"{__name__}.{name}.build")
     try:
+        check_cache()
         path: pathlib.Path = build.weights()
     except OSError as error:
         raise ModelLoadFailed(
@@ -302,6 +318,8 @@ def _existing(text: str) -> pathlib.Path:
             f"there is no file {path}; give the path of a model file ({recognition.OFFERED}) "
             f"or a bundled model's name ({', '.join(names())})",
         )
+    if not path.is_file() and not path.is_dir():
+        raise ModelLoadFailed(text, f"{path} is neither a file nor a folder")
     return path
 
 
@@ -319,7 +337,7 @@ def _read_card(folder: pathlib.Path, *, name: str | None, builds: bool = True) -
             f"the folder has no {CARD_FILE}, no {mlflow_folder.FILE} and no {SAVED_MODEL_FILES[0]}; name the "
             "model file instead",
         )
-    card = _checked(bounded_yaml.read(file, max_bytes=MAX_CARD_BYTES, what="a card"), file)
+    card = _checked(plain_yaml.read(file, max_bytes=MAX_CARD_BYTES, what="a card"), file)
     if not card.get("built"):
         path = _beside(file, "file", card.get("file"))
     else:

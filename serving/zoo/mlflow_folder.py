@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from serving.errors import ModelLoadFailed
-from serving.zoo import bounded_yaml, recognition
+from serving.zoo import plain_yaml, recognition
 
 FILE = "MLmodel"
 MAX_BYTES = 1024 * 1024
@@ -81,7 +81,7 @@ def content(folder: pathlib.Path) -> Mapping[str, Any]:
     Raises:
         ModelLoadFailed: it is no mapping in YAML, or too large.
     """
-    data = bounded_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
+    data = plain_yaml.read(folder / FILE, max_bytes=MAX_BYTES, what="MLflow's")
     if not isinstance(data, dict):
         raise ModelLoadFailed(str(folder / FILE), "expected a mapping, as MLflow writes it")
     return data

@@ -16,6 +16,7 @@ import pytest
 import serving
 from serving import zoo
 from serving.replica.container_engine import OWNER_LABEL
+from tests.fakes.admin import token_fields
 from tests.fakes.docker_engine import needs_docker
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -122,7 +123,7 @@ def _settings(served, **values):
     request = urllib.request.Request(
         f"http://127.0.0.1:{served['admin_port']}/admin/settings",
         json.dumps({"settings": values}).encode(),
-        {"Content-Type": "application/json"},
+        {"Content-Type": "application/json", **token_fields(served["admin_port"])},
         method="PATCH",
     )
     with urllib.request.urlopen(request, timeout=60) as response:
@@ -147,7 +148,8 @@ def _request(served):
 def _used_s(served):
     """CPU time of the one replica."""
     url = f"http://127.0.0.1:{served['admin_port']}/admin/replicas"
-    with urllib.request.urlopen(url, timeout=20) as response:
+    request = urllib.request.Request(url, headers=token_fields(served["admin_port"]))
+    with urllib.request.urlopen(request, timeout=20) as response:
         (replica,) = json.loads(response.read())["replicas"]
     return replica["cpu_s"]
 
@@ -174,8 +176,11 @@ def _rate(served, seconds):
 
 
 @needs_docker
-def test_half_the_quota_is_half_the_throughput(served):
-    """Limits change live on one and the same container, and bite."""
+def test_half_the_quota_is_half_the_processor(served):
+    """Limits change live on one and the same container, and bite.
+
+    What a core answers in a second varies with the machine's neighbours; how much of a core it is does not.
+    """
     client = docker.from_env()
     labelled = {"label": OWNER_LABEL}
     found = {container.id for container in client.containers.list(filters=labelled)}
@@ -192,7 +197,8 @@ def test_half_the_quota_is_half_the_throughput(served):
         pytest.skip(f"others use this machine: of one core the replica got {cores[1.0]:.2f}")
     assert {container.id for container in client.containers.list(filters=labelled)} == found
     client.close()
-    assert 0.4 < rates[0.5] / rates[1.0] < 0.6, rates
+    assert 0.4 < cores[0.5] / cores[1.0] < 0.6, cores
+    assert rates[0.5] < 0.85 * rates[1.0], rates
 
 
 @needs_docker

@@ -19,6 +19,7 @@ import pytest
 
 from serving import zoo
 from serving.replica.container_engine import OWNER_LABEL
+from tests.fakes.admin import token_fields
 from tests.fakes.docker_engine import needs_docker
 
 pytestmark = needs_docker
@@ -63,7 +64,8 @@ class Server:
     def ask(self, port, method, path, data=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.facts[port], timeout=WAIT_S)
         with contextlib.closing(connection):
-            connection.request(method, path, None if data is None else json.dumps(data))
+            fields = token_fields(self.facts[port]) if port == "admin_port" else {}
+            connection.request(method, path, None if data is None else json.dumps(data), fields)
             answer = connection.getresponse()
             return answer.status, json.loads(answer.read() or b"{}")
 

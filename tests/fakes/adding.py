@@ -20,6 +20,11 @@ def adding(path, number, *, weights=None, items=32_768):
     return _written(path, number, ["n", items], count=items, weights=weights)
 
 
+def of_three(path):
+    """Write a model that adds to three numbers, and fails on more of them when it is run; returns its path."""
+    return _written(path, 1, ["n", "m"], count=3)
+
+
 def _written(path, number, shape, *, count, weights=None):
     values = np.full(count, number, np.float32).tobytes()
     tensor = _field(1, count) + _field(2, 1) + _field(8, "w")

@@ -41,7 +41,15 @@ class GrpcPort:
 
 @contextlib.contextmanager
 def grpc_gateway(
-    values=None, home=None, hub=None, *, idle_s=60.0, request_s=60.0, door=None, gzip_min_bytes=None
+    values=None,
+    home=None,
+    hub=None,
+    *,
+    idle_s=60.0,
+    request_s=60.0,
+    door=None,
+    held=None,
+    gzip_min_bytes=None,
 ):
     """A gateway with these settings and a gRPC port, stopped at the end."""
     with gateway(values, home) as running:
@@ -55,6 +63,7 @@ def grpc_gateway(
                 idle_s=idle_s,
                 request_s=request_s,
                 door=door,
+                held=held,
                 gzip_min_bytes=gzip_min_bytes,
             )
             server = await running.loop.create_server(listener.protocol, "127.0.0.1", 0)

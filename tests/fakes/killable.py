@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 
+from tests.fakes.admin import token_fields
+
 WAIT_S = 20.0
 
 
@@ -26,7 +28,8 @@ class Server:
         port = self.admin_port if admin else self.port
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_S)
         with contextlib.closing(connection):
-            connection.request(method, path, None if data is None else json.dumps(data))
+            fields = token_fields(port) if admin else {}
+            connection.request(method, path, None if data is None else json.dumps(data), fields)
             response = connection.getresponse()
             return response.status, response.read().decode()
 

@@ -15,6 +15,7 @@ from serving.homes import Homes
 from serving.metrics.exposition import Exposition
 from serving.protocol.admin import AdminRoutes
 from serving.protocol.http import Listener
+from serving.protocol.pages import Hosts
 from serving.protocol.routes import OipRoutes
 from serving.settings import ServingSettings
 from serving.values import ModelCard
@@ -109,7 +110,9 @@ async def _serve(settings, home, card, kept, started, stop):
     loop = asyncio.get_running_loop()
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
     exposition = Exposition(lambda: engine.metrics(len(listener.connections), fresh_states={}))
-    runner = web.AppRunner(AdminRoutes(engine, metrics=exposition.text).application())
+    runner = web.AppRunner(
+        AdminRoutes(engine, metrics=exposition.text, hosts=Hosts()).application()
+    )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()

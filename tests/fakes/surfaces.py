@@ -56,8 +56,8 @@ LATENCIES = sorted(
 
 
 def rank(latency: float) -> int:
-    """How many cells are better."""
-    return sum(other < latency - 1e-9 for other in LATENCIES)
+    """How many other cells are as good or better: ties are against it."""
+    return sum(other < latency + 1e-9 for other in LATENCIES) - 1
 
 
 def candidates(*, every: int = 1) -> Candidates:
@@ -70,3 +70,20 @@ def small_candidates() -> Candidates:
     """Twelve cells of one knob."""
     cube = Cube.of({"a": IntDistribution(1, 12)})
     return Candidates.of([Configuration({"a": value}) for value in range(1, 13)], cube.encode)
+
+
+def lucky_rank(cells: int, trials: int, searches: int, *, share: float = 1e-3) -> float:
+    """Mean rank of the best of so many cells drawn at random, that no more than `share` of all samples of
+    `searches` searches go below: what has to be beaten by who claims to search.
+
+    Args:
+        cells: of the surface.
+        trials: different cells that each search draws.
+        searches: over which ranks are averaged.
+        share: of samples.
+    """
+    above = np.cumprod(
+        1 - trials / (cells - np.arange(cells - trials + 1))
+    )  # that no rank up to it is drawn
+    drawn = np.random.default_rng(0).random((20_000, searches))
+    return float(np.quantile(np.searchsorted(-above, -drawn).mean(axis=1), share))

@@ -1,7 +1,8 @@
 """The `curl` lines of the pages, run by curl one after another, on a server with the models of all of them.
 
 They run as they stand, but for the ports, which are the server's, and the option that makes an error of
-the server an exit code. Where there is no curl, they are skipped.
+the server an exit code; the field with the admin port's token is what the page's own line makes. Where there is
+no curl, they are skipped.
 """
 
 import json
@@ -51,9 +52,22 @@ SERVERS = (
     *re.findall(r"^With `python -m serving ([^`]+)`:$", BATCHING, flags=re.MULTILINE),
 )
 """Options with which the pages start a server."""
+HEADERS = [
+    line
+    for page in (BATCHING, CLIPPER, SELECTION, VERSIONS)
+    for line in re.findall(r"^admin=.*$", page, flags=re.MULTILINE)
+]
+"""Where each page finds the token of the admin port."""
 ASKED_AGAIN = 50
 """Times, at most, where an answer misses the application's objective of 100 ms: the machine may be busy."""
 NUMBER = re.compile(r'"query_id":\d+')
+
+
+def header(port):
+    """What the pages' own line makes of the token of the server on a port."""
+    (line,) = {re.sub(r"admin-\d+", f"admin-{port}", one) for one in HEADERS}
+    script = f'{line}; printf %s "$admin"'
+    return subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module", name="ports")
@@ -63,6 +77,7 @@ def _ports(tmp_path_factory):
     for block in blocks(APPLICATION, "python"):
         (folder / block.split()[1]).write_text(block)
     assert len(SERVERS) == 3
+    assert len(HEADERS) == 4
     words = [*" ".join(SERVERS).split(), "--port", "0", "--admin-port", "0"]
     with subprocess.Popen(
         [sys.executable, "-m", "serving", *words, "--log-level", "warning"],
@@ -73,7 +88,13 @@ def _ports(tmp_path_factory):
         try:
             facts = json.loads(process.stdout.readline())
             query, admin = str(facts["port"]), str(facts["admin_port"])
-            yield {"8000": query, "1337": query, "8002": admin, "1338": admin}
+            yield {
+                "8000": query,
+                "1337": query,
+                "8002": admin,
+                "1338": admin,
+                "$admin": header(admin),
+            }
         finally:
             process.kill()
 
@@ -81,6 +102,7 @@ def _ports(tmp_path_factory):
 def run(line, ports):
     """What a `curl` line prints."""
     words = shlex.split(re.sub(r"localhost:(\d+)", lambda at: f"127.0.0.1:{ports[at[1]]}", line))
+    words = [ports["$admin"] if word == "$admin" else word for word in words]
     command = [words[0], "--fail-with-body", "--noproxy", "*", *words[1:]]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, f"{line}: {done.stdout}{done.stderr}"

@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from tests.fakes.admin import token_fields
+
 SEEN = """
 import os
 import numpy as np
@@ -44,7 +46,8 @@ def serving(*arguments):
 def ask(process, method, path, data=None, *, port="admin_port"):
     connection = http.client.HTTPConnection("127.0.0.1", process.facts[port], timeout=20)
     with contextlib.closing(connection):
-        connection.request(method, path, None if data is None else json.dumps(data))
+        fields = token_fields(process.facts[port]) if port == "admin_port" else {}
+        connection.request(method, path, None if data is None else json.dumps(data), fields)
         response = connection.getresponse()
         return response.status, json.loads(response.read())
 

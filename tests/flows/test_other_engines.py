@@ -136,7 +136,7 @@ def test_a_running_server_is_tuned_through_its_hook(tmp_path: pathlib.Path) -> N
     log = tmp_path / "hook.log"
     serve = [sys.executable, "-m", "serving", "--model", "linear", "--port", "0"]
     with subprocess.Popen(
-        [*serve, "--admin-port", "0", "--set", "batching.timeout_us=40000"],
+        [*serve, "--admin-port", "0", "--no-admin-token", "--set", "batching.timeout_us=40000"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -20,9 +20,11 @@ import pytest
 from serving import zoo
 from serving.replica import limits
 from tests.fakes import control_groups
+from tests.fakes.admin import token_fields
 from tests.fakes.certificate import certificate_in
 
 CARD = zoo.find("resnet")
+TOKEN, OTHER = "one-of-the-queries", "one-of-the-admin"
 
 
 class Server:
@@ -38,7 +40,8 @@ class Server:
         port = self.admin_port if admin else self.port
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.closing(connection):
-            connection.request(method, path, body, headers or {})
+            fields = token_fields(port) if admin else {}
+            connection.request(method, path, body, fields | (headers or {}))
             response = connection.getresponse()
             return response.status, response.read()
 
@@ -368,6 +371,20 @@ def test_a_taken_port_is_one_clear_line():
     assert "--port" in done.stderr
 
 
+def test_the_limit_of_json_holds_in_every_protocol():
+    """What is longer is 413 wherever it is sent; numbers that a replica reads are not counted."""
+    with server("--model", "echo", "--set", "server.max_json_bytes=70000") as running:
+        text = "a" * 70_000
+        item = {"name": "data", "shape": [1, 50_000], "datatype": "UINT8", "data": [1] * 50_000}
+        for path, data in (
+            ("/v2/models/echo/infer", {"inputs": [item], "id": text}),
+            ("/v1/models/echo:predict", {"instances": [[1]], "more": text}),
+        ):
+            status, answer = running.json("POST", path, data)
+            assert (status, "server.max_json_bytes" in answer["error"]) == (413, True)
+        assert running.json("POST", "/v2/models/echo/infer", {"inputs": [item]})[0] == 200
+
+
 def test_every_protocol_on_the_query_port():
     """Open Inference, its extensions and TensorFlow Serving answer beside one another."""
     with server("--model", "echo", "--set", "server.model_control=explicit") as running:
@@ -387,6 +404,44 @@ def test_every_protocol_on_the_query_port():
         assert running.json("GET", "/elsewhere")[0] == 404
 
 
+def asked(port, raw):
+    """The status of the answer to bytes."""
+    with socket.create_connection(("127.0.0.1", port), 20) as sock:
+        sock.sendall(raw)
+        return int(sock.recv(65536).split()[1])
+
+
+def test_names_and_pages_at_the_ports_of_a_server(monkeypatch):
+    """Bound to loopback both ports are asked as this machine, or by a name that is given; pages change nothing."""
+    arguments = ["--set", "server.model_control=explicit", "--set", "server.hosts=models.example"]
+    monkeypatch.setenv("LUTHIER_ADMIN_TOKEN", "a-token-of-the-test")
+    token = b"Authorization: Bearer a-token-of-the-test\r\n"
+    load = b"/v2/repository/models/linear/load"
+    page, own = b"Origin: http://evil.example\r\n", b"Origin: http://localhost:%d\r\n"
+    with server("--model", "echo", *arguments) as running:
+        query, admin = running.port, running.admin_port
+        for port, method, path, host, fields, status in (
+            (query, b"GET", b"/v2", b"localhost:%d" % query, b"", 200),
+            (query, b"GET", b"/v2", b"models.example", b"", 200),
+            (query, b"GET", b"/v2", b"evil.example:%d" % query, b"", 403),
+            (query, b"GET", b"/v2/health/ready", b"evil.example", b"", 200),
+            (query, b"GET", b"/monitoring/prometheus/metrics", b"evil.example", b"", 403),
+            (query, b"POST", load, b"localhost:%d" % query, page, 403),
+            (query, b"POST", load, b"localhost:%d" % query, b"Sec-Fetch-Site: cross-site\r\n", 403),
+            (query, b"POST", load, b"localhost:%d" % query, own % query, 200),
+            (query, b"POST", b"/app/update", b"127.0.0.1", page, 403),
+            (admin, b"GET", b"/admin/settings", b"127.0.0.1:%d" % admin, token, 200),
+            (admin, b"GET", b"/admin/settings", b"models.example", token, 200),
+            (admin, b"GET", b"/admin/settings", b"evil.example", token, 403),
+            (admin, b"GET", b"/metrics", b"evil.example", b"", 403),
+            (admin, b"GET", b"/health", b"evil.example", b"", 200),
+        ):
+            head = b"%b %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: 0\r\n\r\n" % (
+                method, path, host, fields,
+            )  # fmt: skip
+            assert asked(port, head) == status, head
+
+
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     return certificate_in(tmp_path_factory.mktemp("tls"))
@@ -394,8 +449,8 @@ def certificate(tmp_path_factory):
 
 def test_tls_and_a_token(certificate, tmp_path):
     """Both ports speak TLS and ask for the token; without either nobody gets an answer."""
-    (tmp_path / "token").write_text("secret\n")
-    (tmp_path / "admin").write_text("other\n")
+    (tmp_path / "token").write_text(f"{TOKEN}\n")
+    (tmp_path / "admin").write_text(f"{OTHER}\n")
     arguments = ["--model", "echo", "--set", "server.grpc_port=0"]
     for name, path in (
         ("tls_certificate", certificate[0]),
@@ -410,7 +465,7 @@ def test_tls_and_a_token(certificate, tmp_path):
     with server(*arguments) as running:
         client = http.client.HTTPSConnection("127.0.0.1", running.port, timeout=10, context=context)
         with contextlib.closing(client):
-            for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
+            for headers, status in (({}, 401), ({"Authorization": f"Bearer {TOKEN}"}, 200)):
                 for _ in range(2):
                     client.request("POST", "/v2/models/echo/infer", body, headers)
                     response = client.getresponse()
@@ -428,12 +483,12 @@ def test_tls_and_a_token(certificate, tmp_path):
             with pytest.raises(grpc.RpcError) as refused:
                 live(b"")
             assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
-            assert live(b"", metadata=[("authorization", "Bearer secret")]) == b"\x08\x01"
+            assert live(b"", metadata=[("authorization", f"Bearer {TOKEN}")]) == b"\x08\x01"
         for path, headers, status in (
             ("/health", {}, 200),
             ("/metrics", {}, 401),
-            ("/admin/replicas", {"Authorization": "Bearer secret"}, 401),
-            ("/admin/replicas", {"Authorization": "Bearer other"}, 200),
+            ("/admin/replicas", {"Authorization": f"Bearer {TOKEN}"}, 401),
+            ("/admin/replicas", {"Authorization": f"Bearer {OTHER}"}, 200),
         ):
             assert running.request("GET", path, headers=headers, admin=True)[0] == status
         running.process.send_signal(signal.SIGTERM)
@@ -452,3 +507,127 @@ def test_wrong_credentials_end_the_server(tmp_path, name, value):
     assert done.returncode == 2
     assert f"server.{name}" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_admin_port_asks_for_the_token_that_was_made():
+    """Health and metrics are open to who watches; all else needs what only this user can read, and it is gone after."""
+    with server("--model", "echo") as running:
+        file = pathlib.Path(running.facts["admin_token_file"])
+        assert file.name == f"admin-{running.admin_port}.token"
+        token = file.read_text().strip()
+        attack = json.dumps({"model": "os:system"})
+        for method, path, body, bearer, status in (
+            ("GET", "/health", None, "", 200),
+            ("GET", "/metrics", None, "", 200),
+            ("POST", "/admin/models", attack, "", 401),
+            ("POST", "/admin/start_containers", attack, "", 401),
+            ("POST", "/admin/shutdown", None, "", 401),
+            ("PATCH", "/admin/settings", "{}", "", 401),
+            ("GET", "/admin/settings", None, "", 401),
+            ("GET", "/admin/settings", None, "guessed", 401),
+            ("GET", "/admin/settings", None, token, 200),
+        ):
+            fields = {"Authorization": f"Bearer {bearer}"}
+            assert running.request(method, path, body, fields, admin=True)[0] == status, path
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
+        assert not file.parent.exists()
+
+
+def test_the_token_of_a_killed_server_goes_with_the_next():
+    """Its file lasts until somebody comes by."""
+    with server("--model", "echo") as running:
+        file = pathlib.Path(running.facts["admin_token_file"])
+        running.process.kill()
+        running.process.wait(20)
+        assert file.exists()
+    with server("--model", "echo", "--no-admin-token") as running:
+        assert running.facts["admin_token_file"] is None
+        assert running.request("GET", "/admin/settings", admin=True)[0] == 200
+        assert file.exists(), "it makes no token, and looks for none"
+    with server("--model", "echo"):
+        assert not file.exists()
+
+
+def test_an_admin_port_for_a_network_speaks_tls(certificate, tmp_path):
+    """With the certificate of the query port; in clear text it answers nobody."""
+    (tmp_path / "admin").write_text(OTHER)
+    arguments = ["--model", "echo", "--set", "server.admin_host=0.0.0.0"]
+    arguments += ["--set", f"server.admin_token_file={tmp_path / 'admin'}"]
+    done = subprocess.run(
+        command(*arguments), capture_output=True, text=True, check=False, timeout=30
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert "speaks TLS" in done.stderr
+    arguments += ["--set", f"server.tls_certificate={certificate[0]}"]
+    arguments += ["--set", f"server.tls_key={certificate[1]}"]
+    context = ssl.create_default_context(cafile=certificate[0])
+    fields = {"Authorization": f"Bearer {OTHER}"}
+    with server(*arguments) as running:
+        client = http.client.HTTPSConnection(
+            "127.0.0.1", running.admin_port, timeout=10, context=context
+        )
+        with contextlib.closing(client):
+            for headers, status in (({}, 401), (fields, 200)):
+                client.request("GET", "/admin/settings", headers=headers)
+                response = client.getresponse()
+                response.read()
+                assert response.status == status
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            running.request("GET", "/admin/settings", headers=fields, admin=True)
+
+
+TELLS = """
+import os
+import numpy as np
+
+class Tells:
+    inputs = [{"name": "x", "datatype": "UINT8", "shape": [-1]}]
+    outputs = [{"name": "y", "datatype": "BYTES", "shape": [-1]}]
+
+    def predict_batch(self, inputs):
+        names = " ".join(sorted(os.environ))
+        return {"y": np.array([names] * len(inputs["x"]), dtype=object)}
+"""
+SECRETS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN", "LUTHIER_STATE_STORE_PASSWORD")
+
+
+def test_model_code_gets_no_secrets(tmp_path, monkeypatch):
+    """A model, and every process that the server starts, see the environment without them."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, OTHER)
+    monkeypatch.setenv("NO_SECRET", "yes")
+    (tmp_path / "tells.py").write_text(TELLS)
+    tensor = {"name": "x", "shape": [1], "datatype": "UINT8", "data": [1]}
+    fields = {"Authorization": f"Bearer {OTHER}"}
+    with server("--model", f"{tmp_path / 'tells.py'}:Tells") as running:
+        body = json.dumps({"inputs": [tensor]})
+        status, answer = running.request("POST", "/v2/models/tells/infer", body, fields)
+        assert status == 200, answer
+        (names,) = json.loads(answer)["outputs"][0]["data"]
+        assert "NO_SECRET" in names.split()
+        assert not set(SECRETS) & set(names.split())
+        assert running.request("GET", "/admin/settings", headers=fields, admin=True)[0] == 200
+        started = set(family(running.process.pid)) - {running.process.pid}
+        assert started
+        for pid in started:
+            given = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            assert b"NO_SECRET=yes" in given
+            assert not [one for one in given if one.startswith(tuple(map(str.encode, SECRETS)))]
+
+
+def test_metrics_can_be_kept_to_the_admin_port():
+    """In no protocol of the query port, nor statistics of models; the admin port shows what it did."""
+    with server("--model", "echo", "--set", "server.metrics=admin") as running:
+        for path, status in (
+            ("/monitoring/prometheus/metrics", 404),
+            ("/metrics", 404),
+            ("/v2/models/stats", 403),
+            ("/v2/models/echo/stats", 403),
+            ("/v2/models/echo", 200),
+        ):
+            assert running.request("GET", path)[0] == status, path
+        assert b"luthier_" in running.request("GET", "/metrics", admin=True)[1]
+    with server("--model", "echo") as running:
+        for path in ("/monitoring/prometheus/metrics", "/metrics", "/v2/models/echo/stats"):
+            assert running.request("GET", path)[0] == 200, path

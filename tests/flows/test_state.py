@@ -11,6 +11,7 @@ import time
 import urllib.request
 
 from serving.clipper_admin import ClipperConnection, ProcessContainerManager
+from tests.fakes.admin import token_fields
 
 FUNCTIONS = """
 from serving.models.clipper_function import batched
@@ -57,7 +58,10 @@ def clipper(facts, folder):
 def post(port, path, body):
     """The JSON answer to a POST, or its text."""
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/{path}", data=json.dumps(body).encode(), method="POST"
+        f"http://127.0.0.1:{port}/{path}",
+        data=json.dumps(body).encode(),
+        headers=token_fields(port),
+        method="POST",
     )
     with urllib.request.urlopen(request, timeout=WAIT_S) as response:
         text = response.read().decode()
@@ -92,7 +96,8 @@ def facts_of(connection, admin_port):
 def replicas(admin_port):
     """The processes of the replicas."""
     url = f"http://127.0.0.1:{admin_port}/admin/replicas"
-    with urllib.request.urlopen(url, timeout=WAIT_S) as response:
+    request = urllib.request.Request(url, headers=token_fields(admin_port))
+    with urllib.request.urlopen(request, timeout=WAIT_S) as response:
         return [one["pid"] for one in json.loads(response.read())["replicas"]]
 
 

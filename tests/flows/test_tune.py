@@ -144,7 +144,11 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     answer = json.loads(done.out)
     assert answer["trials"] == 4
     assert answer["stopped"] == "the budget of 4 trials is used up"
-    assert answer["verdict"] is not None or answer["best"] == answer["default"]
+    verdict = answer["verdict"]
+    assert (verdict is None) == (answer["best"] == answer["default"])
+    is_better = verdict is not None and verdict["outcome"] == "better"
+    assert is_better == (verdict is not None and verdict["interval"]["high"] < 1)
+    assert answer["recommended"] == answer["best" if is_better else "default"]
     assert answer["median_overhead_s"] > 0
     assert any("synthetic" in note for note in answer["notes"])
     left = {path.name for path in (folder / "runs" / "one").iterdir()}
@@ -360,7 +364,19 @@ def test_a_study_of_the_highest_rate(tmp_path: pathlib.Path) -> None:
     assert "echo at its highest rate (poisson arrivals)" in done.err
     answer = json.loads(done.out)
     assert answer["objective"] == "rate"
-    assert answer["best_seen"] > 100
+    store = StudyStore.open_study("h", database=tmp_path / "runs" / "h" / "study.db", url=None)
+    found = store.trials()[0].measured
+    assert found.rate_per_s == answer["best_seen"]
+    assert found.p99_ms <= 100
+    closed = tune(
+        tmp_path, *ECHO, *SHORT, "--trials", "1", "--initial", "1", "--study", "c", "--json"
+    )
+    assert closed.code == 0, closed.err
+    store = StudyStore.open_study("c", database=tmp_path / "runs" / "c" / "study.db", url=None)
+    whole_per_s = store.trials()[0].measured.throughput_per_s
+    assert found.rate_per_s > whole_per_s / 10, (
+        "of what four clients get that wait for their answers"
+    )
     page = (tmp_path / "runs" / "h" / "report.html").read_text(encoding="utf-8")
     assert "highest rate within the limit" in page
     both = tune(tmp_path, *find, "--objective", "p99")

@@ -19,6 +19,7 @@ import pytest
 
 from serving.replica import host, wire
 from serving.values import Tensor
+from tests.fakes.admin import token_fields
 from tests.serving.replica.conftest import Talk
 
 SLOW, SLOW_S = [[-3.0, 0.0]], 0.3
@@ -113,6 +114,7 @@ def _serving(tmp_path_factory):
                 request = urllib.request.Request(
                     f"http://127.0.0.1:{facts['admin_port']}/admin/models{path}",
                     json.dumps(data).encode(),
+                    token_fields(facts["admin_port"]),
                     method=method,
                 )
                 with urllib.request.urlopen(request, timeout=30) as answer:

@@ -4,6 +4,7 @@ Its Docker and Kubernetes managers start Clipper's own containers; here its conn
 manager of this package, as it is given one of the user's own.
 """
 
+import sys
 import warnings
 
 import pytest
@@ -19,6 +20,8 @@ import requests
 
 pytestmark = pytest.mark.frameworks
 TIMEOUT_S = 30
+PORTS = ("--port", "0", "--admin-port", "0")
+COMMAND = (sys.executable, "-m", "serving", "--allow-empty", *PORTS)
 PATIENT_US = 30_000_000
 
 
@@ -29,6 +32,7 @@ def _connection(tmp_path_factory):
         clipper_query_port=0,
         clipper_management_port=0,
         folder=tmp_path_factory.mktemp("clipper"),
+        command=[*COMMAND, "--no-admin-token"],  # the released client brings no token
     )
     manager.start_clipper(cache_size=0)
     made = clipper_admin.ClipperConnection(manager)

@@ -60,7 +60,7 @@ def _exported(request, tmp_path):
 def test_kubernetes_takes_every_manifest(exported, version):
     """Strictly: no field that its schema does not know."""
     found = exported("kubernetes")
-    kinds = ["ConfigMap", "Deployment", "Service", "HorizontalPodAutoscaler"]
+    kinds = ["ConfigMap", "Deployment", "Service", "NetworkPolicy", "HorizontalPodAutoscaler"]
     assert [document["kind"] for document in found] == kinds
     for document in found:
         validate(document, version, strict=True)

@@ -219,6 +219,7 @@ SELECTION = {
     "costs": {"m": 0.1},
     "task": {"labels": ["bag", "shoe"]},
     "contexts": "user",
+    "most_users": 50,
     "confidence_threshold": 0.5,
     "suspicious_threshold": 0.2,
 }

@@ -1,12 +1,21 @@
 """The dispatcher alone: messages of a replica are given to it as bytes, and its clock is a variable."""
 
 import asyncio
+import gc
+import json
 import math
+import time
 
 import pytest
 
 from serving.dispatch import Connection, Dispatcher, Wanted
-from serving.errors import PredictionFailed, RequestTooLarge
+from serving.errors import (
+    Overloaded,
+    PredictionFailed,
+    RequestTooLarge,
+    SplitTooLarge,
+    TooManyItems,
+)
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.scheduling.adaptive.scheduler import AdaptiveScheduler
@@ -296,6 +305,82 @@ async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
     assert [type(error) for error in waiters[0].errors] == [PredictionFailed]
     pair.result(4)
     assert len(waiters[1].answers) == 1
+
+
+def rows(items, *, as_json=False, mebibytes=0):
+    """A request of so many rows."""
+    if as_json:
+        data = json.dumps([1] * items).encode()
+        data = data.replace(b"[", b"[" + b" " * (mebibytes * 2**20 + 2**16))
+        head = b'{"inputs": [{"name": "data", "shape": [%d, 1], "datatype": "UINT8", "data": %b}]}'
+        return Requests("echo", SIGNATURE).query(head % (items, data), None)
+    item = {"name": "data", "shape": [items, 1], "datatype": "UINT8"}
+    item["parameters"] = {"binary_data_size": items}
+    head = json.dumps({"inputs": [item]}).encode()
+    return Requests("echo", SIGNATURE).query(head + bytes(items), len(head))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+async def test_a_split_request_is_answered_by_its_parts(as_json):
+    """Each part is sent alone, or the whole with the range; the answers are joined in their order."""
+    bench = Bench(batching__max_size=1)
+    waiter = submitted(bench, rows(3, as_json=as_json))
+    for action in (2, 3, 4):
+        bench.dispatcher._pump()
+        bench.result(action, value=bytes([action]))
+    (answer,) = waiter.answers
+    (tensor,) = wire.decode_frame(memoryview(answer))
+    assert (tensor.shape, bytes(tensor.data)) == ((3, 1), b"\2\3\4")
+    bench.dispatcher.close(CARD.label)
+
+
+async def test_a_request_that_would_be_sent_too_often_is_refused():
+    """JSON goes whole for each of its parts: 30 MiB nine times are more than any request may be."""
+    bench = Bench(batching__max_size=1)
+    waiter = submitted(bench, rows(20, as_json=True, mebibytes=30))
+    small = submitted(bench, rows(2), limit_s=60.0)
+    for action in range(2, 40):
+        bench.dispatcher._pump()
+        if waiter.errors:
+            break
+        bench.result(action)
+    assert [type(error) for error in waiter.errors] == [SplitTooLarge]
+    assert waiter.errors[0].status == 413
+    assert action <= 11
+    for more in range(action - 1, action + 4):
+        bench.dispatcher._pump()
+        bench.result(more)
+    assert len(small.answers) == 1
+    bench.dispatcher.close(CARD.label)
+
+
+async def test_more_items_than_may_wait_are_told_so():
+    """Not that the queue is full: to come again is of no use."""
+    bench = Bench(workers=0, scheduling__queue_capacity=4)
+    waiters = [submitted(bench, rows(items)) for items in (5, 4, 1)]
+    bench.dispatcher._pump()
+    found = [[type(error) for error in waiter.errors] for waiter in waiters]
+    assert found == [[TooManyItems], [], [Overloaded]]
+    assert "5" not in str(waiters[0].errors[0])
+    assert "4 (scheduling.queue_capacity)" in str(waiters[0].errors[0])
+    bench.dispatcher.close(CARD.label)
+
+
+async def test_parts_are_cut_and_joined_in_linear_time():
+    """Twice the items take about twice the time: no part looks at the whole, nor an answer at those before it."""
+    took_s = []
+    for items in (4_000, 8_000, 4_000, 8_000):
+        bench = Bench(batching__max_size=1, scheduling__queue_capacity=10_000)
+        waiter = submitted(bench, rows(items))
+        gc.collect()
+        began_s = time.process_time()
+        for action in range(2, items + 2):
+            bench.dispatcher._pump()
+            bench.result(action)
+        took_s.append(time.process_time() - began_s)
+        assert len(waiter.answers) == 1
+        bench.dispatcher.close(CARD.label)
+    assert min(took_s[1::2]) < 3 * min(took_s[::2])
 
 
 class Broken(Waiting):

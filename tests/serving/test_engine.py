@@ -126,6 +126,40 @@ def test_pages_in_a_browser_change_nothing():
         assert running.request("GET", "/admin/settings", headers=page, admin=True)[0] == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("localhost", 200), ("127.0.0.1:8002", 200), ("[::1]:8002", 200), ("evil.example", 403),
+     ("evil.example:8002", 403), ("127.0.0.1.evil.example", 403), ("10.0.0.1", 403), ("", 403)],
+)  # fmt: skip
+def test_pages_that_claim_to_be_this_machine_read_nothing(host, status):
+    """After DNS rebinding a page's requests are of its own origin; the name that they ask for tells of it."""
+    with gateway() as running:
+        for method, path in (
+            ("GET", "/admin/settings"),
+            ("GET", "/metrics"),
+            ("PATCH", "/admin/settings"),
+        ):
+            answer = running.request(method, path, b"{}", {"Host": host}, admin=True)
+            assert answer[0] == status
+            assert (b"server.hosts" in answer[2]) is (status == 403)
+        assert running.request("GET", "/health", headers={"Host": host}, admin=True)[0] == 200
+
+
+def test_pages_of_other_sites_change_nothing_without_an_origin_either():
+    """Where a browser says no origin, it says the site."""
+    with gateway() as running:
+        for site, status in (
+            ("cross-site", 403),
+            ("same-site", 403),
+            ("same-origin", 200),
+            ("none", 200),
+        ):
+            headers = {"Sec-Fetch-Site": site}
+            assert (
+                running.request("PATCH", "/admin/settings", b"{}", headers, admin=True)[0] == status
+            )
+
+
 def test_settings_that_cannot_start_leave_the_old_ones_serving():
     """When new replicas fail to load, the caller is told why and the old generation answers on."""
     home = FakeHome()

@@ -11,7 +11,7 @@ import tritonclient.http as triton
 from tritonclient.utils import InferenceServerException
 
 from serving.errors import InvalidRequest, ServingError
-from serving.hub import Hub
+from serving.hub import Hub, NotShown
 from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
 from serving.protocol.tfs_routes import TfsRoutes
@@ -263,6 +263,20 @@ def test_over_grpc():
         with pytest.raises(InferenceServerException) as refused:
             client.unload_model("other")
         assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
+
+
+def test_statistics_that_are_not_shown():
+    """Over neither port; what models there are is told all the same."""
+    with grpc_gateway() as port, triton_grpc.InferenceServerClient(port.address) as client:
+        engine = port.running.engine
+        hub = Hub(engine, None, cards=[OTHER], is_controlled=False, shows_statistics=False)
+        port.routes._hub = hub
+        with pytest.raises(InferenceServerException, match="metrics on the admin port") as refused:
+            client.get_inference_statistics("echo")
+        assert refused.value.status() == str(grpc.StatusCode.PERMISSION_DENIED)
+        assert {one.name for one in client.get_model_repository_index().models} == {"echo", "other"}
+        with pytest.raises(NotShown):
+            hub.statistics(None, None)
 
 
 def test_the_texts_of_refusals_are_invalid_requests():

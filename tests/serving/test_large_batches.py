@@ -8,9 +8,11 @@ import time
 
 import pytest
 
+from serving.replica import wire
 from serving.replica.as_process import ProcessHome
 from serving.replica.wire import batches
-from serving.values import ModelCard
+from serving.values import ModelCard, Tensor
+from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
 MESSAGE_BYTES = 1_000_000
@@ -125,3 +127,43 @@ def test_answers_too_large_for_one_message_are_asked_for_one_by_one(running):
     assert (status, "too large for one message" in error) == (500, True)
     assert ask(running, 2, 10) == (200, 200_001)
     assert running.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []
+
+
+@pytest.fixture(name="limited", scope="module")
+def _limited(tmp_path_factory):
+    """Replicas that may answer a megabyte, as a setting says."""
+    file = tmp_path_factory.mktemp("limited") / "wide.py"
+    file.write_text(MODEL.replace(f"batches.MAX_RESULT_BYTES = {MESSAGE_BYTES}", ""))
+    card = ModelCard(name="wide", version="1", kind="python", path=pathlib.Path(f"{file}:Wide"))
+    with gateway({"replica.max_answer_mb": 1}, Processes(), card) as running:
+        yield running
+
+
+def test_a_replica_keeps_to_what_the_gateway_takes_of_it(limited):
+    """It is told, so that answers that are too large together come one by one, and one alone is an error."""
+    assert together(limited, 4, 6, 10) == [(200, 600_001)] * 4
+    status, error = ask(limited, 11, 10)
+    assert (status, "too large for one message" in error) == (500, True)
+    assert ask(limited, 2, 10) == (200, 200_001)
+    assert limited.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []
+
+
+def test_a_replica_that_answers_more_than_it_may_is_ended():
+    """It is a program of its own, which was told; whoever it answers well is answered."""
+    home = FakeHome()
+    echo, large = home.answer, bytes(2**21)
+
+    def answer(model, frame):
+        tensor = Tensor("data", "UINT8", (1, len(large)), large)
+        is_large = bytes(frame).endswith(b"\7")
+        return wire.encode_descriptor([tensor]) + large if is_large else echo(model, frame)
+
+    home.answer = answer
+    with gateway({"replica.max_answer_mb": 1}, home) as running:
+        found = []
+        for value in (7, 8):
+            item = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [value]}
+            found.append(running.json("POST", "/v2/models/echo/infer", {"inputs": [item]}))
+        assert [status for status, _ in found] == [500, 200]
+        assert "above the limit of 1048576" in found[0][1]["error"]
+        assert len(running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]) == 2

@@ -57,7 +57,7 @@ def test_without_open_files_the_server_goes_on():
             return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
         def is_served(sock):
-            sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
             return sock.recv(100).startswith(b"HTTP/1.1 200")
 
         clients = [socket.create_connection(address, timeout=10) for _ in range(100)]

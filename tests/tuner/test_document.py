@@ -63,7 +63,7 @@ def test_paths_are_written_as_people_write_them():
         ("a date that is none", "a: [1, 2024-99-99]", "a[1]", "'2024-99-99' cannot be read"),
         ("a timestamp that is none", "a: !!timestamp x", "a", "'x' cannot be read"),
         ("two documents", "a: 1\n---\nb: 2", "", "not YAML"),
-        ("deep nesting", "[" * 500 + "]" * 500, "", "nested too deeply"),
+        ("deep nesting", "[" * 500 + "]" * 500, "", "nested deeper than 32"),
     ],
 )
 def test_what_would_mislead_is_refused(phrase, text, key, part):

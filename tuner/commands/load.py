@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import pathlib
 from typing import Any
 
 import rich.console
 import rich.table
 import rich.text
 
-from serving import zoo
+from serving import user_files, zoo
 from serving.errors import ServingError
 from serving.values import Signature
 from tuner import sending, tails
@@ -30,6 +29,7 @@ from tuner.report import lines, wording
 from tuner.settings import NO_ARRIVALS, NO_LOAD, MeasurementSettings, TargetSettings
 from tuner.traffic import payloads, stacking
 from tuner.traffic.generator import Generator, LoadResult
+from tuner.traffic.payload_files import MOST_BYTES
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan, OpenLoad, Warmup
 from tuner.traffic.target import Target, parse_header, parse_url
@@ -153,7 +153,7 @@ def _raw(target: Target, file: str | None, headers: dict[str, str]) -> Payloads:
             [b""], path=target.path, method="GET", headers=headers, description="GET without a body"
         )
     try:
-        body = pathlib.Path(file).read_bytes()
+        body = user_files.read(file, max_bytes=MOST_BYTES)
     except OSError as error:
         raise WrongUse(f"--payload {file}: {error.strerror or error}") from error
     return payloads.raw(

@@ -14,6 +14,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from serving import user_files
 from serving.errors import nearest
 from tuner import document
 from tuner.document import Document, Path
@@ -59,7 +60,7 @@ def read_text(path: pathlib.Path) -> str:
         InvalidEngine: the file cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return user_files.text(path)
     except OSError as error:
         raise InvalidEngine(str(path), "", error.strerror or str(error)) from error
     except UnicodeDecodeError as error:

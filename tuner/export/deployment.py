@@ -33,7 +33,8 @@ def text(shared: Shared, place: pathlib.PurePath, *, study: str, server: str) ->
         f"  {server}",
         f"Use: sh {head.quoted(place)} [{ADDRESS}]",
         "What is there already is left as it is, so that the script can be run again.",
-        "A server that asks for a token (server.admin_token_file) finds it in LUTHIER_ADMIN_TOKEN.",
+        "The token that the server asks for is the one in LUTHIER_ADMIN_TOKEN, or the one that it has made for itself",
+        "on this machine; to https:// with a certificate of your own give its file in CURL_CA_BUNDLE.",
     ]
     return f"#!/bin/sh\n{head.comments(told)}{_FUNCTIONS}\n" + "".join(
         f"{line}\n" for line in _groups(shared)
@@ -48,6 +49,18 @@ def _groups(shared: Shared) -> Iterator[str]:
 
 _FUNCTIONS = r"""set -eu
 admin=${1:-ADDRESS}
+
+# The token that a server of this user has made at its start is in a file that its port names.
+case $admin in http://127.0.0.1:* | http://localhost:*)
+    port=${admin##*:}
+    for folder in "${TMPDIR:-/tmp}" "${XDG_RUNTIME_DIR:-/tmp}"; do
+        for file in "$folder"/luthier-*/admin-"${port%%/*}".token; do
+            if [ -O "$file" ] && [ -z "${LUTHIER_ADMIN_TOKEN:-}" ]; then
+                LUTHIER_ADMIN_TOKEN=$(cat "$file")
+            fi
+        done
+    done ;;
+esac
 
 # ask ARGUMENTS: what the admin port answers, and its status behind it
 ask() {

@@ -33,6 +33,7 @@ def files(subject: Subject) -> Files:
         f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
         f"containerConcurrency: a pod gets at most the {concurrency} requests at a time that were measured, and",
         "pods are added beyond (in KServe's serverless mode).",
+        *manifests.remarks(subject),
     ]
     if mount is not None:
         place = pathlib.PurePosixPath(mount.target).relative_to(MODELS)
@@ -61,7 +62,7 @@ def _service(
     # http1: the name by which Knative knows what the port speaks.
     server["ports"] = [{"name": "http1", "containerPort": container.PORT, "protocol": "TCP"}]
     server["env"] = manifests.environment(
-        {"PROTOCOL": "v2", **container.environment(subject, MODELS)}
+        subject, {"PROTOCOL": "v2", **container.environment(subject, MODELS)}
     )
     if has_model:
         claim = f"pvc://{container.name_of(subject)}-model"

@@ -1,8 +1,8 @@
-"""A configuration as a Deployment of Kubernetes, with Service, autoscaler and settings.
+"""A configuration as a Deployment of Kubernetes, with Service, network policy, autoscaler and settings.
 
 In: the subject. Out: `kubernetes.yaml`. One pod is one server with all its replicas, so a pod is
-what was measured, and the autoscaler adds pods. Source: the Kubernetes API, apps/v1 and
-autoscaling/v2.
+what was measured, and the autoscaler adds pods. Source: the Kubernetes API, apps/v1,
+networking.k8s.io/v1 and autoscaling/v2.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ def files(subject: Subject) -> Files:
         remarks=[
             *container.remarks(subject, needed),
             f"Name the image as your registry does: {container.image(subject)} is what `make images` builds.",
+            *manifests.remarks(subject),
+            "NetworkPolicy: pods of the same namespace alone reach the server; name others under `from`.",
+            "A cluster that enforces no policies lets everybody in it.",
             *reckoned,
             *([] if mount is None else _claim(subject, mount)),
         ],
@@ -49,6 +52,7 @@ def files(subject: Subject) -> Files:
         manifests.config_map(subject, settings),
         _deployment(subject, needed, settings, mount),
         _service(subject),
+        _network_policy(subject),
         _autoscaler(subject, target),
     )
     return {FILE_NAME: f"{head.comments(told)}\n{body}"}
@@ -100,8 +104,7 @@ def _deployment(
         {"name": "http", "containerPort": container.PORT},
         {"name": "grpc", "containerPort": container.GRPC_PORT},
     ]
-    if variables := manifests.environment(container.environment(subject)):
-        server["env"] = variables
+    server["env"] = manifests.environment(subject, container.environment(subject))
     volumes = manifests.volumes(subject)
     if mount is not None:
         server["volumeMounts"].append(
@@ -143,6 +146,26 @@ def _service(subject: Subject) -> dict[str, Any]:
             "ports": [
                 {"name": "http", "port": container.PORT, "targetPort": "http"},
                 {"name": "grpc", "port": container.GRPC_PORT, "targetPort": "grpc"},
+            ],
+        },
+    }
+
+
+def _network_policy(subject: Subject) -> dict[str, Any]:
+    """Who reaches the pods: others of their namespace, on the query ports."""
+    name = container.name_of(subject)
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": name, "labels": manifests.labels(name)},
+        "spec": {
+            "podSelector": {"matchLabels": manifests.labels(name)},
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {
+                    "from": [{"podSelector": {}}],
+                    "ports": [{"port": "http"}, {"port": "grpc"}],
+                }
             ],
         },
     }

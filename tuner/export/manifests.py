@@ -9,11 +9,13 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any
 
+from serving.secret_variables import TOKEN_VARIABLE
 from tuner.export import container, head, yaml_text
 from tuner.export.subject import Subject
 
 _PREFIX = "luthier/"
 _SETTINGS_KEY = "settings.yaml"
+_SECRET_KEY = "token"  # noqa: S105 - the name of a key
 READY_PERIOD_S = 5
 
 
@@ -85,9 +87,26 @@ def server(
     }
 
 
-def environment(variables: Mapping[str, str]) -> list[dict[str, str]]:
-    """Variables of a container."""
-    return [{"name": name, "value": literal(text)} for name, text in variables.items()]
+def environment(subject: Subject, variables: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Variables of the server's container; the token is a secret's, where there is that secret."""
+    of_secret = {"name": _secret_name(subject), "key": _SECRET_KEY, "optional": True}
+    return [
+        *({"name": name, "value": literal(text)} for name, text in variables.items()),
+        {"name": TOKEN_VARIABLE, "valueFrom": {"secretKeyRef": of_secret}},
+    ]
+
+
+def remarks(subject: Subject) -> list[str]:
+    """How requests are made to need a token."""
+    name = _secret_name(subject)
+    return [
+        "Whoever reaches the ports may ask, without TLS. For a token that requests must bring, make first:",
+        f"  kubectl create secret generic {name} --from-literal={_SECRET_KEY}=$(openssl rand -hex 16)",
+    ]
+
+
+def _secret_name(subject: Subject) -> str:
+    return f"{container.name_of(subject)}-token"
 
 
 def volumes(subject: Subject) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """Blocking client of the engine's admin port: settings, and what the replicas report.
 
 One short connection per call, so that an engine that was restarted needs no new client. In: host,
-port, values. Out: parsed JSON, or an error that says whether the configuration was refused or the
+port, token, values. Out: parsed JSON, or an error that says whether the configuration was refused or the
 engine is gone.
 """
 
@@ -29,9 +29,10 @@ CAUSES: dict[str, Cause] = {
 class AdminClient:
     """The admin port of one engine."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, token: str | None = None) -> None:
         self.host = host
         self.port = port
+        self._fields = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     def settings(self) -> dict[str, Any]:
         """Generation, settings, limits and model of the engine.
@@ -127,9 +128,8 @@ class AdminClient:
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
         try:
             content = None if body is None else json.dumps(body).encode()
-            connection.request(
-                method, path, content, {"Content-Type": "application/json"} if content else {}
-            )
+            kind = {"Content-Type": "application/json"} if content else {}
+            connection.request(method, path, content, self._fields | kind)
             response = connection.getresponse()
             return response.status, response.read()
         except TimeoutError as error:

@@ -26,6 +26,7 @@ from serving.errors import LimitsUnavailable
 from serving.replica import limits
 from serving.replica.cgroups import Group, Usage
 from serving.replica.limits import Limits
+from serving.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import CommandEngine
@@ -39,8 +40,6 @@ from tuner.values import Configuration
 
 HOST = "127.0.0.1"
 CPU, MEMORY = "engine.cpu", "engine.memory_mb"
-_OURS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
-"""What the owner's own servers ask for is nobody else's business."""
 _log = logging.getLogger(__name__)
 
 
@@ -233,7 +232,7 @@ class CommandServer:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(template.filled(text, values), encoding="utf-8")
         self._group = self._limited(configuration)
-        environment = {name: value for name, value in os.environ.items() if name not in _OURS}
+        environment = without_secrets(os.environ)  # what the owner's own servers ask for
         environment |= {
             name: template.filled(text, values) for name, text in engine.environment.items()
         }

@@ -17,6 +17,7 @@ import dataclasses
 import json
 import logging
 import os
+import pathlib
 import select
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from serving.accelerator import clocks
+from serving.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.errors import LaunchFailed, WrongUse
 from tuner.launching import apply, replica_facts
@@ -47,8 +49,6 @@ ENDING_S = 0.5
 SERVER = ("-m", "serving")
 SPEAKER = "python -m serving: "
 """What the server's own error lines begin with."""
-_TOKENS = ("LUTHIER_TOKEN", "LUTHIER_ADMIN_TOKEN")
-"""What the owner's own servers ask for: those of a study are on loopback and ask for nothing."""
 _PR_SET_PDEATHSIG = 1
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class EngineFacts:
     host: str
     port: int
     admin_port: int
+    admin_token_file: str | None
+    """With the token that the admin port asks for; None: it asks for none that is in a file."""
     pid: int
     limits: str
     """`enforced`, or `not enforced: <why>`."""
@@ -112,12 +114,14 @@ class EngineProcess:
         facts: EngineFacts,
         errors: Output,
         always: Mapping[str, apply.Setting] = MappingProxyType({}),
+        *,
+        token: str | None = None,
     ) -> None:
         self._process = process
         self._always = always
         self._errors = errors
         self.facts = facts
-        self.admin = AdminClient(facts.host, facts.admin_port)
+        self.admin = AdminClient(facts.host, facts.admin_port, token=token)
 
     @classmethod
     def start(
@@ -148,7 +152,7 @@ class EngineProcess:
         """
         process = subprocess.Popen(  # noqa: S603 - a list of our own making, no shell
             _command(program, model, configuration or Configuration({}), home, is_trusted, always),
-            env={name: value for name, value in os.environ.items() if name not in _TOKENS},
+            env=without_secrets(os.environ),  # they are for the owner's own servers
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -160,13 +164,14 @@ class EngineProcess:
         errors = Output(process.stderr)
         try:
             facts = _ready_facts(process, errors, timeout_s=timeout_s)
+            token = _token_of(facts)
         except BaseException:
             _end(process, grace_s=STOP_GRACE_S)
             errors.join()
             process.stdout.close()
             raise
         _log.info("engine started", extra={"fields": dataclasses.asdict(facts)})
-        return cls(process, facts, errors, always)
+        return cls(process, facts, errors, always, token=token)
 
     @property
     def host(self) -> str:
@@ -319,6 +324,21 @@ def _parsed_ready(line: bytes) -> EngineFacts:
         raise LaunchFailed(
             "start", f"the server said {line[:200]!r} instead of that it is ready"
         ) from error
+
+
+def _token_of(facts: EngineFacts) -> str | None:
+    """What the admin port asks for.
+
+    Raises:
+        LaunchFailed: `start`, its file cannot be read.
+    """
+    if facts.admin_token_file is None:
+        return None
+    try:
+        return pathlib.Path(facts.admin_token_file).read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        text = f"the token of the server's admin port cannot be read: {facts.admin_token_file}: {error}"
+        raise LaunchFailed("start", text) from error
 
 
 def _ended_early(process: subprocess.Popen[bytes], errors: Output) -> WrongUse | LaunchFailed:

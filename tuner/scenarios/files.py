@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import io
 import math
 import pathlib
 from collections.abc import Collection, Iterator, Mapping
@@ -15,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 from scipy import stats
 
-from serving import zoo
+from serving import user_files, zoo
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidScenario
@@ -94,7 +95,7 @@ def read_text(path: pathlib.Path) -> str:
         InvalidScenario: it cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return user_files.text(path)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text in UTF-8"
         raise InvalidScenario(str(path), "", f"cannot be read: {reason}") from error
@@ -311,9 +312,10 @@ class _Reader:
         """Rows of seconds and the place of a model in its group."""
         found: list[tuple[float, int]] = []
         try:
-            if file.stat().st_size > MOST_BYTES:
-                raise self._error(path, f"{file}: expected at most {MOST_BYTES >> 20} MiB")
-            with file.open(encoding="utf-8", newline="") as rows:
+            with (
+                user_files.opened(file, max_bytes=MOST_BYTES) as opened,
+                io.TextIOWrapper(opened, encoding="utf-8", newline="") as rows,
+            ):
                 for number, row in enumerate(csv.reader(rows), start=1):
                     if not row or row[0].startswith("#") or row[0] == "seconds":
                         continue
@@ -370,7 +372,7 @@ class _Reader:
             return tuple((1.0 + spread * stats.halfnorm.ppf(shares)).tolist())
         file = self._path.parent / given
         try:
-            lines = file.read_text(encoding="utf-8").split()
+            lines = user_files.text(file, max_bytes=MOST_BYTES).split()
             factors = tuple(map(float, lines))
         except (OSError, UnicodeDecodeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)

@@ -11,6 +11,7 @@ import pathlib
 import re
 from collections.abc import Mapping
 
+from serving import user_files
 from tuner import document
 from tuner.document import Document, Path
 from tuner.errors import InvalidSpace
@@ -37,14 +38,22 @@ def load(path: str | pathlib.Path, vocabulary: Vocabulary = SERVING) -> SearchSp
     Raises:
         InvalidSpace: the file cannot be read, or something in it is wrong.
     """
+    return parse(read_text(path), file=str(path), vocabulary=vocabulary)
+
+
+def read_text(path: str | pathlib.Path) -> str:
+    """What a file holds.
+
+    Raises:
+        InvalidSpace: it cannot be read.
+    """
     try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
+        return user_files.text(path)
     except OSError as error:
         hint = f"; bundled spaces are {', '.join(bundled_names())}"
         raise InvalidSpace(str(path), "", f"{error.strerror or error}{hint}") from error
     except UnicodeDecodeError as error:
         raise InvalidSpace(str(path), "", f"not text in UTF-8: {error.reason}") from error
-    return parse(text, file=str(path), vocabulary=vocabulary)
 
 
 def bundled(model_name: str) -> SearchSpace | None:

@@ -7,6 +7,7 @@ anything else is refused, with file, line or key, and what was expected.
 
 from __future__ import annotations
 
+import io
 import json
 import pathlib
 import zipfile
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from serving import shapes
+from serving import shapes, user_files
 from serving.errors import nearest
 from serving.values import Signature, TensorSpec
 from tuner.errors import WrongUse
@@ -135,10 +136,17 @@ def from_json_lines(
     """
     items: list[list[oip_body.Input]] = []
     try:
-        with path.open(encoding="utf-8") as file:
-            for number, line in enumerate(file, start=1):
+        with (
+            user_files.opened(path) as opened,
+            io.TextIOWrapper(opened, encoding="utf-8") as file,
+        ):
+            lines = iter(lambda: file.readline(MOST_BYTES + 1), "")
+            for number, line in enumerate(lines, start=1):
+                where = f"payload file {path}, line {number}"
+                if len(line) > MOST_BYTES:
+                    raise WrongUse(f"{where}: longer than {MOST_BYTES >> 20} MiB")
                 if line.strip():
-                    items.append(_line(line, signature, f"payload file {path}, line {number}"))
+                    items.append(_line(line, signature, where))
                 if len(items) >= most:
                     break
     except (OSError, UnicodeDecodeError) as error:
@@ -154,7 +162,7 @@ def from_json_lines(
 def _line(line: str, signature: Signature, where: str) -> list[oip_body.Input]:
     try:
         data = json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # too many digits, too deep
         raise WrongUse(f"{where}: not JSON ({error}); expected one request a line") from error
     if not isinstance(data, dict):
         raise WrongUse(

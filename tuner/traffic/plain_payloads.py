@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from serving import user_files
 from tuner.errors import WrongUse
 from tuner.traffic import stacking
 from tuner.traffic.payload_files import MOST_BYTES, MOST_REQUESTS
@@ -43,7 +44,7 @@ def from_file(
         WrongUse: it cannot be read, or is empty.
     """
     try:
-        data = path.read_bytes()
+        data = user_files.read(path, max_bytes=MOST_BYTES)
     except OSError as error:
         raise WrongUse(f"payload file {path}: {error.strerror or error}") from error
     is_lines = path.suffix in {".jsonl", ".ndjson"}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import pathlib
 
+from serving import user_files
 from tuner.errors import WrongUse
 from tuner.traffic import arrivals
 
@@ -48,14 +49,9 @@ def read(path: pathlib.Path) -> tuple[float, ...]:
 
 def _text(path: pathlib.Path) -> str:
     try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
+        return user_files.text(path, max_bytes=MOST_BYTES)
     except OSError as error:
         raise WrongUse(f"trace {path}: {error.strerror or error}") from error
-    if len(data) > MOST_BYTES:
-        raise WrongUse(f"trace {path}: expected at most {MOST_BYTES >> 20} MiB")
-    try:
-        return data.decode()
     except UnicodeDecodeError as error:
         raise WrongUse(
             f"trace {path}: no text (byte {error.start}), expected one second a line"

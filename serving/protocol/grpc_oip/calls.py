@@ -62,6 +62,18 @@ HEAD = fields.status(200) + _TYPE
 """The fields of every answer with a message."""
 _STATUS = b"grpc-status"
 _IDENTITY = b"identity"
+_ONCE = frozenset(
+    {
+        b":method",
+        b":path",
+        b"authorization",
+        b"content-type",
+        b"grpc-encoding",
+        b"grpc-timeout",
+        b"x-application",
+    }
+)
+"""Fields that mean something here, and nothing clear where they come twice."""
 ENCODINGS = (b"gzip", b"deflate")
 """Values of `grpc-encoding` beside that of messages as they are."""
 _ACCEPTED = fields.literal(b"grpc-accept-encoding", b",".join((_IDENTITY, *ENCODINGS)))
@@ -88,6 +100,12 @@ class Call(NamedTuple):
 def call_of(pairs: tuple[tuple[bytes, bytes], ...]) -> Call | bytes:
     """The call that these fields begin, or the block that answers what is no call."""
     values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next((name for name in names if name in _ONCE and names.count(name) > 1), None)
+        if twice is not None:
+            text = f"the field {twice.decode()!r} is there twice, expected once"
+            return refusal(Code.INVALID_ARGUMENT, text)
     if values.get(b":method") != b"POST":
         return fields.status(405) + fields.literal(b"allow", b"POST")
     if not _CONTENT_TYPE.fullmatch(values.get(b"content-type", b"")):

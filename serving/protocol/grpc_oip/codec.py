@@ -5,7 +5,7 @@ and the `Wanted` of its request; out: the bytes of a ModelInferResponse, in piec
 
 Rules: raw and typed contents exclude one another in a message; where raw ones are used, every input
 has one, in order; FP16 has no typed form. Raw contents are answered in raw contents, typed ones in
-typed ones unless an output has no typed form.
+typed ones unless an output has no typed form, or is long.
 
 Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
 """
@@ -15,9 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from serving.errors import InvalidRequest, PredictionFailed, nearest
+from serving.errors import InvalidRequest, PredictionFailed, nearest, shown
 from serving.protocol import classification, not_offered, varints
 from serving.protocol import tensors as checks
+from serving.protocol.budget import Budget
 from serving.protocol.classification import classified
 from serving.protocol.grpc_oip import contents, messages
 from serving.replica import wire
@@ -27,6 +28,7 @@ _RAW_OUTPUT = b"\x32"
 """Field 6 of an answer, `raw_output_contents`, by its tag."""
 _REMEMBERED = 256
 """Forms of answers that are kept."""
+_LONG_BYTES = 2**20
 
 
 class Wanted(NamedTuple):
@@ -73,12 +75,18 @@ class Codec:
         Raises:
             InvalidRequest: with the input and what was expected of it.
         """
-        parameters = {name: _value(given) for name, given in request.parameters.items()}
-        raw = list(request.raw_input_contents)
-        tensors = _raw_tensors(request.inputs, raw) if raw else _typed_tensors(request.inputs)
+        inputs, raw = request.inputs, list(request.raw_input_contents)
+        if raw and len(raw) != len(inputs):
+            raise InvalidRequest(
+                f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; where it is used, every "
+                f"input has one, in order"
+            )
+        checks.check_count(self._name, self._signature, len(inputs))
+        declared = [_declared(given) for given in inputs]
+        items = checks.checked_items(self._name, self._signature, declared)
+        tensors = _raw_tensors(inputs, declared, raw) if raw else _typed_tensors(inputs, declared)
         outputs, classes = self._wanted_outputs(request.outputs)
         wanted = Wanted(request.id, outputs, bool(raw), classes)
-        items = checks.checked_items(self._name, self._signature, tensors)
         descriptor = wire.encode_descriptor(tensors)
         frame = (descriptor, *[tensor.data for tensor in tensors])
         return Query(
@@ -87,8 +95,8 @@ class Codec:
             wire.Encoding.TENSORS,
             items,
             wanted,
-            checks.timeout_s(parameters.get("timeout")),
-            checks.priority(parameters.get("priority")),
+            checks.timeout_s(_parameter(request, "timeout")),
+            checks.priority(_parameter(request, "priority")),
         )
 
     def _wanted_outputs(
@@ -97,22 +105,24 @@ class Codec:
         """Requested outputs, and those of them of which classes are wanted."""
         if not listed:
             return None, ()
-        names, classes = tuple([output.name for output in listed]), []
+        names: list[str] = []
+        classes = []
         for output in listed:
             name, given = output.name, output.parameters
             if name not in self._outputs:
                 raise InvalidRequest(
-                    f"output {name!r} is not one of model {self._name!r}"
+                    f"output {shown(name)} is not one of model {self._name!r}"
                     f"{nearest(name, self._outputs)} (outputs: {', '.join(sorted(self._outputs))})"
                 )
+            if name in names:
+                raise InvalidRequest(f"an output is requested twice: {name}")
+            names.append(name)
             if given:
                 not_offered.check_tensor("output", name, given)
                 parameters = {key: _value(one) for key, one in given.items()}
                 count = classification.wanted(self._outputs[name], parameters)
                 classes += [(name, count)] if count else []
-        if len(set(names)) < len(names):
-            raise InvalidRequest(f"an output is requested twice: {', '.join(names)}")
-        return names, tuple(classes)
+        return tuple(names), tuple(classes)
 
     # Answers
 
@@ -136,7 +146,7 @@ class Codec:
             if missing:
                 raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
             chosen = tuple([by_name[name] for name in wanted.outputs])
-        if chosen and (wanted.raw or any(t.datatype not in contents.FIELDS for t in chosen)):
+        if chosen and (wanted.raw or any(map(_is_raw, chosen))):
             heads = self._starts.get((layout, wanted))
             if heads is None:
                 heads = self._raw_heads(layout, chosen, wanted)
@@ -195,38 +205,49 @@ class Codec:
         return found
 
 
-def _raw_tensors(inputs: Any, raw: list[bytes]) -> list[Tensor]:
-    if len(raw) != len(inputs):
-        raise InvalidRequest(
-            f"raw_input_contents has {len(raw)} entries for {len(inputs)} inputs; where it is used, every "
-            f"input has one, in order"
-        )
+def _raw_tensors(inputs: Any, declared: list[Tensor], raw: list[bytes]) -> list[Tensor]:
     tensors = []
-    for given, data in zip(inputs, raw, strict=True):
-        name, datatype, shape = _declared(given)
+    budget = Budget(what="elements of BYTES")
+    for given, (name, datatype, shape, _), data in zip(inputs, declared, raw, strict=True):
         if given.contents.ListFields():
             raise InvalidRequest(
                 f"input {name!r} has contents beside raw_input_contents; a request uses one of the two"
             )
-        checks.check_bytes(name, datatype, shape, data)
+        checks.check_bytes(name, datatype, shape, data, budget)
         tensors.append(Tensor(name, datatype, shape, data))
     return tensors
 
 
-def _typed_tensors(inputs: Any) -> list[Tensor]:
+def _typed_tensors(inputs: Any, declared: list[Tensor]) -> list[Tensor]:
     tensors = []
-    for given in inputs:
-        name, datatype, shape = _declared(given)
+    for given, (name, datatype, shape, _) in zip(inputs, declared, strict=True):
         data = contents.unpack(name, datatype, shape, given.contents)
         tensors.append(Tensor(name, datatype, shape, data))
     return tensors
 
 
-def _declared(given: Any) -> tuple[str, str, tuple[int, ...]]:
+def _declared(given: Any) -> Tensor:
+    """An input without its data."""
     shape = tuple(given.shape)
     checks.check_declared(given.name, given.datatype, shape)
     not_offered.check_tensor("input", given.name, given.parameters)
-    return given.name, given.datatype, shape
+    return Tensor(given.name, given.datatype, shape, b"")
+
+
+def _parameter(request: Any, name: str) -> object:
+    """The value of a parameter of a request, None where it has none."""
+    parameters = request.parameters
+    return _value(parameters[name]) if name in parameters else None
+
+
+def _is_raw(tensor: wire.TensorLayout) -> bool:
+    """Whether an output is answered in raw contents even where typed ones are asked for.
+
+    It has no typed form, or it takes longer to be written so than others should wait: numbers of varints, and texts.
+    """
+    if tensor.datatype not in contents.FIELDS:
+        return True
+    return tensor.stop - tensor.start > _LONG_BYTES and tensor.datatype not in contents.AS_THEY_ARE
 
 
 def _value(parameter: Any) -> object:

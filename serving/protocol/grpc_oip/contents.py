@@ -33,6 +33,8 @@ FIELDS = {
     "BYTES": "bytes_contents",
 }
 """Datatype -> the field that holds its elements. FP16 has none."""
+AS_THEY_ARE = frozenset({"BOOL", "FP32", "FP64"})
+"""Datatypes whose packed elements are their bytes."""
 
 
 def unpack(name: str, datatype: str, shape: Sequence[int], contents: Any) -> bytes:

@@ -22,8 +22,9 @@ from serving.protocol.grpc_oip.calls import Call, Code
 from serving.protocol.grpc_oip.coding import Coding
 from serving.protocol.grpc_oip.routes import HEALTH, Routes
 from serving.protocol.grpc_oip.streams import Exchange, InferStream
+from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http2 import frames
-from serving.protocol.http2.events import Arrived, Gone, Mark, Opened, Request
+from serving.protocol.http2.events import Arrived, Gone, Mark, NoRoom, Opened, Request
 from serving.protocol.http2.fields import Fields
 from serving.protocol.http2.outgoing import HELD_BYTES, Full
 from serving.protocol.http2.series import CutOff, TooLong
@@ -53,12 +54,15 @@ class Listener:
         request_s: float,
         token: Token | None = None,
         door: Door | None = None,
+        held: Held | None = None,
         gzip_min_bytes: int | None = None,
     ) -> None:
         self.routes = routes
         self.coding = Coding(max_body_bytes=max_body_bytes, min_bytes=gzip_min_bytes)
         self.door = door or Door()
         """Lets connections in."""
+        self.held = held or Held()
+        """Counts what requests hold."""
         self._stalls: Stalls[Connection] = Stalls()
         self.token = token
         """What calls must bring, but for those that ask for health; None: nothing."""
@@ -129,12 +133,13 @@ class _CodedReply(_Reply):
 class _Link:
     """The connection's side of one stream."""
 
-    __slots__ = ("_connection", "_stream", "coding")
+    __slots__ = ("_connection", "_stream", "coding", "held")
 
-    def __init__(self, connection: Connection, stream: int, coding: Coding) -> None:
+    def __init__(self, connection: Connection, stream: int, coding: Coding, held: Held) -> None:
         self._connection = connection
         self._stream = stream
         self.coding = coding
+        self.held = held
 
     def message(self) -> bytes | None:
         return self._connection.message(self._stream)
@@ -157,9 +162,11 @@ class Connection(asyncio.Protocol):
 
     __slots__ = (
         "_blocked",
+        "_client",
         "_exchanges",
         "_flushing",
         "_heard_s",
+        "_held",
         "_listener",
         "_loop",
         "_marks",
@@ -172,10 +179,16 @@ class Connection(asyncio.Protocol):
         self._listener = listener
         self._loop = asyncio.get_running_loop()
         self.session = Session(
-            max_body_bytes=listener.max_body_bytes + calls.PREFIX_BYTES, opens=self._opens
+            max_body_bytes=listener.max_body_bytes + calls.PREFIX_BYTES,
+            opens=self._opens,
+            held=listener.held,
         )
         self._transport: asyncio.Transport | None = None
+        self._client: str | None = None
+        """Whose it is, as the door counts."""
         self._exchanges: dict[int, Exchange] = {}
+        self._held: dict[int, int] = {}
+        """Bytes of their requests, where these are large."""
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """What is to be sent is sent at the end of this turn of the loop."""
@@ -190,7 +203,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A client is there."""
         client = cast("asyncio.Transport", transport)  # uvloop's is no subclass
-        if self._listener.door.enter(client, _FULL):
+        self._client = self._listener.door.enter(client, _FULL)
+        if self._client is not None:
             self._transport = client
             self._listener.connections.add(self)
             self._flush()
@@ -199,7 +213,10 @@ class Connection(asyncio.Protocol):
         """The client is gone; its work is dropped."""
         self._transport = None
         self._listener.connections.discard(self)
-        self._listener.door.leave()
+        self._listener.door.leave(self._client or "")
+        self.session.close()
+        self._listener.held.free(sum(self._held.values()))
+        self._held.clear()
         exchanges, self._exchanges = self._exchanges, {}
         for exchange in exchanges.values():
             exchange.cancel()
@@ -233,6 +250,8 @@ class Connection(asyncio.Protocol):
                 self._gone(event.stream)
             elif type(event) is Opened:
                 self._open(event)
+            elif type(event) is NoRoom:
+                self._late(event.stream, self._listener.held.refusal())
             else:
                 error = BodyTooLarge(self._listener.max_body_bytes)
                 self.session.respond_short(event.stream, calls.error_block(error))
@@ -243,6 +262,23 @@ class Connection(asyncio.Protocol):
         exchange = self._exchanges.pop(stream, None) or self._streams.pop(stream, None)
         if exchange is not None:
             exchange.cancel()
+        self._let_go(stream)
+
+    def _hold(self, stream: int, data: Buffer) -> None:
+        """A request is there, or what it has become.
+
+        Raises:
+            TooMuchHeld: there is no room for it.
+        """
+        size = len(data)
+        if size >= LARGE_BYTES:
+            self._listener.held.take(size)
+            self._held[stream] = self._held.get(stream, 0) + size
+
+    def _let_go(self, stream: int) -> None:
+        """A request has its answer, or needs none."""
+        if self._held:
+            self._listener.held.free(self._held.pop(stream, 0))
 
     # Calls
 
@@ -273,6 +309,7 @@ class Connection(asyncio.Protocol):
         stream, fields, body = request
         call: Call = fields.meaning
         try:
+            self._hold(stream, body)
             if call.encoding is None:
                 self._handle(stream, call, calls.message_of(body), _Reply(self, stream))
             else:
@@ -283,6 +320,7 @@ class Connection(asyncio.Protocol):
     def _handle(self, stream: int, call: Call, data: memoryview, reply: _Reply) -> None:
         found = self._listener.routes.handle(call, data, reply)
         if type(found) is bytes:
+            self._let_go(stream)
             self._respond(stream, (found,))
         else:
             self._exchanges[stream] = cast("Exchange", found)
@@ -292,6 +330,7 @@ class Connection(asyncio.Protocol):
         if not isinstance(error, ServingError):
             log.error("a call met a fault of the server", exc_info=error)
             error = ServingError("internal error; the server's log has the reason")
+        self._let_go(stream)
         self.session.respond_short(stream, calls.error_block(error))
 
     # Calls whose messages may be compressed
@@ -315,7 +354,9 @@ class Connection(asyncio.Protocol):
             return  # nobody waits for it any more
         del self._exchanges[stream]
         try:
-            self._handle(stream, call, memoryview(work.result()), self._coded_reply(stream, call))
+            data = work.result()
+            self._hold(stream, data)
+            self._handle(stream, call, memoryview(data), self._coded_reply(stream, call))
         except Exception as error:
             self._refuse(stream, error)
         self._flush_soon()
@@ -333,6 +374,7 @@ class Connection(asyncio.Protocol):
     def _compressed(self, stream: int, encoding: str, work: asyncio.Future[bytes]) -> None:
         if self._exchanges.get(stream) is work:
             del self._exchanges[stream]
+            self._let_go(stream)
             self._respond(stream, (work.result(),), encoding)
             self._flush_soon()
 
@@ -342,7 +384,7 @@ class Connection(asyncio.Protocol):
         stream, fields = opened
         call: Call = fields.meaning
         self.session.begin(stream, calls.head(call.answers_in))
-        link = _Link(self, stream, self._listener.coding)
+        link = _Link(self, stream, self._listener.coding, self._listener.held)
         self._streams[stream] = self._listener.routes.open(call, link)
 
     def message(self, stream: int) -> bytes | None:
@@ -379,12 +421,14 @@ class Connection(asyncio.Protocol):
     def answer(self, stream: int, pieces: Sequence[Buffer]) -> None:
         """The message that answers a call."""
         if self._exchanges.pop(stream, None) is not None:
+            self._let_go(stream)
             self._respond(stream, pieces)
             self._flush_soon()
 
     def refuse(self, stream: int, block: bytes) -> None:
         """The status that answers a call."""
         if self._exchanges.pop(stream, None) is not None:
+            self._let_go(stream)
             self.session.respond_short(stream, block)
             self._flush_soon()
 

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from serving.errors import DeadlineExceeded, NotReady, ServingError
+from serving.errors import DeadlineExceeded, InvalidRequest, NotReady, ServingError
 from serving.protocol import varints
 from serving.protocol.grpc_exchange import Reply
 from serving.protocol.grpc_oip import calls, messages
 from serving.protocol.grpc_oip.calls import Call
 from serving.protocol.grpc_oip.coding import Coding
+from serving.protocol.held import LARGE_BYTES, Held
 from serving.values import Buffer
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,11 @@ class Link(Protocol):
         """What compresses messages."""
         ...
 
+    @property
+    def held(self) -> Held:
+        """Counts what requests hold."""
+        ...
+
     def message(self) -> bytes | None:
         """The next message with its prefix, None: there is none yet; raises ServingError for what is none."""
         ...
@@ -86,7 +92,15 @@ Infer = Callable[[Call, memoryview, Reply], Exchange]
 class _Part:
     """One request of a stream, and the reply to it."""
 
-    __slots__ = ("answer", "data", "exchange", "held_bytes", "is_compressed", "stream")
+    __slots__ = (
+        "answer",
+        "counted_bytes",
+        "data",
+        "exchange",
+        "held_bytes",
+        "is_compressed",
+        "stream",
+    )
 
     def __init__(self, stream: InferStream) -> None:
         self.stream = stream
@@ -97,6 +111,8 @@ class _Part:
         self.is_compressed = False
         self.held_bytes = 0
         """Of its request, or of its answer once there is one."""
+        self.counted_bytes = 0
+        """Of its request, as they are counted over all connections."""
 
     def send(self, pieces: Sequence[Buffer]) -> None:
         """See `Reply`."""
@@ -109,7 +125,7 @@ class _Part:
         response = messages.ModelStreamInferResponse(error_message=str(error))
         try:
             request = messages.parsed(messages.ModelInferRequest, self.data)
-        except messages.NotAMessage:
+        except (messages.NotAMessage, InvalidRequest):
             pass  # then it has no id
         else:
             response.infer_response.id = request.id
@@ -193,6 +209,7 @@ class InferStream:
             self._timer.cancel()
         parts, self._parts = self._parts, deque()
         for part in parts:
+            self._let_go(part)
             if part.exchange is not None:
                 part.exchange.cancel()
 
@@ -208,6 +225,12 @@ class InferStream:
     def _hold(self, part: _Part, size: int) -> None:
         self._held_bytes += size - part.held_bytes
         part.held_bytes = size
+
+    def _let_go(self, part: _Part) -> None:
+        """A request has its answer, or needs none."""
+        if part.counted_bytes:
+            self._link.held.free(part.counted_bytes)
+            part.counted_bytes = 0
 
     def _take(self, message: bytes) -> None:
         encoding = self._call.encoding if message[0] else None
@@ -242,6 +265,9 @@ class InferStream:
         if self._until_s is not None:
             call = call._replace(timeout_s=self._until_s - time.monotonic())
         try:
+            if len(data) >= LARGE_BYTES:
+                self._link.held.take(len(data))
+                part.counted_bytes = len(data)
             part.exchange = self._infer(call, data, part)
         except Exception as error:
             _refuse(part, error)
@@ -251,6 +277,7 @@ class InferStream:
     def answered(self, part: _Part, data: bytes) -> None:
         """A request has its answer; it leaves when those before it have left."""
         part.exchange, part.data = None, b""
+        self._let_go(part)
         self._hold(part, len(data))
         encoding = self._call.answers_in
         if encoding is not None and self._link.coding.is_long(len(data)):

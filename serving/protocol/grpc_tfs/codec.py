@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from serving.errors import InvalidRequest, PredictionFailed
+from serving.protocol import proto_fields as fields
 from serving.protocol import tfs, tfs_examples
-from serving.protocol.grpc_tfs import fields, tensor_proto
+from serving.protocol.budget import Budget
+from serving.protocol.grpc_tfs import tensor_proto
 from serving.protocol.tensors import checked_items
 from serving.protocol.tfs_examples import Example
 from serving.replica import wire
@@ -30,6 +32,8 @@ _SIGNATURE_DEF = "signature_def"
 MAX_EXAMPLE_FIELDS = 2**14
 """Of a request of examples, five for each feature of each example. They cost up to three times what those of
 tensors do; 64 examples of 50 features fit, and larger batches are quicker as tensors."""
+_PACKED = 8
+"""Packed numbers of a feature that count as a field: floats, or bytes of whole numbers."""
 _MAP_TYPE = "type.googleapis.com/tensorflow.serving.SignatureDefMap"
 
 
@@ -70,7 +74,7 @@ class Query(NamedTuple):
 
 def predict_request(data: Buffer) -> Request:
     """A PredictRequest."""
-    budget = fields.Budget()
+    budget = Budget()
     spec, inputs, wanted = Spec(), {}, []
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind != fields.BYTES:
@@ -87,7 +91,7 @@ def predict_request(data: Buffer) -> Request:
 
 def example_request(data: Buffer) -> Request:
     """A ClassificationRequest or a RegressionRequest."""
-    budget = fields.Budget(MAX_EXAMPLE_FIELDS)
+    budget = Budget(MAX_EXAMPLE_FIELDS)
     spec, examples = Spec(), list[Example]()
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind == fields.BYTES and number == 1:
@@ -101,7 +105,7 @@ def example_request(data: Buffer) -> Request:
 
 def spec_request(data: Buffer) -> Request:
     """A GetModelMetadataRequest or a GetModelStatusRequest."""
-    budget = fields.Budget()
+    budget = Budget()
     spec, wanted = Spec(), []
     for number, kind, _, content in fields.read(memoryview(data), budget):
         if kind == fields.BYTES and number == 1:
@@ -168,7 +172,7 @@ class Codec:
                 f"len({{{','.join(inputs)}}}) != len({{{expected}}}). Missing: {missing}"
             )
         tensors = []
-        budget = fields.Budget()
+        budget = Budget()
         for spec in self._signature.inputs:
             tensor = tensor_proto.tensor(spec.name, inputs[spec.name], budget)
             if tensor.datatype != spec.datatype:
@@ -273,7 +277,7 @@ def status(versions: Sequence[tfs.VersionState]) -> bytes:
     )
 
 
-def _spec(message: memoryview, budget: fields.Budget) -> Spec:
+def _spec(message: memoryview, budget: Budget) -> Spec:
     spec = Spec()
     for number, kind, _, content in fields.read(message, budget):
         if kind != fields.BYTES:
@@ -311,7 +315,7 @@ def _class(label: str, score: float) -> bytes:
     return fields.content(1, fields.string(1, label) + value)
 
 
-def _examples(message: memoryview, budget: fields.Budget) -> list[Example]:
+def _examples(message: memoryview, budget: Budget) -> list[Example]:
     """An Input."""
     found: list[Example] = []
     context: Example = {}
@@ -327,7 +331,7 @@ def _examples(message: memoryview, budget: fields.Budget) -> list[Example]:
     return tfs_examples.in_context(context, found)
 
 
-def _example(message: memoryview, budget: fields.Budget) -> Example:
+def _example(message: memoryview, budget: Budget) -> Example:
     features: dict[str, Sequence[Any]] = {}
     for number, kind, _, content in fields.read(message, budget):
         if number != 1 or kind != fields.BYTES:
@@ -339,7 +343,7 @@ def _example(message: memoryview, budget: fields.Budget) -> Example:
     return features
 
 
-def _feature(name: str, message: memoryview, budget: fields.Budget) -> Sequence[Any]:
+def _feature(name: str, message: memoryview, budget: Budget) -> Sequence[Any]:
     values: Sequence[Any] = ()
     for number, kind, _, content in fields.read(message, budget):
         if kind == fields.BYTES and number in {1, 2, 3}:
@@ -347,7 +351,7 @@ def _feature(name: str, message: memoryview, budget: fields.Budget) -> Sequence[
     return values
 
 
-def _list(name: str, kind: int, message: memoryview, budget: fields.Budget) -> list[Any]:
+def _list(name: str, kind: int, message: memoryview, budget: Budget) -> list[Any]:
     """A BytesList, FloatList or Int64List, packed or not."""
     values: list[Any] = []
     for number, wire_type, value, content in fields.read(message, budget):
@@ -357,10 +361,12 @@ def _list(name: str, kind: int, message: memoryview, budget: fields.Budget) -> l
             values.append(bytes(content))
         elif kind == 2:
             if len(content) % 4:
-                raise InvalidRequest(f"Feature: {name} holds no whole number of floats")
+                raise InvalidRequest(f"Feature: {name[:100]} holds no whole number of floats")
+            budget.spend(len(content) // (4 * _PACKED))
             values += np.frombuffer(content, dtype="<f4").tolist()
         elif wire_type == fields.VARINT:
             values.append(fields.signed(value))
         else:
+            budget.spend(len(content) // _PACKED)
             values += fields.whole_numbers(content).view(np.int64).tolist()
     return values

@@ -21,14 +21,17 @@ from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
+from serving.protocol import proto_fields as fields
 from serving.protocol import varints
-from serving.protocol.grpc_tfs import fields
+from serving.protocol.budget import Budget
 from serving.protocol.tfs_tensors import TYPE_NAMES, byte_strings
-from serving.replica.wire import MAX_RANK
-from serving.values import ITEM_BYTES, Buffer, Tensor, TensorSpec
+from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
 """Of a tensor that is named by fewer values than it has."""
+_LONG_BYTES = 2**20
+"""Of an answer's whole numbers: more of them are sent as they are, for to pack them would take longer than others
+should wait."""
 
 DTYPES: dict[str, int] = {
     "FP32": 1,
@@ -66,7 +69,6 @@ _FIELDS: dict[str, int] = {
     "UINT64": 17,
 }
 """Datatype -> the field of its values."""
-_LARGEST_DIMENSION = 2**40
 
 
 class _Given(NamedTuple):
@@ -78,7 +80,7 @@ class _Given(NamedTuple):
     varints: dict[int, list[int]]
 
 
-def tensor(name: str, message: memoryview, budget: fields.Budget) -> Tensor:
+def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
     """The tensor of a message.
 
     Args:
@@ -123,6 +125,8 @@ def message(given: Tensor) -> list[Buffer]:
         return [head, *[fields.content(field, item) for item in byte_strings(given)]]
     data: Buffer = given.data
     if given.datatype not in {"FP32", "FP64", "BOOL"}:  # these lie packed as they are
+        if len(data) > _LONG_BYTES:
+            return [head + fields.opening(_CONTENT, len(data)), data]
         kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
         data = varints.pack(np.frombuffer(given.data, dtype=kind))
     if not len(data):
@@ -144,7 +148,7 @@ def info_message(spec: TensorSpec) -> bytes:
     )
 
 
-def _read(name: str, message: memoryview, budget: fields.Budget) -> _Given:
+def _read(name: str, message: memoryview, budget: Budget) -> _Given:
     dtype, shape = 0, memoryview(b"")
     contents: dict[int, list[memoryview]] = {}
     varints: dict[int, list[int]] = {}
@@ -160,7 +164,7 @@ def _read(name: str, message: memoryview, budget: fields.Budget) -> _Given:
     return _Given(dtype, _shape(name, shape, budget), contents, varints)
 
 
-def _shape(name: str, message: memoryview, budget: fields.Budget) -> tuple[int, ...]:
+def _shape(name: str, message: memoryview, budget: Budget) -> tuple[int, ...]:
     shape: list[int] = []
     for number, kind, value, content in fields.read(message, budget):
         if number == 3 and kind == fields.VARINT and value:
@@ -176,9 +180,7 @@ def _shape(name: str, message: memoryview, budget: fields.Budget) -> tuple[int, 
             raise InvalidRequest(
                 f"invalid shape for input {name!r}: more than {MAX_RANK} dimensions"
             )
-    if any(not 0 <= size < _LARGEST_DIMENSION for size in shape) or (
-        math.prod(shape) >= _LARGEST_DIMENSION
-    ):
+    if not is_shape(shape):
         raise InvalidRequest(f"invalid shape for input {name!r}: {shape}")
     return tuple(shape)
 
@@ -205,6 +207,7 @@ def _values(name: str, given: _Given, datatype: str, elements: int) -> Buffer:
             return data
         array: NDArray[Any] = np.frombuffer(data, dtype=wanted)
     else:
+        varints.check_size(sum(map(len, pieces)))
         numbers = [fields.whole_numbers(piece) for piece in pieces]
         single = np.array(given.varints.get(field, []), dtype=np.uint64)
         whole = np.concatenate([single, *numbers])

@@ -32,6 +32,12 @@ class TooLarge(NamedTuple):
     fields: Fields
 
 
+class NoRoom(NamedTuple):
+    """There is no room for a body, or a series, among those of all connections; what else comes of it is dropped."""
+
+    stream: int
+
+
 class Opened(NamedTuple):
     """A request has begun whose body is a series of messages."""
 
@@ -45,7 +51,7 @@ class Arrived(NamedTuple):
     stream: int
 
 
-Event = Request | Gone | TooLarge | Opened | Arrived
+Event = Request | Gone | TooLarge | NoRoom | Opened | Arrived
 
 Opens = Callable[[Fields], bytes | bool]
 """What the fields of a request say: whether its body is a series of messages, or the block that answers it at once."""

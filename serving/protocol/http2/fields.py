@@ -2,23 +2,36 @@
 
 In: header blocks in the order of the connection; out: `Fields`. Clients repeat their fields: once
 the table of the connection knows them, a block is some index bytes and spelled-out fields that are not to
-be kept, and such a block means the same until the table changes. It is decoded once and then looked up,
-and whoever reads its fields may keep what they mean beside them.
+be kept, and such a block means the same until the table changes. It is decoded and checked once (RFC 9113,
+sections 8.2 and 8.3) and then looked up, and whoever reads its fields may keep what they mean beside them.
 
 Answers use no table of their own, so their blocks are constants.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import hpack
+
+Pairs = tuple[tuple[bytes, bytes], ...]
+"""Names and values."""
 
 MAX_LIST_BYTES = 16 * 1024
 """Largest list of fields, counted as the RFC does (names, values, 32 bytes for each field)."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
 """Longest block that is remembered."""
+_NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
+"""A token in small letters."""
+_VALUE = re.compile(rb"[^\0\r\n]*")
+_LENGTH = re.compile(rb"[0-9]{1,18}")
+_PSEUDO = frozenset({b":method", b":scheme", b":path", b":authority"})
+_OF_CONNECTION = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
+)
+"""Fields that speak of a connection of HTTP/1.1."""
 
 
 class BadBlock(Exception):  # every error of the session names what is wrong
@@ -28,12 +41,55 @@ class BadBlock(Exception):  # every error of the session names what is wrong
 class Fields:
     """The fields of one request. Equal blocks share one."""
 
-    __slots__ = ("meaning", "pairs")
+    __slots__ = ("is_request", "length", "meaning", "pairs")
 
-    def __init__(self, pairs: tuple[tuple[bytes, bytes], ...]) -> None:
+    def __init__(self, pairs: Pairs) -> None:
+        lengths = [value for name, value in pairs if name == b"content-length"]
         self.pairs = pairs
+        self.is_request = _is_request(pairs) and (not lengths or _is_length(lengths))
+        """Whether a request may begin with them."""
+        self.length = int(lengths[0]) if lengths and self.is_request else None
+        """Of the body that follows, where they tell it."""
         self.meaning: Any = None
         """Room for whoever reads the fields to keep what they mean."""
+
+    @property
+    def are_trailers(self) -> bool:
+        """Whether a request may end with them."""
+        return _are_regular(self.pairs)
+
+
+def _is_request(pairs: Pairs) -> bool:
+    pseudo: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        if name[:1] != b":":
+            break
+        if name not in _PSEUDO or name in pseudo or not _is_value(value):
+            return False
+        pseudo[name] = value
+    if pseudo.get(b":method") == b"CONNECT":
+        is_whole = pseudo.keys() == {b":method", b":authority"}
+    else:
+        is_whole = all(pseudo.get(name) for name in (b":method", b":scheme", b":path"))
+    return is_whole and _are_regular(pairs[len(pseudo) :])
+
+
+def _are_regular(pairs: Pairs) -> bool:
+    """Whether fields are well formed, and none is of another place: no pseudo field, and none of a connection."""
+    for name, value in pairs:
+        if not _NAME.fullmatch(name) or name in _OF_CONNECTION or not _is_value(value):
+            return False
+        if name == b"te" and value.lower() != b"trailers":
+            return False
+    return True
+
+
+def _is_value(value: bytes) -> bool:
+    return value.strip(b" \t") == value and _VALUE.fullmatch(value) is not None
+
+
+def _is_length(lengths: list[bytes]) -> bool:
+    return len(lengths) == 1 and _LENGTH.fullmatch(lengths[0]) is not None
 
 
 class FieldReader:

@@ -21,7 +21,7 @@ _END = frames.END_HEADERS | frames.END_STREAM
 
 
 class BadWindow(Exception):  # the session says what ends with it
-    """A window that grows by nothing, or beyond what there is."""
+    """A window grows beyond what there is."""
 
 
 class Full(Exception):  # the session's owner says it in the words of its protocol
@@ -204,10 +204,10 @@ class Outgoing:
         """A stream's window has grown; True when all that waited of it has left by that.
 
         Raises:
-            BadWindow: by nothing, or too far.
+            BadWindow: too far.
         """
         window = self._windows[stream] = self._windows[stream] + more_bytes
-        if not more_bytes or window > frames.LARGEST_WINDOW_BYTES:
+        if window > frames.LARGEST_WINDOW_BYTES:
             raise BadWindow(f"a wrong window of stream {stream}")
         return stream in self._rests and self._sent(stream)
 
@@ -215,10 +215,10 @@ class Outgoing:
         """The connection's window has grown: the streams of which all that waited has left by that.
 
         Raises:
-            BadWindow: by nothing, or too far.
+            BadWindow: too far.
         """
         self._window += more_bytes
-        if not more_bytes or self._window > frames.LARGEST_WINDOW_BYTES:
+        if self._window > frames.LARGEST_WINDOW_BYTES:
             raise BadWindow("a wrong window of the connection")
         return self._unblocked()
 

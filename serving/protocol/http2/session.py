@@ -11,15 +11,16 @@ or its body is a series of messages, and so is its answer:
     message(stream)               the next message that the client has sent
     begin, send, end              the fields, a message, the trailers of the answer
 
-Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream resets
-the stream; what is wrong with the connection ends it with GOAWAY, after which `closed` is true and
-nothing is read any more.
+Pure: no socket, no clock; it never raises for what a client sends. What is wrong with a stream, such as a
+malformed head (section 8.1.1), resets the stream; what is wrong with the connection ends it with GOAWAY,
+after which `closed` is true and nothing is read any more.
 
 What a client can make it hold is bounded:
 
 - `MAX_STREAMS` requests at a time, each with a window of `WINDOW_BYTES` before it is asked to go on;
 - larger bodies are let in while unfinished bodies hold less than `BUDGET_BYTES` together; beyond that
-  only the one that began to grow first goes on, so that there is always one that can end;
+  only the one that began to grow first goes on, so that there is always one that can end; a body for which
+  all connections together have no room (`held`) is given up;
 - messages of a series that nobody has asked for: a window, and one message beyond;
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
 - answers that the client does not take: one for each of those requests, or what of a series is sent all the
@@ -30,12 +31,14 @@ What a client can make it hold is bounded:
 
 from __future__ import annotations
 
+from serving.protocol.held import Held
 from serving.protocol.http2 import frames
 from serving.protocol.http2.events import (
     Arrived,
     Event,
     Gone,
     Mark,
+    NoRoom,
     Opened,
     Opens,
     Request,
@@ -73,6 +76,7 @@ class _Stream:
         "is_answered",
         "refused",
         "series",
+        "to_come",
         "used",
     )
 
@@ -88,9 +92,11 @@ class _Stream:
         self.is_answered = False
         """Its answer is on its way out."""
         self.refused = False
-        """Its body was too large; what else comes of it is dropped."""
+        """Its body was too large, or there was no room for it; what else comes of it is dropped."""
         self.series: Series | None = None
         """Its body, where that is a series of messages."""
+        self.to_come = fields.length
+        """Bytes of its body that have not come, where its head tells its length."""
 
     @property
     def waits(self) -> bool:
@@ -114,17 +120,21 @@ class _Broken(Exception):  # the connection's end, inside this file only
 class Session:
     """The server's side of one connection."""
 
-    def __init__(self, *, max_body_bytes: int, opens: Opens = _whole) -> None:
+    def __init__(
+        self, *, max_body_bytes: int, opens: Opens = _whole, held: Held | None = None
+    ) -> None:
         """Nothing has come.
 
         Args:
             max_body_bytes: longest body, or message of a series.
             opens: reads heads.
+            held: counts what all connections hold; None: this one is alone.
         """
         self.closed = False
         """Nothing is read any more; close when `take` gives nothing."""
         self._max_body_bytes = max_body_bytes
         self._opens = opens
+        self._held = held or Held()
         self._reader = FieldReader()
         self._streams: dict[int, _Stream] = {}
         self._last_stream = 0
@@ -234,6 +244,15 @@ class Session:
             self._going_away = True
             self._write(frames.goaway(self._last_stream, ErrorCode.NO_ERROR))
 
+    def close(self) -> None:
+        """The connection is over: nothing is held any more."""
+        self.closed = True
+        self._buffer = b""
+        self._streams.clear()
+        self._growing.clear()
+        self._held.free(self._held_bytes)
+        self._held_bytes = 0
+
     # Bytes in
 
     def receive(self, data: bytes) -> list[Event]:
@@ -313,13 +332,11 @@ class Session:
 
     def _fail(self, broken: _Broken) -> None:
         self._write(frames.goaway(self._last_stream, broken.code, broken.text[:_MAX_TEXT]))
-        self.closed = True
-        self._buffer = b""
         for stream, known in self._streams.items():
             if known.waits:
                 self._events.append(Gone(stream))
             self._outgoing.closed(stream)
-        self._streams.clear()
+        self.close()
 
     # Heads
 
@@ -355,15 +372,20 @@ class Session:
             fields = self._reader.read(block)
         except BadBlock as error:
             raise _Broken(ErrorCode.COMPRESSION_ERROR, str(error)) from error
-        if stream <= self._last_stream:
-            self._client_trailers(flags, stream)
-            return
         if not stream & 1:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a client opens no stream {stream}")
+        if stream <= self._last_stream:
+            self._client_trailers(flags, stream, fields)
+            return
         if self._going_away:
             self._bear()
             return  # it was told that this one is not looked at
         self._last_stream = stream
+        is_whole = flags & frames.END_STREAM
+        if not fields.is_request or (is_whole and fields.length):
+            self._bear()
+            self._write(frames.reset(stream, ErrorCode.PROTOCOL_ERROR))
+            return
         if len(self._streams) >= MAX_STREAMS:
             self._bear()
             self._write(frames.reset(stream, ErrorCode.REFUSED_STREAM))
@@ -373,7 +395,7 @@ class Session:
         opens = self._opens(fields)
         if opens is not False:
             self._open(flags, stream, known, opens)
-        elif flags & frames.END_STREAM:
+        elif is_whole:
             self._ended(stream, known)
 
     def _open(self, flags: int, stream: int, known: _Stream, opens: bytes | bool) -> None:
@@ -388,15 +410,20 @@ class Session:
         if is_last:
             self._ended(stream, known)
 
-    def _client_trailers(self, flags: int, stream: int) -> None:
+    def _client_trailers(self, flags: int, stream: int, fields: Fields) -> None:
         known = self._streams.get(stream)
         self._bear()
+        are_trailers = flags & frames.END_STREAM and fields.are_trailers
         if known is None:
-            return  # reset by now
-        if known.ended or not flags & frames.END_STREAM:
+            if not are_trailers:
+                raise _Broken(ErrorCode.STREAM_CLOSED, f"a head of stream {stream}, not open")
+            return  # it was answered, or reset, before its client came to its end
+        if known.ended:
+            self._reset_stream(stream, known, ErrorCode.STREAM_CLOSED)
+        elif known.to_come or not are_trailers:
             self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
-            return
-        self._ended(stream, known)
+        else:
+            self._ended(stream, known)
 
     def _ended(self, stream: int, known: _Stream, last: bytes = b"") -> None:
         """A request is whole with the last piece of its body."""
@@ -431,6 +458,11 @@ class Session:
         if flags & frames.PADDED:
             payload = _unpadded(payload)
             size = len(payload)
+        if known.to_come is not None:
+            known.to_come -= size
+            if known.to_come < 0 or (known.to_come and flags & frames.END_STREAM):
+                self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
+                return
         if known.series is not None:
             if flags & frames.END_STREAM:
                 known.ended = True
@@ -461,12 +493,21 @@ class Session:
             self._bear()
         if known.refused:
             return
+        if not self._held.has_taken(len(payload)):
+            self._let_go(stream, known)
+            self._give_up(stream, known)
+            return
         known.body += payload
         known.body_bytes += len(payload)
         self._held_bytes += len(payload)
         if known.used >= _UPDATE_BYTES:
             self._growing.setdefault(stream)
             self._grow(stream, known)
+
+    def _give_up(self, stream: int, known: _Stream) -> None:
+        """There is no room for more of a body."""
+        known.refused = True
+        self._events.append(NoRoom(stream))
 
     def _grow(self, stream: int, known: _Stream) -> None:
         """Let a body go on, if there is room for it or if it is the first in line."""
@@ -476,6 +517,11 @@ class Session:
 
     def _more_of_series(self, stream: int, known: _Stream, series: Series, payload: bytes) -> None:
         """More of a series of messages, or, with `ended`, its end."""
+        if known.refused:
+            return
+        if not self._held.has_taken(len(payload)):
+            self._give_up(stream, known)
+            return
         series.add(payload, self._refreshes)
         if known.ended:
             series.end()
@@ -504,6 +550,7 @@ class Session:
     def _make_room(self, stream: int, held_bytes: int) -> None:
         """A stream holds that much less, and does not wait for more."""
         self._held_bytes -= held_bytes
+        self._held.free(held_bytes)
         self._growing.pop(stream, None)
         for other in list(self._growing):
             waiting = self._streams[other]
@@ -517,6 +564,8 @@ class Session:
             raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE has not 4 bytes")
         more = frames.U32.unpack(payload)[0] & 0x7FFFFFFF
         if not stream:
+            if not more:
+                raise _Broken(ErrorCode.PROTOCOL_ERROR, "the connection's window grows by nothing")
             self._left(self._outgoing.grown_connection(more))
             return
         known = self._streams.get(stream)
@@ -524,6 +573,9 @@ class Session:
             if stream > self._last_stream and not self._going_away:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, f"a window of stream {stream}, not open")
             return  # it was answered by now
+        if not more:
+            self._reset_stream(stream, known, ErrorCode.PROTOCOL_ERROR)
+            return
         try:
             if self._outgoing.grown(stream, more):
                 self._left([stream])
@@ -541,7 +593,9 @@ class Session:
             self._drop(stream, known)
 
     def _settings(self, flags: int, stream: int, payload: bytes) -> None:
-        if stream or len(payload) % 6 or (flags & frames.ACK and payload):
+        if stream:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"SETTINGS of stream {stream}")
+        if len(payload) % 6 or (flags & frames.ACK and payload):
             raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "malformed SETTINGS")
         self._settled = True
         if flags & frames.ACK:
@@ -550,6 +604,8 @@ class Session:
         # Of a setting that comes more than once the last value counts, so that a frame full of them
         # costs no more than one.
         values = dict(frames.SETTING.iter_unpack(payload))
+        if values.get(Setting.ENABLE_PUSH, 0) > 1:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, "ENABLE_PUSH is neither 0 nor 1")
         size = values.get(Setting.MAX_FRAME_SIZE, frames.DEFAULT_FRAME_BYTES)
         if not frames.DEFAULT_FRAME_BYTES <= size <= frames.LARGEST_FRAME_BYTES:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, f"frames of {size} bytes")
@@ -563,7 +619,9 @@ class Session:
         self._write(frames.SETTINGS_ACK)
 
     def _ping(self, flags: int, stream: int, payload: bytes) -> None:
-        if stream or len(payload) != 8:
+        if stream:
+            raise _Broken(ErrorCode.PROTOCOL_ERROR, f"PING of stream {stream}")
+        if len(payload) != 8:
             raise _Broken(ErrorCode.FRAME_SIZE_ERROR, "malformed PING")
         if not flags & frames.ACK:
             self._bear()

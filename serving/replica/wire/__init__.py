@@ -48,7 +48,6 @@ from serving.replica.wire.control import (
 )
 from serving.replica.wire.frames import (
     MAX_CACHED_LAYOUTS,
-    MAX_RANK,
     Layout,
     TensorLayout,
     decode_frame,
@@ -74,7 +73,6 @@ __all__ = [
     "HEAD",
     "MAGIC",
     "MAX_CACHED_LAYOUTS",
-    "MAX_RANK",
     "MAX_RESULT_BYTES",
     "VERSION",
     "ActionStatus",

@@ -198,25 +198,39 @@ def parse_infer(body: memoryview) -> InferMessage:
 
 
 def result_head(
-    action_id: int, status: int, times: ReplicaTimes, frames: Sequence[tuple[int, int]]
+    action_id: int,
+    status: int,
+    times: ReplicaTimes,
+    frames: Sequence[tuple[int, int]],
+    max_answer_bytes: int | None = None,
 ) -> bytes:
-    """RESULT up to its frames; `frames` are (bytes of the frame, status) in the INFER's order.
+    """RESULT up to its frames.
+
+    Args:
+        action_id: the INFER's.
+        status: 0 when a request succeeded.
+        times: of its stages.
+        frames: (bytes of the frame, status) in the INFER's order.
+        max_answer_bytes: what the gateway takes of this replica in one message; None: all that fits into one.
 
     Raises:
-        WireError: they are more than the gateway takes in one message.
+        WireError: they are more than that.
     """
+    most = MAX_RESULT_BYTES
+    if max_answer_bytes is not None and max_answer_bytes < most:
+        most = max_answer_bytes
     count = len(frames)
     total = _RESULT.size + _RESULT_ENTRY.size * count
     if count and frames.count(frames[0]) == count:  # as most batches are
         frame_bytes, entry_status = frames[0]
-        head = _head(MessageType.RESULT, total + frame_bytes * count, MAX_RESULT_BYTES)
+        head = _head(MessageType.RESULT, total + frame_bytes * count, most)
         table = _RESULT_ENTRY.pack(frame_bytes, entry_status, 0) * count
     else:
         fields: list[int] = []
         for frame_bytes, entry_status in frames:
             total += frame_bytes
             fields += (frame_bytes, entry_status, 0)
-        head = _head(MessageType.RESULT, total, MAX_RESULT_BYTES)
+        head = _head(MessageType.RESULT, total, most)
         table = _entries("IHH", count).pack(*fields)
     return head + _RESULT.pack(action_id, status, 0, *times, count) + table
 

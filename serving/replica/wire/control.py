@@ -5,7 +5,7 @@
                        JSON {"model": number, "name", "version", "kind", "path" or null, "threads",
                              "samples" or null, "max_items", "warmup_s", "device", "pages", "budget" or null,
                              "prepared" or null, "prepares", "digest" or null, "stamps": see `LoadMessage`,
-                             "inputs": see `ToldInputs`}
+                             "inputs": see `ToldInputs`, "max_answer_bytes" or null}
     UNLOAD           = u64 action, i64 earliest_ns, i64 latest_ns, u32 model
     LOADED, UNLOADED = u64 action, u16 status, u16 reserved, JSON
 
@@ -33,6 +33,9 @@ FEATURES = ("json", "stage-times", "windows")
 _LOAD = struct.Struct("<Qqq")
 _UNLOAD = struct.Struct("<QqqI")
 _ANSWER = struct.Struct("<QHH")
+
+_MAX_ANSWER_BYTES = 2**20
+"""Of LOADED and UNLOADED: they are read on the thread that serves everybody, whoever wrote the replica."""
 
 _Kind = TypeVar("_Kind", int, float, str, list[Any], dict[str, Any])
 
@@ -97,6 +100,8 @@ class LoadMessage(NamedTuple):
     """Of these, by their absolute paths: device, inode, size, time of change."""
     inputs: ToldInputs = _NOTHING_TOLD
     """What is known of its inputs beside what its file says."""
+    max_answer_bytes: int | None = None
+    """Of a RESULT, as the gateway takes them from this replica; None: as many as a message can have."""
 
 
 class UnloadMessage(NamedTuple):
@@ -188,6 +193,7 @@ def encode_load(
     digest: str | None = None,
     stamps: Mapping[str, Sequence[int]] = MappingProxyType({}),
     inputs: ToldInputs = _NOTHING_TOLD,
+    max_answer_bytes: int | None = None,
     earliest_ns: int = 0,
     latest_ns: int = 0,
 ) -> bytes:
@@ -210,6 +216,7 @@ def encode_load(
         "digest": digest,
         "stamps": dict(stamps),
         "inputs": inputs.as_json(),
+        "max_answer_bytes": max_answer_bytes,
     }
     fixed = _LOAD.pack(action_id, earliest_ns, latest_ns)
     return message(MessageType.LOAD, fixed, _json_bytes(data))
@@ -224,6 +231,7 @@ def parse_load(body: memoryview) -> LoadMessage:
     action_id, earliest_ns, latest_ns = unpack_start(_LOAD, body, "LOAD")
     data = _json_object(body[_LOAD.size :], "LOAD")
     path = None if data.get("path") is None else _field(data, "path", str, "LOAD")
+    most = data.get("max_answer_bytes")
     return LoadMessage(
         action_id,
         earliest_ns,
@@ -245,6 +253,7 @@ def parse_load(body: memoryview) -> LoadMessage:
         digest=None if data.get("digest") is None else _field(data, "digest", str, "LOAD"),
         stamps=_field({"stamps": {}, **data}, "stamps", dict, "LOAD"),
         inputs=_told_inputs(_field({"inputs": {}, **data}, "inputs", dict, "LOAD")),
+        max_answer_bytes=None if most is None else _field(data, "max_answer_bytes", int, "LOAD"),
     )
 
 
@@ -299,6 +308,8 @@ def parse_unloaded(body: memoryview) -> AnswerMessage:
 
 
 def _parse_answer(body: memoryview, what: str) -> AnswerMessage:
+    if len(body) > _MAX_ANSWER_BYTES:
+        raise WireError(f"{what} has {len(body)} bytes, at most {_MAX_ANSWER_BYTES} are read")
     action_id, status, _ = unpack_start(_ANSWER, body, what)
     return AnswerMessage(action_id, status, _json_object(body[_ANSWER.size :], what))
 

@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving.replica.wire.stream import WireError
-from serving.values import ITEM_BYTES, Tensor
+from serving.values import ITEM_BYTES, MAX_RANK, Tensor
 
-MAX_RANK = 32
-"""Dimensions of a tensor: what numpy allowed before its version 2."""
 MAX_CACHED_LAYOUTS = 1024
+_MOST_ELEMENTS = 2**60
+"""Of an array of the widest type: where a dimension is 0, the others say how its elements would lie."""
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -171,6 +171,7 @@ def _parse_tensor(descriptor: bytes, position: int, start: int) -> tuple[TensorL
     item_bytes = ITEM_BYTES[datatype]
     if (
         min(shape, default=0) < 0
+        or math.prod([length or 1 for length in shape]) >= _MOST_ELEMENTS
         or (item_bytes and data_bytes != elements * item_bytes)
         or data_bytes < elements * 4 * (not item_bytes)
     ):

@@ -7,7 +7,7 @@ place in a repository, so the file is made on first use, in about a second, and 
 `$XDG_CACHE_HOME/luthier/zoo/`, else `~/.cache/luthier/zoo/`.
 
 The random numbers are 64-bit integers of NumPy's PCG64, whose stream is fixed, so the file is the same, byte for
-byte, on every machine; it is held against `SHA256` when it is written, and against its size at each start.
+byte, on every machine; it is held against `SHA256` when it is written, and at each start.
 
 The graph takes `image` UINT8 [batch, 3, 224, 224] and gives `scores` FP32 [batch, 1000], softmax included.
 
@@ -16,6 +16,7 @@ The graph takes `image` UINT8 [batch, 3, 224, 224] and gives `scores` FP32 [batc
 
 from __future__ import annotations
 
+import hashlib
 import pathlib
 
 import numpy as np
@@ -40,14 +41,14 @@ SHA256 = "ba6d07dc6f2fe0689c3283a0630b6f7e2a62cc343aeab45e461f462317aa3ae5"
 
 
 def weights() -> pathlib.Path:
-    """The file, built if it is not there in full.
+    """The file, built if it is not there, or is not what it should be.
 
     Raises:
         OSError: the cache cannot be written.
         ModelLoadFailed: what was built is not what it should be.
     """
     path = zoo.built_folder("resnet50") / FILE_NAME
-    if path.is_file() and path.stat().st_size == BYTES:
+    if path.is_file() and path.stat().st_size == BYTES and _digest(path) == SHA256:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     digest = built().save(path)
@@ -59,6 +60,11 @@ def weights() -> pathlib.Path:
             f"(NumPy {np.__version__}); please report it",
         )
     return path
+
+
+def _digest(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def built() -> onnx_file.Graph:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
@@ -265,3 +266,17 @@ def test_a_folder_that_cannot_be_read_holds_nothing_up(tmp_path) -> None:
     (tmp_path / "file").touch()
     for place in (tmp_path / "absent", tmp_path / "file"):
         assert clocks.restore_stale(place) == ((), ())
+
+
+def test_the_notes_of_a_user_without_a_home_are_his_own(tmp_path, monkeypatch) -> None:
+    """In the temporary directory anybody can make a folder of that name first, and note what shall be put back."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    planted = tmp_path / f"luthier-state-{os.geteuid()}"
+    place = planted / "luthier" / "accelerator"
+    place.mkdir(parents=True)
+    planted.chmod(0o777)
+    with pytest.raises(AcceleratorUnavailable, match=r"belongs to user .*XDG_STATE_HOME"):
+        notes.exclusive(place).__enter__()
+    planted.chmod(0o700)
+    with notes.exclusive(place):
+        assert notes.all_of(place) == []

@@ -1,6 +1,7 @@
 """Equal requests in flight: what one waiter does with its answer is no other waiter's affair."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -110,3 +111,23 @@ def test_the_first_one_leaves_and_the_others_are_answered():
 
     asyncio.run(scenario())
     assert log == [("4", "answered")]
+
+
+def test_leaving_does_not_look_at_those_who_stay():
+    """Twenty thousand who wait for one answer go away, the last one first, as quickly as they came."""
+    count, places, times = 20_000, [], []
+
+    async def scenario():
+        flights = SingleFlight(1_000_000)
+        times.append(time.process_time())
+        for number in range(count):
+            waiter = Waiter([], str(number))
+            places.append(flights.submit(KEY, waiter, 1.0, lambda inner, _: Counted(inner, 1.0)))
+        times.append(time.process_time())
+        for place in reversed(places):
+            place.cancel()
+        times.append(time.process_time())
+
+    asyncio.run(scenario())
+    came_s, went_s = times[1] - times[0], times[2] - times[1]
+    assert went_s < 10 * came_s

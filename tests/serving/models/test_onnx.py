@@ -20,7 +20,7 @@ from serving import models, zoo
 from serving.errors import InvalidRequest, ModelLoadFailed
 from serving.models import onnx
 from serving.replica.fingerprint import identity_of
-from tests.fakes.adding import adding
+from tests.fakes.adding import adding, of_three
 
 FLOAT32, UINT8, INT64, STRING, BOOL, FLOAT16, BFLOAT16 = 1, 2, 7, 8, 9, 10, 16
 """Numbers of ONNX element types (onnx.proto, TensorProto.DataType)."""
@@ -362,3 +362,13 @@ def test_what_cannot_be_prepared_is_told(tmp_path, caplog):
     assert list((tmp_path / "forms").iterdir()) == []
     with pytest.raises(ModelLoadFailed, match="no such file"):
         onnx.prepare(None, tmp_path / "form", digest="", device="cpu")
+
+
+def test_a_run_that_fails_is_raised_and_not_printed(tmp_path, capfd):
+    """Each request may bring it about; a log of JSON lines has no room for the runtime's own."""
+    model = onnx.Model(of_three(tmp_path / "model.onnx"), threads=1)
+    answer = model.predict_batch({"x": np.zeros((1, 3), np.float32)})
+    assert answer["y"].tolist() == [[1.0, 1.0, 1.0]]
+    with pytest.raises(Exception, match="Add"):
+        model.predict_batch({"x": np.zeros((1, 5), np.float32)})
+    assert capfd.readouterr().err == ""

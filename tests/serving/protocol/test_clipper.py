@@ -137,7 +137,7 @@ PROBLEMS = [
     ("strings", {"input": "a", "uid": []}, "JSON key uid expected type Stringbut found type Array"),
     ("strings", {"input": "a", "uid": "u" * 257}, "uid has 257 characters, at most 256"),
     ("strings", b'{"input": "a", "uid": "\\ud800"}', "uid has half a surrogate pair"),
-    ("strings", {"input_batch": [""] * (clipper.MAX_BATCH + 1)}, "at most 16384 are taken"),
+    ("strings", {"input_batch": [""] * (clipper.MAX_BATCH + 1)}, "at most 2048 are taken"),
 ]  # fmt: skip
 
 

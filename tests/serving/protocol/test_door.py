@@ -9,9 +9,11 @@ import struct
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.credentials import Tls
-from serving.protocol.door import LINGERING, Door
+from serving.protocol.door import LINGERING, Door, client_of
 from serving.protocol.http_messages import Response
 from serving.protocol.stalls import STALL_S
 from tests.fakes.certificate import certificate_in
@@ -217,3 +219,81 @@ def test_bodies_of_pipelined_requests_are_bounded(port):
         assert sent < 60
         assert held < 3_000_000
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+# Clients
+
+
+@pytest.mark.parametrize(
+    ("address", "client"),
+    [
+        (("10.0.0.1", 1234), "10.0.0.1"),
+        (("10.0.0.2", 1234), "10.0.0.2"),
+        (("::ffff:10.0.0.1", 1234, 0, 0), "10.0.0.1"),
+        (("2001:db8:1:2::3", 1234, 0, 0), "2001:0db8:0001:0002"),
+        (("2001:db8:1:2:ffff::9", 1234, 0, 0), "2001:0db8:0001:0002"),
+        (("2001:db8:1:3::3", 1234, 0, 0), "2001:0db8:0001:0003"),
+        (("fe80::1%eth0", 1234, 0, 2), "fe80:0000:0000:0000"),
+        (("127.0.0.1", 1234), ""),
+        (("127.1.2.3", 1234), ""),
+        (("::1", 1234, 0, 0), ""),
+        (("::ffff:127.0.0.1", 1234, 0, 0), ""),
+        ("", ""),
+        (None, ""),
+    ],
+)
+def test_whom_a_connection_counts_for(address, client):
+    """An address, or the network of one of IPv6; loopback is many."""
+    assert client_of(address) == client
+
+
+class Caller:
+    """A connection from an address, and what it hears."""
+
+    def __init__(self, host):
+        self.address = (host, 1234)
+        self.protocol = None
+        self.written = b""
+
+    def get_extra_info(self, name):
+        return {"peername": self.address}[name]
+
+    def set_protocol(self, protocol):
+        self.protocol = protocol
+
+    def is_closing(self):
+        return False
+
+    def write(self, data):
+        self.written += data
+
+    def can_write_eof(self):
+        return True
+
+    def write_eof(self):
+        pass
+
+
+@given(st.lists(st.tuples(st.sampled_from(["10.0.0.1", "10.0.0.2", "127.0.0.1"]), st.booleans())))
+def test_no_client_has_more_than_its_part(steps):
+    """Whoever comes and goes: the counts are right, one client has so many at most, and loopback what is there."""
+    door, inside = Door(5, 2), []
+    for host, comes in steps:
+        if comes:
+            before = [other for other in inside if other == host]
+            has_room = len(inside) < 5 and (host == "127.0.0.1" or len(before) < 2)
+            caller = Caller(host)
+            entered = door.enter(caller, b"no")
+            assert (entered is not None) is has_room
+            if has_room:
+                inside.append(host)
+            else:
+                caller.protocol.data_received(b"anything")
+                assert caller.written == b"no"
+        elif host in inside:
+            inside.remove(host)
+            door.leave(client_of((host, 1)))
+        assert door.inside == len(inside)
+    for host in inside:
+        door.leave(client_of((host, 1)))
+    assert (door.inside, door._of_client) == (0, {})

@@ -14,6 +14,7 @@ import tritonclient.http as triton
 
 from serving.protocol.access import Access, Token
 from serving.protocol.gate import Gate
+from serving.protocol.held import Held
 from serving.protocol.http_messages import Response
 from serving.protocol.port import PortRoutes
 from serving.protocol.routes import OipRoutes
@@ -28,7 +29,7 @@ TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 @contextlib.contextmanager
-def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, is_timed=False):
+def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, held=None, is_timed=False):
     with gateway({"server.max_body_bytes": LIMIT} | (values or {}), home) as running:
         routes = PortRoutes(
             oip=OipRoutes(running.engine),
@@ -41,8 +42,11 @@ def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, is_timed=
             max_body_bytes=LIMIT,
             gzip_min_bytes=gzip_min_bytes,
             is_timed=is_timed,
+            held=held,
         )
         running.listener.routes = gate
+        running.listener.refusal = gate.refusal
+        running.listener.held = gate.held
         yield running
         running.do(gate.close)
 
@@ -204,6 +208,59 @@ def test_a_token():
         assert counted(running.engine) == {200: 2}
         assert running.request("GET", "/v2/health/ready")[0] == 200
         assert running.request("GET", "/v1/models/echo")[0] == 401
+
+
+def test_what_a_compressed_body_becomes_is_counted():
+    """Until it is answered, or its client has left; where there is no room it is refused, small ones are not."""
+    home = FakeHome()
+    held = Held(200_000)
+    with gated(home=home, held=held) as running:
+        tensor = {"name": "data", "shape": [1, 120_000], "datatype": "UINT8"}
+        header = json.dumps({"inputs": [tensor | {"parameters": {"binary_data_size": 120_000}}]})
+        data = header.encode() + bytes(120_000)
+        packed = gzip.compress(data, mtime=0)
+        gzipped = {"Content-Encoding": "gzip"}
+        binary = gzipped | {"Inference-Header-Content-Length": str(len(header))}
+        lines = [f"{name}: {value}\r\n" for name, value in binary.items()]
+        message = b"POST %b HTTP/1.1\r\nHost: a\r\n%bContent-Length: %d\r\n\r\n%b" % (
+            INFER.encode(), "".join(lines).encode(), len(packed), packed,
+        )  # fmt: skip
+        home.hold.set()
+        with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+            client.sendall(message)
+            until(lambda: running.do(lambda: held.bytes) == len(data))
+            status, fields, answer = running.request("POST", INFER, packed, binary)
+            assert (status, fields["Retry-After"]) == (503, "1")
+            assert b"server.max_held_mb" in answer
+        until(lambda: running.do(lambda: held.bytes) == 0)
+        home.release.set()
+        home.hold.clear()
+        small = gzip.compress(body(), mtime=0)
+        for sent, headers in ((packed, binary), (small, gzipped)):
+            answer = running.request("POST", INFER, sent, headers)
+            assert answer[0] == 200, answer
+        assert running.do(lambda: held.bytes) == 0
+
+
+def test_the_body_of_a_stranger_is_not_held():
+    """The token is looked at when the head is complete; a client that waits for leave does not get it."""
+    held = Held()
+    with gated(Access(token=Token(b"secret")), held=held) as running:
+        head = b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n"
+        for token, counted in ((b"", 0), (b"Authorization: Bearer secret\r\n", 150_000)):
+            with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+                client.sendall(head + token + b"Expect: 100-continue\r\n\r\n")
+                answer = client.recv(65536)
+                assert answer.startswith(b"HTTP/1.1 100 " if token else b"HTTP/1.1 401 ")
+            with socket.create_connection(("127.0.0.1", running.port), 5) as client:
+                client.sendall(head + token + b"\r\n" + bytes(150_000))
+                if counted:
+                    until(lambda: running.do(lambda: held.bytes) == 150_000)
+                else:
+                    client.sendall(bytes(50_000))
+                    assert client.recv(65536).startswith(b"HTTP/1.1 401 ")
+                    assert running.do(lambda: held.bytes) == 0
+            until(lambda: running.do(lambda: held.bytes) == 0)
 
 
 def test_fields_of_origins_and_traces():

@@ -7,26 +7,7 @@ from hypothesis import strategies as st
 
 from serving.protocol.http import Listener
 from serving.protocol.http_messages import Response
-
-
-class Wire:
-    """A transport that keeps what is written to it."""
-
-    def __init__(self):
-        self.written = b""
-        self.closed = False
-
-    def write(self, data):
-        self.written += data
-
-    def close(self):
-        self.closed = True
-
-    def pause_reading(self):
-        pass
-
-    def resume_reading(self):
-        pass
+from tests.fakes.wire import connected
 
 
 class Echo:
@@ -34,13 +15,6 @@ class Echo:
 
     def handle(self, head, body, connection):
         return Response(200, b"", head.path.encode() + b" " + body)
-
-
-def connected(listener):
-    wire = Wire()
-    connection = listener.protocol()
-    connection.connection_made(wire)
-    return connection, wire
 
 
 def listening():

@@ -15,15 +15,53 @@ from serving.values import Signature, TensorSpec
 from tests.fakes.replicas import SIGNATURE
 
 
-@pytest.mark.parametrize("shape", [[10**12, 0], [0, 10**12], [0, 0], [1, 0]])
-@pytest.mark.parametrize("binary", [False, True])
-def test_a_tensor_of_nothing_is_one_item(shape, binary):
-    """A shape with a zero in it holds nothing, so it fills no queue and is split into no batches."""
+def _nothing(shape, binary):
+    """The query of an empty tensor."""
     item = {"name": "data", "shape": shape, "datatype": "UINT8"}
     item |= {"parameters": {"binary_data_size": 0}} if binary else {"data": []}
     body = json.dumps({"inputs": [item]}).encode()
-    query = Requests("echo", SIGNATURE).query(body, len(body) if binary else None)
-    assert query.items == 1
+    signature = dataclasses.replace(
+        SIGNATURE, inputs=(dataclasses.replace(SIGNATURE.inputs[0], shape=(-1,) * len(shape)),)
+    )
+    return Requests("echo", signature).query(body, len(body) if binary else None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "items"),
+    [
+        ([0, 10**11], 1),
+        ([0, 0], 1),
+        ([1, 0], 1),
+        ([500, 0], 500),
+        ([65_536, 0], 65_536),
+        ([2, 3, 0], 2),
+    ],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_items_of_nothing_are_items(shape, items, binary):
+    """Who walks them takes its time, though they were sent in a few bytes; no item at all counts as one."""
+    assert _nothing(shape, binary).items == items
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [[10**12, 0], [2**40 - 1, 0], [65_537, 0], [256, 257, 0], [0, 2**39, 2**39], [2**39, 0, 2**39]],
+)
+@pytest.mark.parametrize("binary", [False, True])
+def test_few_bytes_do_not_name_many_rows_of_nothing(shape, binary):
+    """Neither before the zero, where they would be walked, nor behind it, where no array has them."""
+    with pytest.raises(InvalidRequest, match="invalid shape for input 'data'"):
+        _nothing(shape, binary)
+
+
+def test_an_output_whose_name_is_no_text_is_refused():
+    """In one line, as any other that the model does not have."""
+    item = {"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [1]}
+    for name in ([], {}, None, 5, "y" * 1000):
+        body = json.dumps({"inputs": [item], "outputs": [{"name": name}]}).encode()
+        with pytest.raises(InvalidRequest, match="model 'echo' has data") as caught:
+            Requests("echo", SIGNATURE).query(body, None)
+        assert len(str(caught.value)) < 400
 
 
 def test_an_empty_tensor_does_not_hide_the_items_of_another():

@@ -471,6 +471,15 @@ def test_full_queue_answers_429_with_retry_after():
         assert [w.result(10)[0] for w in waiting] == [200, 200, 200]
 
 
+def test_no_request_waits_for_longer_than_it_may():
+    """A client that asks for an hour is answered as one that asks for the longest deadline there is."""
+    home = FakeHome()
+    home.hold.set()
+    with gateway({"scheduling.longest_deadline_s": 0.05}, home) as running:
+        body = json.dumps(request_json([1], shape=(1, 1), parameters={"timeout": 3_600_000_000}))
+        assert error_of(running, body)[0] == 504
+
+
 def test_deadline_is_answered_504():
     """A request whose own timeout passes is answered, though its replica hangs."""
     home = FakeHome()

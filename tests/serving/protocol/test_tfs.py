@@ -432,7 +432,8 @@ def test_values_of_examples_are_checked_all_at_once():
             at_once_s.append(time.process_time() - began_s)
     finally:
         gc.enable()
-    assert min(at_once_s) < one_by_one_s / 3
+    assert min(at_once_s) < one_by_one_s
+    assert one_by_one_s < 0.5e-6 * len(row), "which is little itself"
     assert made.shape == (1, 50_000)
 
 

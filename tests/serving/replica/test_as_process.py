@@ -47,6 +47,17 @@ class Model:
         if what == 4:
             import time
             time.sleep(60)
+        if what in (5, 6):
+            child = os.fork()
+            if not child:
+                import time
+                if what == 6:
+                    os.setsid()
+                with open(f"{__file__}.child", "w") as file:
+                    file.write(f"{os.getpid()}\\n")
+                time.sleep(600)
+        if what == 7:
+            os.killpg(0, 9)
         return {"x": inputs["x"]}
 '''
 
@@ -126,6 +137,64 @@ async def test_kill_ends_what_is_stuck_in_its_model(home, converse, path, frame)
     ended = await _end(replica)
     assert (ended.reason, "as asked" in ended.text) == ("killed", True)
     replica.sock.close()
+
+
+def _written(file):
+    """The pid that a model's child has written; 0: not yet."""
+    text = file.read_text() if file.exists() else ""
+    return int(text) if text.endswith("\n") else 0
+
+
+async def _ends_with_its_child(home, converse, path, frame, what):
+    """Kill a replica whose model has started a process, and wait until nothing is left of both."""
+    replica = await _start(home)
+    talk = await _talk(replica, converse, path)
+    await asyncio.to_thread(talk.infer, [frame(("x", "UINT8", (1, 1), bytes((what,))))])
+    told = pathlib.Path(path.replace(":Model", ".child"))
+    async with asyncio.timeout(WAIT_S):
+        while not (child := _written(told)):
+            await asyncio.sleep(0.01)
+    assert _is_alive(child)
+    replica.kill()
+    assert (await _end(replica)).reason == "killed"
+    async with asyncio.timeout(WAIT_S):
+        while _is_alive(child):
+            await asyncio.sleep(0.01)
+    groups = [root / f"replica-{replica.worker}" for root in home._nest.limits.directories]
+    assert not any(group.exists() for group in groups)
+    replica.sock.close()
+
+
+@pytest.mark.parametrize("what", [5, pytest.param(6, marks=needs_limits)])
+async def test_what_a_model_has_started_ends_with_its_replica(home, converse, path, frame, what):
+    """Also in a session of its own; its control group is removed."""
+    await _ends_with_its_child(home, converse, path, frame, what)
+
+
+async def test_what_a_model_has_started_ends_without_control_groups(
+    monkeypatch, converse, path, frame
+):
+    """It is in the replica's process group."""
+    monkeypatch.setattr(limits, "system_places", list)
+    home = ProcessHome()
+    await home.open("python")
+    assert home.limits_text.startswith("not enforced")
+    await _ends_with_its_child(home, converse, path, frame, 5)
+    await home.close()
+
+
+async def test_a_model_that_ends_its_process_group_ends_no_other(home, converse, path, frame):
+    """Neither the template nor other replicas are in it."""
+    other, replica = await _start(home), await _start(home)
+    talk = await _talk(replica, converse, path)
+    talk.send([frame(("x", "UINT8", (1, 1), b"\7"))])
+    assert (await _end(replica)).reason == "killed"
+    assert not other.ended.done()
+    talk = await _talk(other, converse, path)
+    _, outcomes = await asyncio.to_thread(talk.infer, [frame(("x", "UINT8", (1, 1), b"a"))])
+    assert outcomes[0][0].data == b"a"
+    for one in (replica, other):
+        one.sock.close()
 
 
 async def test_a_kill_of_what_ends_by_itself_claims_nothing(home):

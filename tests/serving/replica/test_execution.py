@@ -1,5 +1,7 @@
 """A batch through a model: what the model does with its arrays between two calls touches no answer."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -145,3 +147,18 @@ def test_large_answers_are_views():
     is_block, found = run(sent([asked(list(range(100, 2_100)))] * 4))
     assert not is_block
     assert [status for status, _, _ in found] == [0] * 4
+
+
+def test_a_model_that_always_raises_does_not_fill_the_log(caplog):
+    """Every request is told the reason; the log has a traceback a second, with how many were left out before it."""
+    failing = Execution(Reusing(most=0))
+    began_s = time.monotonic()
+    for _ in range(300):
+        outcomes, _ = failing.run(wire.InferMessage(0, 0, 0, 0, [entry(1, 1)]), 0)
+        ((status, _, frame),) = outcomes.one_by_one()
+        assert status == wire.ActionStatus.MODEL_RAISED
+        assert b"too many rows" in b"".join(frame)
+    told = [record for record in caplog.records if record.getMessage() == "the model raised"]
+    assert 1 <= len(told) <= 1 + (time.monotonic() - began_s)
+    assert told[0].untold == 0
+    assert all(record.exc_info for record in told)

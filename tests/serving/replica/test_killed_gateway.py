@@ -15,6 +15,7 @@ from serving.replica import limits
 from tests.fakes import control_groups
 
 WAIT_S = 20.0
+LIMITED = limits.probe()
 
 GATEWAY = """
 import asyncio, json, sys
@@ -71,5 +72,24 @@ def test_nothing_outlives_a_killed_gateway(template_too):
     if template_too:
         limits.cleanup_stale()  # unless a home that another test opens has done it by now
     while _traces(pids[0]):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+@pytest.mark.skipif(LIMITED.kind is None, reason=f"limits are {LIMITED.text}")
+def test_what_a_model_has_started_does_not_outlive_a_killed_gateway():
+    """The template kills what is left in the groups, whatever session it is in."""
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    with left, subprocess.Popen([sys.executable, "-c", GATEWAY], stdout=subprocess.PIPE) as gateway:
+        try:
+            template = json.loads(gateway.stdout.readline())[0]
+            for root in control_groups.named(f"luthier-{template}-*"):
+                (root / "replica-0" / "cgroup.procs").write_text(str(left.pid))
+            gateway.kill()
+            assert left.wait(WAIT_S) == -signal.SIGKILL
+        finally:
+            left.kill()
+    deadline_s = time.monotonic() + WAIT_S
+    while _traces(template):
         assert time.monotonic() < deadline_s
         time.sleep(0.01)

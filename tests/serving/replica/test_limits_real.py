@@ -173,4 +173,4 @@ def test_several_may_clean_up_the_same_at_once(tmp_path):
             root = tmp_path / str(turn)
             for replica in range(3):
                 (root / f"replica-{replica}").mkdir(parents=True)
-            assert all(threads.map(limits._cleaned, [root] * 4))
+            assert all(threads.map(limits.cleaned, [root] * 4))

@@ -132,3 +132,11 @@ def test_what_has_no_form_is_not_written(phrase, description):
     """A tensor that the wire cannot carry is refused where it is written."""
     with pytest.raises(wire.WireError, match="cannot be written"):
         wire.describe(description)
+
+
+@pytest.mark.parametrize("shape", [(0, 2**39, 2**39), (2**62, 0), (2**30, 2**30, 0)])
+def test_a_zero_does_not_hide_dimensions_that_no_array_has(shape):
+    """The elements of an array of nothing would lie further apart than can be counted."""
+    for datatype in ("UINT8", "FP64", "BYTES"):
+        with pytest.raises(wire.WireError, match="does not fit"):
+            wire.split_frame(_frame([Tensor("x", datatype, shape, b"")]))

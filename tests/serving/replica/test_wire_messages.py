@@ -59,7 +59,7 @@ loads = st.builds(
     *(st.none() | texts, st.integers(1, 4096), st.floats(0, 3600), texts),
     *(u32, st.none() | u32, st.none() | texts, st.booleans()),
     *(st.none() | texts, st.dictionaries(texts, st.lists(i64, min_size=4, max_size=4))),
-    told_inputs,
+    *(told_inputs, st.none() | u32),
 )
 
 
@@ -205,6 +205,28 @@ def test_a_batch_above_a_message_is_refused(size, others):
         wire.infer_head(1, 1, 0, 0, [(one, 0, 0, 0) for one in sizes])
     with pytest.raises(wire.WireError, match="RESULT would have"):
         wire.result_head(1, 0, wire.ReplicaTimes(0, 0, 0, 0), [(one, 0) for one in sizes])
+
+
+def test_a_batch_above_what_the_gateway_takes_of_a_replica_is_refused():
+    """It says so when it loads a model; without that, what a message can have is the limit."""
+    times = wire.ReplicaTimes(0, 0, 0, 0)
+    fixed = len(wire.result_head(1, 0, times, [])) - wire.HEAD.size + 2 * 8
+    for sizes in ([500, 500], [400, 600]):
+        frames = [(size, 0) for size in sizes]
+        assert wire.result_head(1, 0, times, frames, fixed + 1000)
+        with pytest.raises(wire.WireError, match=f"at most {fixed + 999} fit"):
+            wire.result_head(1, 0, times, frames, fixed + 999)
+
+
+def test_what_a_replica_says_of_a_load_is_bounded():
+    """It is read on the thread that serves everybody, and a replica may be anybody's program."""
+    detail = {"error": "a" * 2**20}
+    for write, read in (
+        (wire.encode_loaded, wire.parse_loaded),
+        (wire.encode_unloaded, wire.parse_unloaded),
+    ):
+        with pytest.raises(wire.WireError, match="at most 1048576 are read"):
+            read(memoryview(write(1, 0, detail))[wire.HEAD.size :])
 
 
 def test_errors_pickle():

@@ -178,6 +178,7 @@ def test_an_application_survives_json() -> None:
         costs={"a": 0.1},
         task=Task(kind="number", scale=3.0),
         contexts="user",
+        most_users=7,
         confidence_threshold=0.25,
     )
     assert Application.from_json(json.loads(json.dumps(app.as_json()))) == app
@@ -194,6 +195,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"options": {"x": 1}}, "no option 'x'"),
     ({"confidence_threshold": 1.5}, "confidence_threshold = 1.5, expected 0 to 1"),
     ({"contexts": "city"}, "contexts = 'city', expected shared or user"),
+    ({"most_users": 0}, "most_users = 0, expected a whole number from 1 to 100000000"),
+    ({"most_users": 1.5}, "most_users = 1.5, expected a whole number"),
+    ({"most_users": True}, "most_users = True, expected a whole number"),
     ({"slo": 1}, "application = 'slo', expected one of name"),
     ({"task": {"kind": "rank"}}, "task.kind = 'rank'"),
 ]
@@ -241,6 +245,22 @@ def test_users_have_contexts_of_their_own() -> None:
     assert store.users("app") == ["", "u", "v"]
     newcomer = selector.policy.weights(contexts.state("w"))
     assert newcomer["c"] < 1 / 3 < newcomer["a"]
+
+
+def test_states_of_made_up_users_are_bounded() -> None:
+    """A user is whoever a request names; everybody's state, and those taught last, are kept."""
+    selector, store = Selector(application(contexts="user", most_users=3)), MemoryStore()
+    contexts = Contexts(selector, store)
+    for number in range(50):
+        taught(contexts, selector, f"u{number}", "x", 1)
+    assert store.users("app") == ["", "u47", "u48", "u49"]
+    changed = Selector(application(contexts="user", most_users=2))
+    contexts.relink(changed)
+    taught(contexts, changed, "v", "x", 1)
+    taught(contexts, changed, "w", "x", 1)
+    assert len(store.users("app")) <= 4
+    newcomer = changed.policy.weights(contexts.state("u0"))
+    assert newcomer["a"] > 1 / 3, "what all have taught is not forgotten"
 
 
 def test_a_shared_context_learns_from_all() -> None:

@@ -6,6 +6,7 @@ import logging
 import pathlib
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
@@ -137,6 +138,53 @@ def test_thousands_of_saves_are_a_few_batches(opened: Callable[[], StateStore]) 
     assert store.load("app", "299") == "2999"
 
 
+def test_users_are_bounded(opened: Callable[[], StateStore]) -> None:
+    """Those go that were saved the longest ago, those of before there was a bound first; everybody's state stays."""
+    store = opened()
+    store.save("app", "", "everybody's")
+    for user in ("z", "y", "x", "w"):
+        store.save("app", user, user)
+        store.save("other", user, user)
+        store.flush()
+    store.keep_most("app", 3)
+    store.save("app", "y", "again")
+    store.flush()
+    store.save("app", "v", "v")
+    store.flush()
+    # Of those that were saved before there was a bound a Redis server does not know when.
+    assert store.users("app") in (["", "v", "w", "y"], ["", "v", "y", "z"])
+    store.save("app", "u", "u")
+    store.flush()
+    store.save("app", "y", "once more")
+    store.flush()
+    store.save("app", "t", "t")
+    store.flush()
+    assert store.users("app") == ["", "t", "u", "y"]
+    assert store.load("app", "y") == "once more"
+    assert store.load("app", "v") is None
+    assert len(store.users("other")) == 4
+
+
+def test_no_number_of_users_grows_a_store(opened: Callable[[], StateStore]) -> None:
+    """Thousands of made-up names, in many batches, and again after a restart."""
+    store = opened()
+    store.keep_most("app", 200)
+    for round_ in range(2):
+        for number in range(3000):
+            store.save("app", f"{round_}-{number}", "text")
+            if number % 100 == 99:
+                store.flush()
+                assert len(store.users("app")) <= 200
+        assert f"{round_}-2999" in store.users("app")
+        store.close()
+        store = opened()
+        store.keep_most("app", 200)
+    store.delete("app")
+    store.save("app", "u", "1")
+    store.flush()
+    assert store.users("app") == ["u"]
+
+
 CHILD = """
 import pathlib, sys
 from serving.selection.sqlite_store import SqliteStore
@@ -175,6 +223,30 @@ def test_a_killed_process_loses_at_most_the_last_batch(tmp_path: pathlib.Path) -
         assert min(found) > flushed - 50
         assert all(flushed - 50 < number <= flushed + 500 for number in found)
         path.unlink()
+
+
+def test_a_file_of_before_there_was_a_bound_is_taken(tmp_path: pathlib.Path) -> None:
+    """Its rows lack the time of their save; they go before all others."""
+    path = tmp_path / "states.db"
+    connection = sqlite3.connect(path)
+    connection.execute(
+        "CREATE TABLE states (application TEXT NOT NULL, user TEXT NOT NULL, text TEXT NOT NULL,"
+        " PRIMARY KEY (application, user)) WITHOUT ROWID"
+    )
+    rows = [("app", user, "old") for user in ("", "u", "v")]
+    connection.executemany("INSERT INTO states VALUES (?, ?, ?)", rows)
+    connection.commit()
+    connection.close()
+    path.chmod(0o644)
+    store = SqliteStore(path)
+    store.keep_most("app", 1)
+    store.save("app", "a", "new")
+    store.close()
+    store = SqliteStore(path)
+    assert store.users("app") == ["", "a"]
+    assert store.load("app", "") == "old"
+    store.close()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 def test_two_processes_may_share_a_file(tmp_path: pathlib.Path) -> None:

@@ -1,9 +1,11 @@
 """The record: what was written is there, whole and in order, whatever happens to the writer."""
 
+import os
 import random
 import shutil
 import signal
 import sqlite3
+import stat
 import subprocess
 import sys
 import time
@@ -151,3 +153,40 @@ def test_a_file_that_is_no_record_is_told(path):
         SqliteRecords(path)
     with pytest.raises(NotReady, match=r"server\.state_dir .*: "):
         owned(str(path / "below")).__enter__()
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_folder_is_its_users_alone(tmp_path):
+    """What is in it is run at the next start, and names users and paths; so it is with one of before."""
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before").chmod(0o755)
+    before = os.umask(0o022)
+    try:
+        for name in ("new", "before"):
+            with owned(str(tmp_path / name)) as folder:
+                SqliteRecords(folder / "records.db").close()
+            assert mode(tmp_path / name) == 0o700
+            assert {mode(file) for file in (tmp_path / name).iterdir()} == {0o600}
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.parametrize("change", ["written", "owned"])
+def test_a_folder_that_others_could_have_filled_is_refused(tmp_path, change):
+    """Its cards are code, and would be run as this user."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    if change == "written":
+        folder.chmod(0o777)
+    elif os.geteuid():
+        pytest.skip("only root gives files away")
+    else:
+        os.chown(folder, 65534, 65534)
+    with pytest.raises(
+        NotReady, match=r"server\.state_dir .*belongs to user .*name another"
+    ) as caught:
+        owned(str(folder)).__enter__()
+    assert "\n" not in str(caught.value)

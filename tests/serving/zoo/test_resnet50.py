@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import os
 import pwd
+import stat
 import tempfile
 
 import numpy as np
@@ -110,3 +112,32 @@ def test_a_user_without_a_home_has_a_cache(monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
     assert zoo.built_folder("resnet50").is_relative_to(tempfile.gettempdir())
     assert cards.as_json(zoo.find("mnist"))["path"] == "zoo:mnist/model.onnx"
+
+
+def test_other_weights_of_the_same_size_are_built_again(card):
+    """Whoever could write there would decide what the model answers, and what its file makes the runtime read."""
+    with card.path.open("r+b") as file:
+        file.seek(build.BYTES // 2)
+        file.write(b"other weights")
+    assert card.path.stat().st_size == build.BYTES
+    data = zoo.find("resnet50").path.read_bytes()
+    assert hashlib.sha256(data).hexdigest() == build.SHA256
+
+
+def test_the_cache_of_a_user_without_a_home_is_his_own(tmp_path, monkeypatch):
+    """In the temporary directory anybody can make a folder of that name first."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    tmp_path.chmod(0o1777)
+    planted = tmp_path / f"luthier-cache-{os.geteuid()}"
+    planted.mkdir()
+    planted.chmod(0o777)
+    with pytest.raises(ModelLoadFailed, match=r"belongs to user .* or set XDG_CACHE_HOME"):
+        zoo.find("resnet50")
+    planted.chmod(0o700)
+    zoo.check_cache()
+    planted.rmdir()
+    zoo.check_cache()
+    assert stat.S_IMODE(planted.stat().st_mode) == 0o700

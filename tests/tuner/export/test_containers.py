@@ -216,3 +216,32 @@ def test_a_model_that_is_trusted_is_trusted_in_the_container(tmp_path):
     assert made["command"][:3] == ["--model", "/model/mine", "--trust"]
     assert any(f"{tmp_path / 'mine'}" in str(volume) for volume in made["volumes"])
     assert "--trust" not in service()["command"]
+
+
+def test_pods_of_other_namespaces_do_not_reach_the_server():
+    """Those of its own do, on the query ports alone."""
+    policy = documents("kubernetes")["NetworkPolicy"]["spec"]
+    labels = documents("kubernetes")["Deployment"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["policyTypes"] == ["Ingress"]
+    (rule,) = policy["ingress"]
+    assert rule["from"] == [{"podSelector": {}}]
+    ports = {port["name"] for port in pod("kubernetes")["containers"][0]["ports"]}
+    assert {port["port"] for port in rule["ports"]} == ports
+
+
+@pytest.mark.parametrize("target", ["kubernetes", "kserve"])
+def test_a_token_comes_from_a_secret_where_there_is_one(target):
+    """Without it the pods start all the same, and the head says how to make it."""
+    (token,) = [
+        one for one in pod(target)["containers"][0]["env"] if one["name"] == "LUTHIER_TOKEN"
+    ]
+    reference = token["valueFrom"]["secretKeyRef"]
+    assert reference == {"name": "luthier-resnet-token", "key": "token", "optional": True}
+    text = texts_of(target, TWO)[f"{target}.yaml"]
+    assert "kubectl create secret generic luthier-resnet-token --from-literal=token=" in text
+
+
+def test_compose_says_who_may_ask():
+    """The ports are on loopback, which every user of the machine reaches."""
+    assert "LUTHIER_TOKEN in the environment" in texts_of("compose", TWO)["compose.yaml"]

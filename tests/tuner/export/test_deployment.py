@@ -25,6 +25,7 @@ class Model:
     def predict_batch(self, inputs):
         return inputs
 """
+TOKEN = "known-to-the-operator"
 ODD = 'it\'s $(touch gone) "a" \\ b  c'
 """A folder that a shell could take for more than a name."""
 
@@ -94,9 +95,9 @@ def test_a_server_that_does_not_run_ends_it(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_token_is_sent(tmp_path: pathlib.Path) -> None:
-    """Where the admin port asks for one; it stands in no list of processes."""
+    """The operator's own, from the environment; it stands in no list of processes."""
     token = tmp_path / "token"
-    token.write_text("secret", encoding="utf-8")
+    token.write_text(TOKEN, encoding="utf-8")
     token.chmod(0o600)
     configuration = Configuration(
         {"scheduling.policy": "clockwork", "server.admin_token_file": str(token)}
@@ -105,8 +106,19 @@ def test_a_token_is_sent(tmp_path: pathlib.Path) -> None:
     with EngineProcess.start(None, configuration) as engine:
         refused = ran(script, engine.facts.admin_port)
         assert (refused.returncode, refused.stderr.rstrip()[-3:]) == (1, "401")
-        found = ran(script, engine.facts.admin_port, LUTHIER_ADMIN_TOKEN="secret")
+        found = ran(script, engine.facts.admin_port, LUTHIER_ADMIN_TOKEN=TOKEN)
         assert (found.returncode, found.stdout) == (0, "hot-0 is deployed\n"), found.stderr
+
+
+def test_the_token_that_the_server_has_made_is_found(tmp_path: pathlib.Path) -> None:
+    """By the port, among this user's files; where it is not there the server refuses."""
+    script = written(tmp_path, found=("mnist", 1))
+    nowhere = {"XDG_RUNTIME_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    with EngineProcess.start(None, Configuration({"scheduling.policy": "clockwork"})) as engine:
+        refused = ran(script, engine.facts.admin_port, **nowhere)
+        assert (refused.returncode, refused.stderr.rstrip()[-3:]) == (1, "401")
+        told = ran(script, engine.facts.admin_port)
+        assert (told.returncode, told.stdout) == (0, "found-0 is deployed\n"), told.stderr
 
 
 @given(

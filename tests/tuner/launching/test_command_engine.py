@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from serving.replica import limits
+from serving.secret_variables import SECRETS
 from tests.fakes import other_engines
 from tuner.engines import file as engine_file
 from tuner.errors import LaunchFailed
@@ -262,3 +263,18 @@ def test_the_cpu_of_the_whole_server_is_limited(launcher_of: Launch) -> None:
         ]
         assert "50000" in quotas
         assert process.pid in server.pids
+
+
+def test_the_owners_secrets_are_not_given_away(
+    launcher_of: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens and the password are for the owner's own servers; all else is inherited."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, "a-secret-of-sixteen")
+    monkeypatch.setenv("NO_SECRET", "yes")
+    with started(launcher_of()) as server:
+        (pid, *_) = server.pids
+        given = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().split("\0")
+    names = {one.partition("=")[0] for one in given}
+    assert "NO_SECRET" in names
+    assert not names & set(SECRETS)

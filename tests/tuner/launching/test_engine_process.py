@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from serving.secret_variables import SECRETS
 from tuner.errors import LaunchFailed, WrongUse
+from tuner.launching.admin import AdminClient
 from tuner.launching.engine_process import EngineProcess
 from tuner.values import Configuration
 
@@ -127,3 +129,15 @@ def test_a_killed_owner_leaves_no_server() -> None:
         assert len(pids) >= 2
         owner.kill()
         assert gone(pids)
+
+
+def test_a_study_has_its_own_token_and_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The owner's tokens and password stay with the tuner; the admin port asks for one that the server made."""
+    for name in SECRETS:
+        monkeypatch.setenv(name, "a-secret-of-sixteen")
+    with EngineProcess.start("echo") as engine:
+        given = pathlib.Path(f"/proc/{engine.facts.pid}/environ").read_bytes().decode()
+        assert not {one.partition("=")[0] for one in given.split("\0")} & set(SECRETS)
+        assert engine.admin.settings()["settings"]["server"]["admin_access"] == "token"
+        with pytest.raises(LaunchFailed, match="answered 401 to GET /admin/settings"):
+            AdminClient(engine.host, engine.facts.admin_port).settings()

@@ -62,7 +62,7 @@ def test_a_trace_has_a_largest_size(tmp_path: pathlib.Path) -> None:
     lines = "".join(f"{number}\n" for number in range(trace_file.MOST_ARRIVALS + 1))
     with pytest.raises(WrongUse, match=r"line 100001: expected at most 100,000 arrivals"):
         trace_file.read(written(tmp_path, lines))
-    with pytest.raises(WrongUse, match="at most 4 MiB"):
+    with pytest.raises(WrongUse, match="larger than 4 MiB"):
         trace_file.read(written(tmp_path, b"#" * (trace_file.MOST_BYTES + 1)))
 
 

@@ -156,3 +156,17 @@ def test_texts_of_errors_come_back(text):
     decoded = urllib.parse.unquote(encoded.decode(), errors="replace")
     wanted = text.encode("utf-8", "replace").decode()
     assert decoded == (wanted if len(text) <= 1000 else wanted[:999] + "…")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [b":method", b":path", b"authorization", b"content-type", b"grpc-encoding", b"grpc-timeout", b"x-application"],
+)  # fmt: skip
+def test_a_field_that_comes_twice(name):
+    """Nobody knows which one is meant, so that none is; fields that mean nothing here may come as they like."""
+    first = dict(CALL).get(name, b"1S")
+    found = calls.call_of((*CALL, (name, first), (name, b"other")))
+    fields = fields_of(found)
+    assert fields[b"grpc-status"] == b"3"
+    assert name.decode() in urllib.parse.unquote(fields[b"grpc-message"].decode())
+    assert isinstance(calls.call_of((*CALL, (b"x-trace", b"a"), (b"x-trace", b"b"))), Call)

@@ -171,7 +171,7 @@ async def test_the_asyncio_client(port):
         (lambda r: setattr(r, "model_name", "nobody"), CODES.NOT_FOUND, "known: echo"),
         (lambda r: setattr(r, "model_version", "9"), CODES.NOT_FOUND, "version '9'"),
         (lambda r: setattr(r.inputs[0], "name", "x"), CODES.INVALID_ARGUMENT, "takes exactly data"),
-        (lambda r: setattr(r.inputs[0], "datatype", "FP32"), CODES.INVALID_ARGUMENT, "unexpected size"),
+        (lambda r: setattr(r.inputs[0], "datatype", "FP32"), CODES.INVALID_ARGUMENT, "takes UINT8"),
         (lambda r: r.inputs[0].shape.append(1), CODES.INVALID_ARGUMENT, "takes [-1, -1]"),
         (lambda r: r.raw_input_contents.append(b""), CODES.INVALID_ARGUMENT, "2 entries for 1 inputs"),
         (lambda r: r.inputs[0].contents.uint_contents.append(1), CODES.INVALID_ARGUMENT, "one of the two"),

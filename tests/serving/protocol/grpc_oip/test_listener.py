@@ -8,11 +8,13 @@ import pytest
 
 from serving.protocol.door import Door
 from serving.protocol.grpc_oip import calls, messages
+from serving.protocol.held import Held
 from serving.protocol.http2 import frames
 from serving.protocol.http2.frames import FrameType, Setting
 from serving.protocol.stalls import STALL_S
 from tests.fakes.grpc_running import grpc_gateway
 from tests.fakes.http2_client import CALL, Client
+from tests.fakes.replicas import FakeHome
 
 
 @pytest.fixture(scope="module")
@@ -173,3 +175,60 @@ def until(condition):
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.005)
+
+
+def call_with(size):
+    """The body of a call of the model echo with so many bytes."""
+    request = messages.ModelInferRequest(model_name="echo", raw_input_contents=[bytes(size)])
+    request.inputs.add(name="data", datatype="UINT8", shape=[1, size])
+    body = request.SerializeToString()
+    return calls.prefix(len(body)) + body
+
+
+def test_what_calls_hold_is_bounded_over_all_connections():
+    """A call for which there is no room is RESOURCE_EXHAUSTED, while it arrives or when it is there; all is let go."""
+    home, held = FakeHome(), Held(500_000)
+    with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
+
+        def holds(size):
+            until(lambda: port.running.do(lambda: held.bytes) >= size)
+
+        home.hold.set()
+        with connected(port) as (sock, client), connected(port) as (other, second):
+            sock.sendall(client.request(1, call_with(250_000)))
+            holds(250_000)
+            other.sendall(second.headers(1) + second.data(1, call_with(200_000)[:-1], end=False))
+            holds(450_000)
+            before = port.running.do(lambda: held.bytes)
+            for body, end in ((call_with(100_000), True), (call_with(100_000)[:-1], False)):
+                with connected(port) as (late, third):
+                    late.sendall(third.headers(1) + third.data(1, body, end=end))
+                    found = read_until(late, third, (FrameType.HEADERS, 1))
+                    assert status_of(found, 1) == b"8"
+                    late.sendall(
+                        third.request(3, call_with(10))
+                    )  # a small one waits with the first
+                    until(lambda: port.unfinished == 2)
+                until(lambda: port.unfinished == 1)
+                assert port.running.do(lambda: held.bytes) == before
+            home.release.set()
+            home.hold.clear()
+            read_until(sock, client, (FrameType.DATA, 1))
+            other.sendall(second.data(1, call_with(200_000)[-1:]))
+            read_until(other, second, (FrameType.DATA, 1))
+        until(lambda: port.running.do(lambda: held.bytes) == 0)
+
+
+def test_a_client_that_leaves_holds_nothing():
+    """Amid a body, and with a call in work."""
+    home, held = FakeHome(), Held()
+    with grpc_gateway(None, home, held=held) as port:
+        home.hold.set()
+        with connected(port) as (sock, client):
+            sock.sendall(client.request(1, call_with(250_000)) + client.headers(3))
+            sock.sendall(client.data(3, bytes(200_000), end=False))
+            until(lambda: port.running.do(lambda: held.bytes) > 450_000)
+            sock.sendall(frames.reset(1, frames.ErrorCode.CANCEL))
+            until(lambda: port.running.do(lambda: held.bytes) == 200_000)
+        until(lambda: port.running.do(lambda: held.bytes) == 0)
+        home.release.set()

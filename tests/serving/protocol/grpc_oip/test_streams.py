@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 
 from serving.protocol.access import Token
 from serving.protocol.grpc_oip import calls, streams
+from serving.protocol.held import Held
 from serving.protocol.http2 import frames
 from serving.protocol.http2.frames import FrameType, Setting
 from tests.fakes.grpc_running import grpc_gateway
@@ -216,6 +217,57 @@ def test_the_bytes_in_flight_are_bounded(encoding):
         client.stop_stream()
         ids = [callback.next()[0].get_response().id for _ in range(20)]
     assert ids == [str(number) for number in range(20)]
+
+
+def test_requests_of_streams_are_counted_with_all_others():
+    """One for which there is no room is answered with an error, and the stream goes on; who leaves holds nothing."""
+    home, callback, held = FakeHome(), Callback(), Held(250_000)
+    large = np.zeros((1, 100_000), dtype=np.uint8)
+    with grpc_gateway({"batching.max_size": 1}, home, held=held) as port:
+        home.hold.set()
+        with triton.InferenceServerClient(port.address) as client:
+            client.start_stream(callback, compression_algorithm="gzip")
+            for number in range(3):
+                client.async_stream_infer("echo", [tensor(large)], request_id=str(number))
+            assert until(lambda: port.unfinished == 2)
+            assert until(lambda: port.running.do(lambda: held.bytes) > 200_000)
+            client.async_stream_infer("echo", [tensor(ROW)], request_id="3")
+            assert until(lambda: port.unfinished == 3)
+            home.hold.clear()
+            home.release.set()
+            client.stop_stream()
+            said = [callback.next() for _ in range(4)]
+        assert [error is None for _, error in said] == [True, True, False, True]
+        assert "server.max_held_mb" in str(said[2][1])
+        assert until(lambda: port.running.do(lambda: held.bytes) == 0)
+        home.release.clear()
+        home.hold.set()
+        with triton.InferenceServerClient(port.address) as client:
+            client.start_stream(Callback())
+            client.async_stream_infer("echo", [tensor(large)])
+            assert until(lambda: port.running.do(lambda: held.bytes) >= 100_000)
+            assert until(lambda: port.unfinished == 1)
+            client.stop_stream(cancel_requests=True)
+            assert until(lambda: port.running.do(lambda: held.bytes) == 0)
+        home.release.set()
+
+
+def test_a_stream_that_grows_beyond_what_all_may_hold():
+    """It ends, and says why; another goes on."""
+    callback, held = Callback(), Held(150_000)
+    with grpc_gateway(None, held=held) as port:
+        with triton.InferenceServerClient(port.address) as client:
+            client.start_stream(callback)
+            client.async_stream_infer("echo", [tensor(np.zeros((1, 200_000), dtype=np.uint8))])
+            _, error = callback.next()
+            assert error.status() == "StatusCode.RESOURCE_EXHAUSTED"
+            assert "server.max_held_mb" in str(error)
+            client.stop_stream()
+            client.start_stream(callback)
+            client.async_stream_infer("echo", [tensor(np.zeros((1, 100_000), dtype=np.uint8))])
+            assert callback.next()[1] is None
+            client.stop_stream()
+        assert until(lambda: port.running.do(lambda: held.bytes) == 0)
 
 
 def test_a_cancelled_stream(held):

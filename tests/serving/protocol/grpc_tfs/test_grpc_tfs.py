@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServingError
-from serving.protocol.grpc_tfs import codec, fields
+from serving.protocol import proto_fields as fields
+from serving.protocol.grpc_tfs import codec
 from serving.protocol.grpc_tfs.routes import MODEL_SERVICE, PREDICTION_SERVICE, TfsGrpcRoutes
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES
 from serving.values import ModelId

@@ -11,8 +11,9 @@ from hypothesis.extra import numpy as hnp
 from serving import protocol
 from serving.errors import InvalidRequest
 from serving.json_tensors import NUMPY
+from serving.protocol import proto_fields as fields
 from serving.protocol import varints
-from serving.protocol.grpc_tfs import fields
+from serving.protocol.budget import Budget
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES, message, tensor
 from serving.values import Tensor
 from tests.fakes.proto_messages import classes
@@ -37,7 +38,7 @@ def proto(datatype, shape, **values):
 
 def read(made):
     data = made if isinstance(made, bytes) else made.SerializeToString()
-    return tensor("x", memoryview(data), fields.Budget())
+    return tensor("x", memoryview(data), Budget())
 
 
 @st.composite
@@ -117,7 +118,7 @@ def test_numbers_that_are_not_packed():
 def test_floats_are_not_copied():
     """The data of floats are a view of the message."""
     data = proto("FP32", (2,), float_val=[1, 2]).SerializeToString()
-    assert tensor("x", memoryview(data), fields.Budget()).data.obj is data
+    assert tensor("x", memoryview(data), Budget()).data.obj is data
 
 
 @pytest.mark.parametrize(

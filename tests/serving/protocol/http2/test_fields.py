@@ -74,3 +74,21 @@ def test_fields_of_answers_are_readable(name, value):
         (name, value),
         (b":status", b"415"),
     ]
+
+
+@pytest.mark.parametrize("count", [10, 1000, 16_000])
+@pytest.mark.parametrize(
+    ("begin", "middle", "end"),
+    [
+        (b"\xff", b"\xff", b"\x00"),
+        (b"\xff", b"\x81", b"\x00"),
+        (b"\xff", b"\x80", b"\x00"),
+        (b"\x00\x7f", b"\xff", b"\x01"),
+        (b"\x3f", b"\xff", b"\x01"),
+    ],
+    ids=["index", "index of ones", "index of zeros", "length", "size of the table"],
+)
+def test_an_integer_without_bounds_is_refused(begin, middle, end, count):
+    """As hpack does from 4.2 on: before, a ValueError left the session, and long ones took milliseconds."""
+    with pytest.raises(BadBlock):
+        FieldReader().read(begin + middle * count + end)

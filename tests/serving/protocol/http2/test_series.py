@@ -11,7 +11,7 @@ from serving.protocol.http2.events import Arrived, Gone, Opened
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.series import CutOff, TooLong
 from serving.protocol.http2.session import Session
-from tests.fakes.http2_client import SMALL_WINDOW, Client
+from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client
 
 HEAD = fields.status(200)
 TRAILERS = fields.literal(b"grpc-status", b"0")
@@ -106,10 +106,10 @@ def test_a_series_that_nobody_asks_does_not_hold_up_a_body(monkeypatch):
     """It is not the first in line for room when it has a message that could be asked for."""
     monkeypatch.setattr(session, "BUDGET_BYTES", 0)
     it, client = opened(opens=lambda found: (b"x", b"series") in found.pairs)
-    it.receive(client.headers(1, [(b":method", b"POST"), (b"x", b"series")]))
+    it.receive(client.headers(1, [*CALL, (b"x", b"series")]))
     half = session.WINDOW_BYTES // 2
     it.receive(client.data(1, framed(bytes(half)), end=False))
-    it.receive(client.headers(3, [(b":method", b"POST"), (b"x", b"whole")]))
+    it.receive(client.headers(3, [*CALL, (b"x", b"whole")]))
     client.read(it.take())
     it.receive(client.data(3, bytes(half), end=False))
     assert [on for kind, _, on, _ in client.read(it.take()) if kind is FrameType.WINDOW_UPDATE] == [

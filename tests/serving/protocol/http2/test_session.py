@@ -396,6 +396,7 @@ def test_a_head_without_end():
         (frames.PREFACE + frames.frame(FrameType.PING, 0, 0, b"12345678"), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.frame(FrameType.DATA, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.frame(FrameType.DATA, 0, 0, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.HEADERS, 5, 0, b"\x82"), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.frame(FrameType.HEADERS, 4, 2, b"\x82"), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.frame(FrameType.HEADERS, 4, 1, b"\xff\xff\xff"), ErrorCode.COMPRESSION_ERROR),
         (HELLO + frames.frame(FrameType.HEADERS, 0, 1, b"") + frames.settings({}), ErrorCode.PROTOCOL_ERROR),
@@ -403,10 +404,13 @@ def test_a_head_without_end():
         (HELLO + frames.frame(FrameType.PUSH_PROMISE, 4, 1, b"\0" * 4), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.reset(1, ErrorCode.CANCEL), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.window_update(1, 5), ErrorCode.PROTOCOL_ERROR),
-        (HELLO + frames.window_update(0, 0), ErrorCode.FLOW_CONTROL_ERROR),
+        (HELLO + frames.window_update(0, 0), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.window_update(0, 2**31 - 1), ErrorCode.FLOW_CONTROL_ERROR),
         (frames.PREFACE + frames.settings({Setting.INITIAL_WINDOW_SIZE: 2**31}), ErrorCode.FLOW_CONTROL_ERROR),
         (frames.PREFACE + frames.settings({Setting.MAX_FRAME_SIZE: 1}), ErrorCode.PROTOCOL_ERROR),
+        (frames.PREFACE + frames.settings({Setting.ENABLE_PUSH: 2}), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.SETTINGS, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (HELLO + frames.frame(FrameType.PING, 0, 1, b"12345678"), ErrorCode.PROTOCOL_ERROR),
         (HELLO + frames.frame(FrameType.PING, 0, 0, b""), ErrorCode.FRAME_SIZE_ERROR),
         (HELLO + frames.frame(FrameType.SETTINGS, 0, 0, b"x"), ErrorCode.FRAME_SIZE_ERROR),
         (HELLO + frames.HEAD.pack(20_000 << 8, 0, 1), ErrorCode.FRAME_SIZE_ERROR),
@@ -549,3 +553,192 @@ def test_answers_that_wait_are_bounded():
     it.receive(frames.frame(FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.CANCEL)))
     it.respond(5, HEAD, b"more", TRAILERS)
     assert it.streams == 1
+
+
+def head(*more, without=b""):
+    """The fields of a call with others behind them, and without one."""
+    return [*[pair for pair in CALL if pair[0] != without], *more]
+
+
+MALFORMED = {
+    "no method": head(without=b":method"),
+    "no scheme": head(without=b":scheme"),
+    "no path": head(without=b":path"),
+    "an empty path": [(b":path", b""), *head(without=b":path")],
+    "the method twice": [(b":method", b"POST"), *CALL],
+    "the scheme twice": [(b":scheme", b"http"), *CALL],
+    "the path twice": [(b":path", b"/"), *CALL],
+    "the authority twice": [(b":authority", b"a"), *CALL],
+    "a pseudo field behind others": [*CALL[1:], CALL[0]],
+    "an unknown pseudo field": [(b":secret", b"a"), *CALL],
+    "a status": [(b":status", b"200"), *CALL],
+    "CONNECT with a path": [(b":method", b"CONNECT"), *head(without=b":method")],
+    "CONNECT of nothing": [(b":method", b"CONNECT"), *CALL[4:]],
+    "large letters": head((b"X-A", b"b")),
+    "connection": head((b"connection", b"close")),
+    "keep-alive": head((b"keep-alive", b"timeout=5")),
+    "proxy-connection": head((b"proxy-connection", b"close")),
+    "transfer-encoding": head((b"transfer-encoding", b"chunked")),
+    "upgrade": head((b"upgrade", b"h2c")),
+    "te of something else": head((b"te", b"gzip"), without=b"te"),
+    "an empty name": head((b"", b"a")),
+    "blank in a name": head((b"a b", b"c")),
+    "colon in a name": head((b"a:b", b"c")),
+    "LF in a name": head((b"a\nb", b"c")),
+    "NUL in a name": head((b"a\0", b"c")),
+    "a letter beyond ASCII": head(("ä".encode(), b"c")),
+    "NUL in a value": head((b"a", b"b\0c")),
+    "CR in a value": head((b"a", b"b\rc")),
+    "LF in a value": head((b"a", b"b\nc")),
+    "LF at the end of a value": head((b"a", b"b\n")),
+    "blank before a value": head((b"a", b" b")),
+    "blank behind a value": head((b"a", b"b\t")),
+    "CR in the path": [(b":path", b"/a\r\nb: c"), *head(without=b":path")],
+    "a length that is none": head((b"content-length", b"x")),
+    "a length with a sign": head((b"content-length", b"+5")),
+    "two lengths": head((b"content-length", b"5"), (b"content-length", b"6")),
+}
+
+
+@pytest.mark.parametrize("pairs", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_head_resets_its_stream(pairs):
+    """RFC 9113, section 8.1.1: such a request is not served, also when it comes again; the others are."""
+    it, client = opened()
+    for stream in (1, 3, 5):
+        assert it.receive(client.request(stream, pairs=pairs)) == []
+        assert client.read(it.take()) == [
+            (FrameType.RST_STREAM, 0, stream, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
+        ]
+    assert it.streams == 0
+    (event,) = it.receive(client.request(7))
+    assert event.fields.pairs == tuple(CALL)
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        CALL[:3] + CALL[4:],
+        [(b":method", b"CONNECT"), (b":authority", b"localhost")],
+        head((b"te", b"Trailers"), without=b"te"),
+        head((b"x-empty", b""), (b"x-text", "ä, b".encode()), (b"x-._-bin", b"a=")),
+        head((b"cookie", b"a=b"), (b"cookie", b"c=d")),
+        [(b":path", b"*"), (b":method", b"OPTIONS"), (b":scheme", b"https")],
+        head((b"content-length", b"4")),
+    ],
+)
+def test_a_head_that_is_rare_but_right_is_read(pairs):
+    """What real clients may send comes out as it is."""
+    it, client = opened()
+    (event,) = it.receive(client.request(1, b"body", pairs=pairs))
+    assert event.fields.pairs == tuple(pairs)
+
+
+@pytest.mark.skipif(
+    serving.form() == "compiled", reason="counts calls that a compiled module makes directly"
+)
+def test_a_head_that_is_known_is_not_checked_again(monkeypatch):
+    """Only blocks that were never seen cost a check."""
+    checked = []
+    whole = fields._is_request
+    monkeypatch.setattr(fields, "_is_request", lambda pairs: checked.append(1) or whole(pairs))
+    it, client = opened()
+    for number in range(10):
+        assert len(it.receive(client.request(2 * number + 1))) == 1
+    assert len(checked) == 2  # the first one changes the client's table
+
+
+LENGTHS = st.sampled_from(["exact", "less", "more"])
+
+
+@given(st.lists(st.binary(max_size=50), max_size=5), LENGTHS, st.booleans(), st.booleans())
+def test_a_length_that_is_told_is_that_of_the_body(pieces, told, padded, trailers):
+    """Whatever pieces it comes in, with padding and trailers or without: else the request is reset."""
+    body = b"".join(pieces)
+    length = max(0, len(body) + {"exact": 0, "less": -1, "more": 1}[told])
+    it, client = opened()
+    end = frames.END_HEADERS | frames.END_STREAM
+    flags = frames.END_HEADERS if pieces or trailers else end
+    sent = client.headers(1, head((b"content-length", b"%d" % length)), flags=flags)
+    for place, piece in enumerate(pieces):
+        flags = 0 if trailers or place < len(pieces) - 1 else frames.END_STREAM
+        payload = b"\x03" + piece + bytes(3) if padded else piece
+        sent += frames.frame(FrameType.DATA, flags | (frames.PADDED if padded else 0), 1, payload)
+    if trailers:
+        sent += client.headers(1, [(b"x", b"y")], flags=end)
+    found = it.receive(sent)
+    if length == len(body):
+        assert [event.body for event in found] == [body]
+    else:
+        assert found == []
+        assert client.read(it.take()) == [
+            (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
+        ]
+        assert it.streams == 0
+    assert it._held_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("pairs", "flags"),
+    [
+        ([(b"x", b"y")], frames.END_HEADERS),
+        ([(b":path", b"/")], frames.END_HEADERS | frames.END_STREAM),
+        ([(b":status", b"200"), (b"x", b"y")], frames.END_HEADERS | frames.END_STREAM),
+        ([(b"X", b"y")], frames.END_HEADERS | frames.END_STREAM),
+        ([(b"connection", b"close")], frames.END_HEADERS | frames.END_STREAM),
+    ],
+    ids=["no end", "pseudo", "status", "large letters", "connection"],
+)
+@pytest.mark.parametrize("as_series", [False, True])
+def test_malformed_trailers_reset_their_stream(pairs, flags, as_series):
+    """The request is not served; of a series, of which its owner knows, it is gone."""
+    client, it = Client(), Session(max_body_bytes=1000, opens=lambda _: as_series)
+    it.receive(client.hello() + client.headers(1) + client.data(1, b"body", end=False))
+    it.take()
+    assert it.receive(client.headers(1, pairs, flags=flags)) == ([Gone(1)] if as_series else [])
+    assert client.read(it.take()) == [
+        (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
+    ]
+    assert not it.closed
+
+
+def test_late_trailers_are_borne():
+    """A client that was answered before its end has sent them when it learns of that; a head is something else."""
+    it, client = opened()
+    it.receive(client.headers(1) + client.data(1, b"part", end=False))
+    it.respond_short(1, HEAD)
+    client.read(it.take())
+    end = frames.END_HEADERS | frames.END_STREAM
+    assert it.receive(client.data(1, b"more", end=False)) == []
+    assert it.receive(client.headers(1, [(b"x", b"y")], flags=end)) == []
+    assert it.take() == []
+    it.receive(client.headers(1))
+    assert goaway_code(client.read(it.take())) == ErrorCode.STREAM_CLOSED
+
+
+@pytest.mark.parametrize("stream", [1, 3])
+def test_a_stream_is_not_opened_again(stream):
+    """Neither one that is over nor one that was passed over: the client counts wrongly."""
+    it, client = opened()
+    it.receive(client.request(5))
+    it.receive(client.request(stream))
+    assert goaway_code(client.read(it.take())) == ErrorCode.STREAM_CLOSED
+
+
+def test_a_head_behind_the_end_of_its_stream():
+    """While the request waits for its answer: the stream is reset, and the call is gone."""
+    it, client = opened()
+    it.receive(client.request(1))
+    assert it.receive(client.headers(1)) == [Gone(1)]
+    assert client.read(it.take()) == [
+        (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.STREAM_CLOSED))
+    ]
+
+
+def test_a_window_that_grows_by_nothing_resets_its_stream():
+    """RFC 9113, section 6.9: PROTOCOL_ERROR."""
+    it, client = opened()
+    it.receive(client.request(1))
+    assert it.receive(frames.window_update(1, 0)) == [Gone(1)]
+    assert client.read(it.take()) == [
+        (FrameType.RST_STREAM, 0, 1, struct.pack(">I", ErrorCode.PROTOCOL_ERROR))
+    ]

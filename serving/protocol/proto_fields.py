@@ -17,32 +17,18 @@ from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
 from serving.protocol import varints
+from serving.protocol.budget import MAX_VALUES, Budget
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FIXED = {FIXED64: 8, FIXED32: 4}
 _LONGEST_VARINT = 10
 _LARGEST = 2**64
-MAX_FIELDS = 2**16
-"""Of one request. Fields are read one after the other, about a microsecond each, on the thread that serves
-everybody: a body of nothing but the shortest would hold it for a minute. Only texts come as many fields,
-one each."""
+MAX_FIELDS = MAX_VALUES
+"""Of one request: a body of nothing but the shortest would hold the thread that serves everybody for a minute. Only
+texts come as many fields, one each."""
 
 Field = tuple[int, int, int, memoryview]
 """Number, wire type, value of a varint or else 0, content of everything else."""
-
-
-class Budget:
-    """How many fields may still be read of a request: of all its messages, however they are nested."""
-
-    __slots__ = ("_most", "left")
-
-    def __init__(self, most: int = MAX_FIELDS) -> None:
-        self._most = most
-        self.left = most
-
-    def spent(self) -> InvalidRequest:
-        """What refuses a request that has more."""
-        return _malformed(f"it has more than {self._most} fields; send less in one request")
 
 
 def read(message: memoryview, budget: Budget) -> Iterator[Field]:

@@ -1,0 +1,131 @@
+"""Where connections with TLS come in: each takes its place before it costs a handshake.
+
+In: a socket that is bound. Out: protocols, each with its connection over TLS. A client that shakes hands slowly
+holds one of `server.max_connections` as any other does; one for which there is no place is closed at once, as a
+handshake would cost more than its answer is worth. It must not know what is spoken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+from serving.protocol.door import Door, client_of
+
+_AT_ONCE = 64
+"""Connections that are taken in before others have their turn."""
+_REST_S = 1.0
+"""Time until the next try where the system gives no more open files."""
+
+
+class Entrance:
+    """The server of one port."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        context: ssl.SSLContext,
+        protocol: Callable[[], asyncio.Protocol],
+        *,
+        door: Door,
+        handshake_s: float,
+        end_s: float,
+    ) -> None:
+        """Nobody comes in yet.
+
+        Args:
+            sock: bound, not yet listening.
+            context: of TLS.
+            protocol: factory of connections.
+            door: counts those that come and go.
+            handshake_s: how long a handshake may take.
+            end_s: how long the end of a connection may take.
+        """
+        self._sock = sock
+        self._context = context
+        self.protocol = protocol
+        self.door = door
+        self._handshake_s = handshake_s
+        self._end_s = end_s
+        self._loop = asyncio.get_running_loop()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._rest: asyncio.TimerHandle | None = None
+
+    def open(self, backlog: int) -> None:
+        """Let them in."""
+        self._sock.setblocking(False)
+        self._sock.listen(backlog)
+        self._loop.add_reader(self._sock, self._accept)
+
+    def close(self) -> None:
+        """Nobody comes in any more; those who have not shaken hands are gone."""
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._sock.fileno() >= 0:
+            self._loop.remove_reader(self._sock)
+            self._sock.close()
+        for handshake in self._handshakes:
+            handshake.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until no handshake is left."""
+        await asyncio.gather(*self._handshakes, return_exceptions=True)
+
+    def _accept(self) -> None:
+        for _ in range(_AT_ONCE):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionError):
+                return
+            except OSError:
+                self._loop.remove_reader(self._sock)
+                self._rest = self._loop.call_later(
+                    _REST_S, self._loop.add_reader, self._sock, self._accept
+                )
+                return
+            client = client_of(address)
+            if not self.door.has_taken(client):
+                sock.close()
+                continue
+            sock.setblocking(False)
+            handshake = self._loop.create_task(self._shake_hands(sock, client), name="TLS")
+            self._handshakes.add(handshake)
+            handshake.add_done_callback(self._handshakes.discard)
+
+    async def _shake_hands(self, sock: socket.socket, client: str) -> None:
+        arrival = _Arrival(self, client)
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: arrival,
+                sock,
+                ssl=self._context,
+                ssl_handshake_timeout=self._handshake_s,
+                ssl_shutdown_timeout=self._end_s,
+            )
+        except OSError:
+            pass  # it went away, took too long, or does not speak TLS as it is spoken here
+        finally:
+            arrival.give_back()
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection that shakes hands, and the place that it holds meanwhile."""
+
+    def __init__(self, entrance: Entrance, client: str) -> None:
+        self._entrance = entrance
+        self._client = client
+        self._has_place = True
+
+    def give_back(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            self._entrance.door.leave(self._client)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.give_back()  # the connection takes it again, at once
+        protocol = self._entrance.protocol()
+        cast("asyncio.Transport", transport).set_protocol(protocol)
+        protocol.connection_made(transport)

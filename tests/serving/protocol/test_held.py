@@ -1,0 +1,163 @@
+"""The bound on what requests hold over all connections: a law for HTTP/1.1, and HTTP/2 without a socket."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.protocol.held import LARGE_BYTES, Held
+from serving.protocol.http2.events import NoRoom, Request
+from serving.protocol.http2.session import WINDOW_BYTES, Session
+from tests.fakes.http2_client import CALL, Client
+from tests.fakes.wire import connected, listening, statuses
+
+MOST = 600_000
+HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
+
+
+class Waiting:
+    """Routes that answer when they are told to."""
+
+    def __init__(self):
+        self.flights = {}
+
+    def handle(self, _head, body, connection):
+        self.flights[connection] = len(body)
+        return self
+
+    def cancel(self):
+        pass
+
+    def answer(self, connection):
+        if self.flights.pop(connection, None) is not None:
+            connection.respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ok")
+
+
+def request(size, *, is_chunked):
+    if is_chunked:
+        return HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+            size,
+            bytes(size),
+        )
+    return HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+
+
+SIZES = st.sampled_from([1, 1000, LARGE_BYTES - 1, LARGE_BYTES, 200_000, 500_000])
+STREAMS = st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=4)
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 3),
+        st.one_of(
+            st.just("answer"), st.just("leave"), st.integers(1, 250_000), st.integers(1, 300)
+        ),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(STREAMS, min_size=4, max_size=4), STEPS)
+def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
+    """Whatever comes, in any pieces, and whoever leaves: never above the bound, and nothing is left at the end."""
+    held, routes = Held(MOST), Waiting()
+    listener = listening(routes, held=held)
+    clients = [connected(listener) for _ in streams]
+    rests = [
+        b"".join(request(size, is_chunked=chunked) for size, chunked in one) for one in streams
+    ]
+    gone = set()
+    for number, step in steps:
+        connection, wire = clients[number]
+        if number in gone:
+            continue
+        if step == "answer":
+            routes.answer(connection)
+        elif step == "leave":
+            connection.connection_lost(None)
+            gone.add(number)
+        elif wire.is_reading and not wire.closed and rests[number]:
+            connection.data_received(rests[number][:step])
+            rests[number] = rests[number][step:]
+        assert 0 <= held.bytes <= MOST
+        large = sum(size for one, size in routes.flights.items() if size >= LARGE_BYTES
+                    and not any(clients[other][0] is one for other in gone))  # fmt: skip
+        assert held.bytes >= large
+    for number, (connection, wire) in enumerate(clients):
+        if number not in gone:
+            assert set(statuses(wire.written)) <= {200, 503}
+            connection.connection_lost(None)
+    assert held.bytes == 0
+
+
+def test_who_came_first_goes_on():
+    """The body for which there is no room is refused, and the others end; then there is room again."""
+    held, routes = Held(MOST), Waiting()
+    listener = listening(routes, held=held)
+    (first, wire), (second, other) = connected(listener), connected(listener)
+    first.data_received(request(500_000, is_chunked=False)[:-1])
+    for piece in (request(300_000, is_chunked=False)[:-10], b"1234567890"):
+        second.data_received(piece)
+    assert statuses(other.written) == [503]
+    assert b"server.max_held_mb" in other.written
+    assert b"Retry-After: 1\r\n" in other.written
+    assert not other.closed
+    first.data_received(b"1")
+    routes.answer(first)
+    assert statuses(wire.written) == [200]
+    second.data_received(request(300_000, is_chunked=False))
+    routes.answer(second)
+    assert statuses(other.written) == [503, 200]
+    assert held.bytes == 0
+
+
+def test_small_requests_are_served_whatever_is_held():
+    """Those that come whole are bounded by their number alone."""
+    held, routes = Held(MOST), Waiting()
+    listener = listening(routes, held=held)
+    for _ in range(3):
+        connection, _ = connected(listener)
+        connection.data_received(request(199_999 + 1, is_chunked=False))
+    connection, wire = connected(listener)
+    connection.data_received(request(1000, is_chunked=False))
+    routes.answer(connection)
+    assert statuses(wire.written) == [200]
+    assert held.bytes == MOST
+
+
+# HTTP/2
+
+
+def session(held):
+    """A session whose client has said hello, and that client."""
+    client, it = Client(), Session(max_body_bytes=1 << 20, held=held)
+    it.receive(client.hello())
+    client.read(it.take())
+    return it, client
+
+
+def test_uploads_of_all_sessions_are_bounded():
+    """A body for which there is no room is told once, and dropped; that of another session ends."""
+    held = Held(400_000)
+    (one, client), (other, second) = session(held), session(held)
+    assert one.receive(client.headers(1) + client.data(1, bytes(250_000), end=False)) == []
+    assert held.bytes == 250_000
+    sent = second.headers(1) + second.data(1, bytes(WINDOW_BYTES - 1), end=False)
+    assert other.receive(sent) == [NoRoom(1)]
+    assert held.bytes == 250_000
+    other.respond_short(1, b"\x88")
+    assert other.streams == 0
+    (event,) = one.receive(client.data(1, b"!"))
+    assert isinstance(event, Request)
+    assert len(event.body) == 250_001
+    assert held.bytes == 0
+
+
+def test_a_session_that_ends_lets_go():
+    """Whether its client goes, or breaks the rules."""
+    held = Held()
+    for end in (lambda it: it.close(), lambda it: it.receive(b"\xff" * 9)):
+        it, client = session(held)
+        it.receive(client.headers(1, CALL) + client.data(1, bytes(100_000), end=False))
+        assert held.bytes == 100_000
+        end(it)
+        it.close()
+        assert held.bytes == 0
+        assert it.closed

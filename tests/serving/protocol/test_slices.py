@@ -1,0 +1,245 @@
+"""Answers that take long to be written: in pieces, between which others are served."""
+
+import asyncio
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from serving import json_tensors
+from serving.errors import InvalidRequest
+from serving.json_tensors import NUMPY, PIECE
+from serving.protocol import tfs_tensors
+from serving.protocol.budget import Budget
+from serving.protocol.grpc_oip import messages
+from serving.protocol.grpc_oip.codec import Codec as GrpcCodec
+from serving.protocol.grpc_oip.codec import Wanted as GrpcWanted
+from serving.protocol.grpc_tfs import tensor_proto
+from serving.protocol.oip_answers import LONG_BYTES, Answers, Wanted
+from serving.protocol.slices import Slices
+from serving.protocol.tfs import Codec
+from serving.replica import wire
+from serving.values import Signature, Tensor, TensorSpec
+from tests.fakes.replicas import FakeHome
+from tests.fakes.running import gateway
+
+
+async def turns(count):
+    """So many turns of the loop."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_work_is_done_a_step_at_a_time_and_in_turns():
+    """One step of one of them in a turn of the loop; each ends with its pieces, or with what it raised."""
+    log, ended = [], []
+    slices = Slices()
+
+    def steps(name, count):
+        for number in range(count):
+            log.append(f"{name}{number}")
+            yield b"%d" % number
+        if name == "c":
+            raise ValueError(name)
+
+    begun = [
+        slices.begin(steps(name, count), ended.append)
+        for name, count in (("a", 3), ("b", 9), ("c", 2))
+    ]
+    assert log == []
+    await turns(3)
+    assert len(log) <= 3
+    begun[1].cancel()
+    await turns(30)
+    assert sorted(log[:3]) == ["a0", "b0", "c0"]
+    assert "b8" not in log
+    assert [str(one) for one in ended] == ["c", "[b'0', b'1', b'2']"]
+    slices.begin(steps("d", 1), ended.append)
+    await turns(5)
+    assert ended[-1] == [b"0"]
+
+
+SHAPES = [
+    (0,),
+    (3,),
+    (2, 0),
+    (PIECE,),
+    (PIECE + 1,),
+    (3, PIECE),
+    (2, 3, PIECE // 2),
+    (2, 2 * PIECE),
+]
+
+
+def tensor_of(datatype, shape, few):
+    """A tensor that repeats some values."""
+    size = int(np.prod(shape))
+    if datatype == "BYTES":
+        elements = [b"", "ü\n".encode(), b'"'] * (size // 3 + 1)
+        data = b"".join([len(e).to_bytes(4, "little") + e for e in elements[:size]])
+    else:
+        data = np.resize(few.astype(NUMPY[datatype]), size).tobytes()
+    return Tensor("y", datatype, shape, data)
+
+
+@given(
+    st.sampled_from([*NUMPY, "BYTES"]),
+    st.sampled_from(SHAPES),
+    hnp.arrays(np.float64, 7, elements=st.floats(0, 100, width=16)),
+)
+def test_pieces_are_the_whole(datatype, shape, few):
+    """Byte for byte in the Open Inference Protocol; in that of TensorFlow Serving the same values."""
+    tensor = tensor_of(datatype, shape, few)
+    whole = json.dumps(json_tensors.tensor_to_json(tensor), separators=(",", ":"))
+    pieces = list(json_tensors.written(tensor))
+    assert "".join(pieces) == whole
+    assert len(pieces) >= np.prod(tensor.shape) // PIECE
+    pieces = list(tfs_tensors.written(tensor))
+    read = json.loads(b"".join(pieces))
+    if tensor.datatype == "BYTES":
+        assert read == tfs_tensors.nested(tensor)
+    else:
+        array = np.array(read, NUMPY[tensor.datatype])
+        assert (array.shape, array.tobytes()) == (tensor.shape, bytes(tensor.data))
+
+
+def model(datatype):
+    specs = (TensorSpec(name="data", datatype=datatype, shape=(-1, -1)),)
+    return Signature(inputs=specs, outputs=specs)
+
+
+def frame_of(*tensors):
+    return memoryview(
+        b"".join([wire.encode_descriptor(tensors), *[tensor.data for tensor in tensors]])
+    )
+
+
+LONG = Tensor("data", "UINT8", (2, 10 * LONG_BYTES), bytes(range(256)) * (20 * LONG_BYTES // 256))
+SHORT = Tensor("more", "UINT8", (2, 1), b"ab")
+
+
+@pytest.mark.parametrize("id_", [None, "7"])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        None,
+        (("data", False, 0),),
+        (("more", True, 0), ("data", False, 0)),
+        (("data", False, 3), ("more", True, 0)),
+    ],
+)
+def test_an_answer_in_pieces_is_the_answer(chosen, id_):
+    """Whatever of it is wanted, in JSON or beside binary data."""
+    answers = Answers("m", "1", model("UINT8"))
+    frame = frame_of(LONG, SHORT) if chosen is None or len(chosen) == 2 else frame_of(LONG)
+    wanted = Wanted(id_, chosen, binary=False)
+    assert answers.is_long(frame, wanted)
+    if chosen is not None and chosen[0][2]:
+        with pytest.raises(InvalidRequest, match="classification"):
+            answers.written(frame, wanted)
+        return
+    pieces, data = answers.written(frame, wanted)
+    form, rest = answers.answer(frame, wanted)
+    assert b"".join(pieces) == form.header
+    assert (data or b"") == rest
+    assert (data is None) == (form.header_bytes is None)
+    assert not answers.is_long(frame, Wanted(id_, None, binary=True))
+    assert not answers.is_long(frame_of(SHORT), wanted)
+
+
+@pytest.mark.parametrize("form", ["row", "columnar"])
+def test_tensorflow_servings_answers_in_pieces(form):
+    """One output, or several by their names; several by rows are written as a whole."""
+    codec = Codec("m", "1", model("UINT8"))
+    for tensors in ((LONG,), (LONG, SHORT)):
+        frame = frame_of(*tensors)
+        pieces = codec.written(frame, form)
+        if form == "row" and len(tensors) == 2:
+            assert pieces is None
+        else:
+            assert b"".join(pieces) == codec.answer(frame, form)
+    assert codec.written(frame_of(SHORT), form) is None
+
+
+async def test_others_are_served_while_an_answer_is_written():
+    """Every some thousand numbers it is their turn."""
+    answers, slices = Answers("m", "1", model("UINT8")), Slices()
+    pieces, _ = answers.written(frame_of(LONG), Wanted(None, None, binary=False))
+    ended = []
+    slices.begin(pieces, ended.append)
+    turns_taken = 0
+    while not ended:
+        await asyncio.sleep(0)
+        turns_taken += 1
+    assert turns_taken >= len(LONG.data) // PIECE
+
+
+def binary(values, datatype, **more):
+    """Body and fields of a request whose answer is wanted in JSON."""
+    data = np.array(values, NUMPY[datatype]).tobytes()
+    item = {"name": "data", "shape": [1, len(values)], "datatype": datatype}
+    item["parameters"] = {"binary_data_size": len(data)}
+    head = json.dumps({"inputs": [item], **more}).encode()
+    return head + data, {"Inference-Header-Content-Length": str(len(head))}
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "INT64"])
+def test_a_long_answer_over_a_connection(datatype):
+    """As short ones: the values, an error where they have no JSON, and then the next request."""
+    home = FakeHome()
+    home.signature = model(datatype)
+    values = list(range(50_000))
+    with gateway({}, home) as running:
+        path = "/v2/models/echo/infer"
+        for _ in range(2):
+            status, _, answer = running.request("POST", path, *binary(values, datatype, id="7"))
+            assert status == 200
+            assert json.loads(answer)["outputs"][0]["data"] == values
+        if datatype == "FP32":
+            body, fields = binary([float("nan"), *values], datatype)
+            status, _, answer = running.request("POST", path, body, fields)
+            assert (status, "nan or inf" in json.loads(answer)["error"]) == (400, True)
+        counters = running.engine.served()[0].counters
+        assert counters.responses == {200: 2} | ({400: 1} if datatype == "FP32" else {})
+
+
+@pytest.mark.parametrize("datatype", ["INT64", "UINT8", "FP32", "BOOL", "BYTES"])
+def test_long_outputs_over_grpc_are_not_packed(datatype):
+    """What would be packed number by number is sent as it is; what lies packed anyway stays typed."""
+    size = 2**18 if datatype == "INT64" else 2**19 if datatype == "BYTES" else 2**21
+    if datatype == "BYTES":
+        tensor = Tensor("data", datatype, (1, size), bytes(4 * size))
+    else:
+        values = np.resize(np.array([0, 1]), size).astype(NUMPY[datatype])
+        tensor = Tensor("data", datatype, (1, size), values.tobytes())
+    codec = GrpcCodec("m", "1", model(datatype))
+    wanted = GrpcWanted("", None, raw=False)
+    answer = messages.ModelInferResponse.FromString(
+        b"".join(codec.answer(frame_of(tensor), wanted))
+    )
+    is_typed = datatype in {"FP32", "BOOL"}
+    assert bool(answer.raw_output_contents) == (not is_typed)
+    if not is_typed:
+        assert list(answer.raw_output_contents) == [tensor.data]
+
+
+def test_long_whole_numbers_of_tensorflow_are_content():
+    """A TensorProto may hold them either way."""
+    values = np.arange(2**18, dtype="<i8")
+    tensor = Tensor("x", "INT64", (2**18,), values.tobytes())
+    data = b"".join(bytes(piece) for piece in tensor_proto.message(tensor))
+    assert len(data) < len(tensor.data) + 100
+    read = tensor_proto.tensor("x", memoryview(data), Budget())
+    assert bytes(read.data) == tensor.data
+
+
+def test_classify_has_a_bound():
+    """Each score is written with its label."""
+    scores = (TensorSpec(name="scores", datatype="FP32", shape=(-1, 1000)),)
+    codec = Codec("m", "1", Signature(inputs=scores, outputs=scores))
+    tensor = Tensor("scores", "FP32", (132, 1000), bytes(4 * 132_000))
+    with pytest.raises(InvalidRequest, match="132000 scores and their labels, at most 131072"):
+        codec.answer(frame_of(tensor), "classify")

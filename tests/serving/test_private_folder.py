@@ -1,0 +1,67 @@
+"""Folders that others could change are told from those that are their user's alone."""
+
+import os
+import stat
+
+import pytest
+
+from serving import private_folder
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+NOBODY = 65534
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_folder_is_made_for_its_user_alone(tmp_path):
+    """Whatever the umask; one that is there is as it was; a link is followed to where it leads."""
+    before = os.umask(0)
+    try:
+        made = private_folder.made(tmp_path / "new", advice="do something")
+    finally:
+        os.umask(before)
+    assert mode(made) == 0o700
+    (tmp_path / "readable").mkdir()
+    (tmp_path / "readable").chmod(0o755)
+    assert private_folder.made(tmp_path / "readable", advice="") == tmp_path / "readable"
+    assert mode(tmp_path / "readable") == 0o755
+    (tmp_path / "link").symlink_to(made)
+    assert private_folder.made(tmp_path / "link", advice="") == made
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("which", ["here", "here/below"])
+def test_a_folder_that_others_may_write_is_refused(tmp_path, bits, which):
+    """Itself, and any above it but such as the temporary one, where nobody touches what is another's."""
+    folder = tmp_path / "here" / "below"
+    folder.mkdir(parents=True)
+    (tmp_path / which).chmod(bits)
+    if bits == 0o1777 and which == "here":
+        assert private_folder.made(folder, advice="") == folder
+        return
+    with pytest.raises(PermissionError, match=f"{tmp_path / which} belongs to .* or call somebody"):
+        private_folder.made(folder, advice="call somebody")
+
+
+@needs_root
+@pytest.mark.parametrize("which", ["here", "here/below"])
+def test_a_folder_of_another_user_is_refused(tmp_path, which):
+    """As somebody has made it who knew where it would be."""
+    folder = tmp_path / "here" / "below"
+    folder.mkdir(parents=True)
+    os.chown(tmp_path / which, NOBODY, NOBODY)
+    with pytest.raises(PermissionError, match=f"belongs to user {NOBODY}"):
+        private_folder.made(folder, advice="")
+
+
+def test_a_file_is_closed_to_others(tmp_path):
+    """Made where there is none; one of before keeps what is in it."""
+    file = tmp_path / "file"
+    for text in (b"", b"kept"):
+        file.write_bytes(text) if text else None
+        file.chmod(0o666) if text else None
+        private_folder.close_file(file)
+        assert mode(file) == 0o600
+        assert file.read_bytes() == text
