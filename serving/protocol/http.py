@@ -14,7 +14,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, cast
 
 from serving.errors import InvalidRequest, ServingError
@@ -31,7 +31,8 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
-from serving.protocol.http_reader import Refused, RequestReader
+from serving.protocol.http_reader import PIECE_BYTES, Refused, RequestReader
+from serving.protocol.slices import Slices
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
@@ -41,6 +42,10 @@ _PIPELINED = 64
 """Requests that may wait on one connection before reading from it stops."""
 _PIPELINED_BYTES = 1024 * 1024
 """Bytes of their bodies that may."""
+_TURN = 16
+"""Requests that are answered at once, without a replica, before a connection lets others have their turn."""
+_TURN_BYTES = 4096
+"""Of their bodies and answers, those that count as one more: a body may be read before it is refused."""
 
 
 _FULL_BODY = b'{"error":"%b"}' % TEXT.encode()
@@ -130,6 +135,8 @@ class Listener:
         self.held = held or Held()
         """Counts what requests hold."""
         self._stalls: Stalls[Connection] = Stalls()
+        self.slices = Slices()
+        """Connections that have had their turn, and more to do."""
         self.connections: set[Connection] = set()
         self.heads: dict[bytes, Head] = {}
         self.draining = False
@@ -169,6 +176,7 @@ class Connection(asyncio.Protocol):
         "_exchange",
         "_failed",
         "_held_bytes",
+        "_is_later",
         "_last_bytes",
         "_last_head",
         "_last_raw",
@@ -177,9 +185,11 @@ class Connection(asyncio.Protocol):
         "_pipelined",
         "_pipelined_bytes",
         "_reader",
+        "_rest",
         "_since_s",
         "_taking_up",
         "_transport",
+        "_turn",
         "_waiting",
         "_worked",
     )
@@ -213,6 +223,12 @@ class Connection(asyncio.Protocol):
         self._overfull = False
         """More is pipelined than may wait."""
         self._taking_up = False
+        self._turn = _TURN
+        """What is left of it."""
+        self._is_later = False
+        """It has had its turn; reading stops until it has caught up."""
+        self._rest = memoryview(b"")
+        """What has come and was not read."""
         self._blocked = False
         """More answers wait for the client than it reads."""
         self._failed = False
@@ -234,6 +250,7 @@ class Connection(asyncio.Protocol):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+        self._leave(self._rest[:0])
         self._listener.connections.discard(self)
         self._listener.door.leave(self._client or "")
         self._forget_pipelined()
@@ -255,8 +272,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._blocked = False
-        if self._transport is not None and not self._overfull and not self._failed:
-            self._transport.resume_reading()
+        self._resume()
         self._next()
 
     def data_received(self, data: bytes) -> None:
@@ -287,10 +303,74 @@ class Connection(asyncio.Protocol):
                     on_request=self._take,
                 )
             reader.begin(raw_head)
+        self._read(reader, memoryview(data))
+
+    def _read(self, reader: RequestReader, data: memoryview) -> None:
+        """Read on, until a turn's requests were answered or as many wait as may."""
+        position = 0
         try:
-            reader.feed(data)
+            while position < len(data) and self._turn > 0 and not self._overfull:
+                piece = data[position : position + PIECE_BYTES]
+                position += len(piece)
+                reader.feed(piece)
+            self._leave(data[position:])
         except ServingError as error:
+            self._leave(data[:0])
             self._fail(error)
+
+    def _leave(self, rest: memoryview) -> None:
+        """So much of what has come is not read.
+
+        Raises:
+            TooMuchHeld: there is no room for it.
+        """
+        self._listener.held.free(len(self._rest))
+        self._rest = rest[:0]
+        self._listener.held.take(len(rest))
+        self._rest = rest
+
+    def _later(self) -> None:
+        """Others have their turn before this goes on."""
+        if not self._is_later and self._transport is not None:
+            self._is_later = True
+            self._transport.pause_reading()
+            self._listener.slices.begin(self._turns(), self._caught_up)
+
+    def _turns(self) -> Iterator[bytes]:
+        """A turn at each step, while there is something to do that does not wait for others."""
+        while self._transport is not None:
+            self._turn = _TURN
+            self._next()
+            rest, reader = self._rest, self._reader
+            if rest and reader is not None and self._may_read and self._turn > 0:
+                self._read(reader, rest)
+            may_answer = self._pipelined and not self._waiting and not self._blocked
+            if not may_answer and not (self._rest and self._may_read):
+                return
+            yield b""
+
+    @property
+    def _may_read(self) -> bool:
+        return not self._overfull and not self._failed and not self._blocked
+
+    def _caught_up(self, outcome: list[bytes] | Exception) -> None:
+        self._is_later = False
+        self._turn = _TURN
+        if isinstance(outcome, Exception):
+            log.error("a connection met a fault of the server", exc_info=outcome)
+            self.abort()
+        elif self._listener.draining:
+            self.close_if_idle()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Read on, first what has come already."""
+        if self._transport is None or self._is_later or not self._may_read:
+            return
+        if self._rest:
+            self._later()
+        else:
+            self._transport.resume_reading()
 
     def _begun(self, head: Head, waits: bool) -> Response | None:
         """A head is there: what refuses it; a client that waits to be told so may send the body of another."""
@@ -302,7 +382,7 @@ class Connection(asyncio.Protocol):
     # Requests in order
 
     def _take(self, head: Head, body: bytes) -> None:
-        if self._waiting or self._pipelined or self._blocked:
+        if self._waiting or self._pipelined or self._blocked or self._turn <= 0:
             if not self._listener.held.has_taken(len(body)):
                 self._fail(self._listener.held.refusal())
                 return
@@ -334,6 +414,9 @@ class Connection(asyncio.Protocol):
             )
         if isinstance(outcome, Response):
             self.respond(outcome)
+            self._turn -= 1 + (len(body) + len(outcome.body)) // _TURN_BYTES
+            if self._turn <= 0:
+                self._later()
         elif self._waiting:
             self._exchange = outcome
 
@@ -365,6 +448,7 @@ class Connection(asyncio.Protocol):
         self._worked = True
         if closes:
             self._forget_pipelined()
+            self._leave(self._rest[:0])
             transport.close()
         elif self._pipelined:
             self._next()
@@ -374,7 +458,7 @@ class Connection(asyncio.Protocol):
         if self._taking_up:
             return
         self._taking_up = True
-        while self._pipelined and not self._waiting and not self._blocked:
+        while self._pipelined and not self._waiting and not self._blocked and self._turn > 0:
             if self._transport is None:
                 break
             following = self._pipelined.popleft()
@@ -387,8 +471,7 @@ class Connection(asyncio.Protocol):
                 and self._pipelined_bytes < _PIPELINED_BYTES // 2
             ):
                 self._overfull = False
-                if not self._failed and not self._blocked:
-                    self._transport.resume_reading()
+                self._resume()
             if isinstance(following, Response):
                 self._asked = _UNREADABLE
                 self.respond(following)
@@ -418,6 +501,7 @@ class Connection(asyncio.Protocol):
         self._pipelined.append(refused)
         if self._reader is not None:
             self._reader.drop()
+        self._leave(self._rest[:0])
         transport.pause_reading()
         self._next()
 
@@ -430,7 +514,12 @@ class Connection(asyncio.Protocol):
     def close_if_idle(self) -> None:
         """Close unless a request is in flight or arriving."""
         arriving = self._reader is not None and not self._reader.is_between_requests
-        if not self._waiting and not arriving and self._transport is not None:
+        if (
+            not self._waiting
+            and not self._is_later
+            and not arriving
+            and self._transport is not None
+        ):
             self._transport.close()
 
     def sweep(self, now_s: float) -> None:
@@ -438,7 +527,7 @@ class Connection(asyncio.Protocol):
         if self._worked:
             self._worked = False
             self._since_s = now_s
-        if self._waiting or self._blocked or self._transport is None:
+        if self._waiting or self._blocked or self._is_later or self._transport is None:
             return
         if self._failed:
             if now_s - self._since_s > self._listener.idle_s:

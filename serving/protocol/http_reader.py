@@ -25,8 +25,8 @@ from serving.protocol.http_messages import OTHERS, Head, Response, error_respons
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request head, trailers or extension of a chunk; more is answered 431."""
-_COUNTED_BYTES = 16 * 1024
-"""Of what is fed at once: within it, what is no body is not told from what is."""
+PIECE_BYTES = 16 * 1024
+"""That are fed at once: within them, what is no body is not told from what is."""
 _REMEMBERED_HEADS = 512
 _REMEMBERED_HEAD_BYTES = 2048
 _SMALL_BYTES = 4096
@@ -158,26 +158,26 @@ class RequestReader:
         self.is_between_requests = False
         self.began_s = time.monotonic()
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, piece: memoryview) -> None:
         """Read on.
+
+        Args:
+            piece: of at most `PIECE_BYTES`.
 
         Raises:
             ServingError: the stream cannot be read any further.
         """
-        view = memoryview(data)
-        for start in range(0, len(view), _COUNTED_BYTES):
-            piece = view[start : start + _COUNTED_BYTES]
-            self._has_moved = False
-            self._parse(piece)
-            if self.is_between_requests:
-                continue
-            # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
-            # a request or a part of a body began may hold other things before it, so only those after it count.
-            self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
-            if self._outside_bytes > MAX_HEAD_BYTES:
-                raise _HeadTooLarge
-            if self._body_bytes > self._held_bytes and self._refusal is None:
-                self._hold(self._body_bytes - self._held_bytes)
+        self._has_moved = False
+        self._parse(piece)
+        if self.is_between_requests:
+            return
+        # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
+        # a request or a part of a body began may hold other things before it, so only those after it count.
+        self._outside_bytes = 0 if self._has_moved else self._outside_bytes + len(piece)
+        if self._outside_bytes > MAX_HEAD_BYTES:
+            raise _HeadTooLarge
+        if self._body_bytes > self._held_bytes and self._refusal is None:
+            self._hold(self._body_bytes - self._held_bytes)
 
     def _parse(self, view: memoryview) -> None:
         while True:

@@ -1,5 +1,9 @@
 """A connection of the query port without a socket: a transport that keeps what is written, and routes that remember."""
 
+import asyncio
+import atexit
+import functools
+
 from serving.protocol.http import Listener
 from serving.protocol.http_messages import Response
 
@@ -52,12 +56,43 @@ def listening(routes, max_body_bytes=1 << 20, **given):
     return Listener(routes, max_body_bytes=max_body_bytes, idle_s=10.0, request_s=10.0, **given)
 
 
+@functools.cache
+def _loop():
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
+
+
+class Fed:
+    """A connection that comes to the end of what it was given, in as many turns of a loop as it takes."""
+
+    def __init__(self, connection):
+        self._connection = connection
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def __eq__(self, other):
+        return other is self._connection
+
+    def __hash__(self):
+        return hash(self._connection)
+
+    def data_received(self, data):
+        _loop().run_until_complete(self._received(data))
+
+    async def _received(self, data):
+        self._connection.data_received(data)
+        while self._connection._is_later:
+            await asyncio.sleep(0)
+
+
 def connected(listener):
     """A new connection, and its transport."""
     wire = Wire()
     connection = listener.protocol()
     connection.connection_made(wire)
-    return connection, wire
+    return Fed(connection), wire
 
 
 def answers(written):

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from serving.errors import BodyTooLarge, DeadlineExceeded, InvalidRequest, ServingError
@@ -29,6 +29,7 @@ from serving.protocol.http2.fields import Fields
 from serving.protocol.http2.outgoing import HELD_BYTES, Full
 from serving.protocol.http2.series import CutOff, TooLong
 from serving.protocol.http2.session import Session
+from serving.protocol.slices import Slices
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
 
@@ -64,6 +65,8 @@ class Listener:
         self.held = held or Held()
         """Counts what requests hold."""
         self._stalls: Stalls[Connection] = Stalls()
+        self.slices = Slices()
+        """Connections that have had their turn, and more to do."""
         self.token = token
         """What calls must bring, but for those that ask for health; None: nothing."""
         self.max_body_bytes = max_body_bytes
@@ -167,6 +170,7 @@ class Connection(asyncio.Protocol):
         "_flushing",
         "_heard_s",
         "_held",
+        "_is_later",
         "_listener",
         "_loop",
         "_marks",
@@ -194,6 +198,8 @@ class Connection(asyncio.Protocol):
         """What is to be sent is sent at the end of this turn of the loop."""
         self._blocked = False
         """The client does not read what it asked for."""
+        self._is_later = False
+        """It has had its turn; reading stops until it has caught up."""
         self._heard_s = time.monotonic()
         self._marks: deque[tuple[float, Mark]] = deque()
         """At each sweep: when, on the clock and in the connection's life."""
@@ -233,12 +239,35 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         """The client reads again."""
         self._blocked = False
-        if self._transport is not None:
-            self._transport.resume_reading()
+        self._resume()
 
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         self._heard_s = time.monotonic()
+        self._receive(data)
+        if self.session.has_more and not self._is_later and self._transport is not None:
+            self._is_later = True
+            self._transport.pause_reading()
+            self._listener.slices.begin(self._turns(), self._caught_up)
+
+    def _turns(self) -> Iterator[bytes]:
+        """A turn at each step, until all that has come was read."""
+        while self.session.has_more:
+            self._receive(b"")
+            yield b""
+
+    def _caught_up(self, outcome: list[bytes] | Exception) -> None:
+        self._is_later = False
+        if isinstance(outcome, Exception):
+            log.error("a connection met a fault of the server", exc_info=outcome)
+            self.abort()
+        self._resume()
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self._is_later and not self._blocked:
+            self._transport.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
         for event in self.session.receive(data):
             if type(event) is Request:
                 self._request(event)

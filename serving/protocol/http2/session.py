@@ -1,6 +1,7 @@
 """One connection of HTTP/2, seen from the server: bytes in, requests and bytes out (RFC 9113).
 
-    receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge
+    receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge;
+                                  what a turn leaves of the bytes (`has_more`) is read by `receive(b"")`
     respond(stream, ...)          an answer: fields, data, trailers
     take() -> pieces              what is to be sent now
 
@@ -25,6 +26,7 @@ What a client can make it hold is bounded:
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
 - answers that the client does not take: one for each of those requests, or what of a series is sent all the
   same, of `HELD_BYTES` together (`outgoing`); `give_up` resets those that it does not take for long;
+- `TURN` units of work of one call of `receive`, so that others have their turn between two of them;
 - `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
   RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
 """
@@ -58,6 +60,11 @@ CONNECTION_WINDOW_BYTES = 2**30
 BUDGET_BYTES = 64 * 1024 * 1024
 MAX_HEAD_BYTES = 64 * 1024
 PATIENCE = 10_000
+TURN = 256
+"""Frames that are read in a turn, some microseconds each. A head costs as many as it has pieces of `_HEAD_UNIT`
+bytes more, a request as many as it has of `_BODY_UNIT`, for whoever gets it may read each of its values."""
+_HEAD_UNIT = 32
+_BODY_UNIT = 256
 
 _MAX_TEXT = 200
 """Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
@@ -132,6 +139,10 @@ class Session:
         """
         self.closed = False
         """Nothing is read any more; close when `take` gives nothing."""
+        self.has_more = False
+        """Something has come that was not read in this turn."""
+        self._turn = TURN
+        """What is left of it."""
         self._max_body_bytes = max_body_bytes
         self._opens = opens
         self._held = held or Held()
@@ -247,6 +258,7 @@ class Session:
     def close(self) -> None:
         """The connection is over: nothing is held any more."""
         self.closed = True
+        self.has_more = False
         self._buffer = b""
         self._streams.clear()
         self._growing.clear()
@@ -259,6 +271,7 @@ class Session:
         """What the client's bytes mean; they come in any pieces."""
         if self.closed:
             return []
+        self._turn = TURN
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
@@ -283,7 +296,8 @@ class Session:
     def _frames(self, data: bytes) -> None:
         unpack = frames.HEAD.unpack_from
         position, size = 0, len(data)
-        while size - position >= 9:
+        while size - position >= 9 and self._turn > 0:
+            self._turn -= 1
             length_and_type, flags, stream = unpack(data, position)
             length = length_and_type >> 8
             if length > frames.DEFAULT_FRAME_BYTES:
@@ -296,6 +310,7 @@ class Session:
             )
             position = end
         self._buffer = data[position:] if position else data
+        self.has_more = self._turn <= 0 and not self.closed
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if self._block is not None and (kind != FrameType.CONTINUATION or stream != self._block[0]):
@@ -368,6 +383,7 @@ class Session:
             self._head(first_flags, stream, b"".join(pieces))
 
     def _head(self, flags: int, stream: int, block: bytes) -> None:
+        self._turn -= len(block) // _HEAD_UNIT
         try:
             fields = self._reader.read(block)
         except BadBlock as error:
@@ -437,6 +453,7 @@ class Session:
             known.body += last
             last = bytes(known.body)
         self._let_go(stream, known)
+        self._turn -= len(last) // _BODY_UNIT
         self._events.append(Request(stream, known.fields, last))
 
     # Bodies

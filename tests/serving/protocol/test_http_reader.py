@@ -1,13 +1,15 @@
 """What a request may cost before it is whole: what is no body is bounded, and so is the memory of a body in pieces."""
 
+import asyncio
 import tracemalloc
+from collections import Counter
 
 import pytest
 
 from serving.protocol.held import Held
 from serving.protocol.http_messages import Response
 from serving.protocol.http_reader import MAX_HEAD_BYTES
-from tests.fakes.wire import Kept, answers, connected, listening, statuses
+from tests.fakes.wire import Kept, Wire, answers, connected, listening, statuses
 
 HEAD = b"POST /a HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -219,3 +221,82 @@ def test_a_head_that_is_refused_is_not_remembered():
         )
     assert statuses(wire.written) == [401] * 3
     assert listener.heads == {}
+
+
+GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Clocked(Kept):
+    """Counts the turns that others have meanwhile, and notes in which one a request was answered."""
+
+    def __init__(self):
+        super().__init__()
+        self.turn = 0
+        self.turns = []
+
+    def handle(self, head, body, connection):
+        self.turns.append(self.turn)
+        return super().handle(head, body, connection)
+
+
+async def fed(connection, data, routes):
+    """Turns of the loop until no more is answered; while one is read there is no reading."""
+    connection.data_received(data)
+    seen = -1
+    while seen < len(routes.heads) or connection._is_later:
+        seen = len(routes.heads)
+        routes.turn += 1
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("count", [1, 16, 17, 3000])
+async def test_requests_that_are_answered_at_once_leave_others_their_turn(count):
+    """However many come in one piece: sixteen in a turn of the loop, in their order, and reading goes on after."""
+    routes = Clocked()
+    listener = listening(routes)
+    wire, connection = Wire(), listener.protocol()
+    connection.connection_made(wire)
+    await fed(connection, GET * count + b"GET /b", routes)
+    assert statuses(wire.written) == [200] * count
+    assert max(Counter(routes.turns).values()) <= 16
+    assert wire.is_reading
+    await fed(connection, GET[6:] + GET, routes)
+    assert [head.path for head in routes.heads[-2:]] == ["/b", "/a"]
+    assert listener.held.bytes == 0
+
+
+async def test_large_requests_that_are_answered_at_once_count_for_more():
+    """What is refused may have been read first."""
+    routes = Clocked()
+    wire, connection = Wire(), listening(routes).protocol()
+    connection.connection_made(wire)
+    await fed(connection, (HEAD + b"Content-Length: 40000\r\n\r\n" + bytes(40_000)) * 6, routes)
+    assert statuses(wire.written) == [200] * 6
+    assert max(Counter(routes.turns).values()) <= 2
+
+
+async def test_a_client_that_goes_in_its_turn_leaves_nothing():
+    """What it had sent is dropped, and counted no more."""
+    routes = Clocked()
+    listener = listening(routes, held=Held(1 << 20))
+    wire, connection = Wire(), listener.protocol()
+    connection.connection_made(wire)
+    connection.data_received(GET * 3000)
+    assert listener.held.bytes > 50_000
+    assert not wire.is_reading
+    connection.connection_lost(None)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert listener.held.bytes == 0
+    assert len(routes.heads) == 16
+
+
+async def test_what_waits_for_its_turn_has_a_bound():
+    """That of all bodies together."""
+    routes = Clocked()
+    listener = listening(routes, held=Held(10_000))
+    wire, connection = Wire(), listener.protocol()
+    connection.connection_made(wire)
+    await fed(connection, GET * 3000, routes)
+    assert statuses(wire.written)[-1] == 503
+    assert listener.held.bytes == 0

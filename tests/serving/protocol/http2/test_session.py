@@ -28,6 +28,14 @@ def opened(values=None, max_body_bytes=1 << 20):
     return it, client
 
 
+def received(it, data):
+    """What all of these bytes mean, turn by turn."""
+    events = it.receive(data)
+    while it.has_more:
+        events += it.receive(b"")
+    return events
+
+
 def answer(client, it):
     """What an answer that was just sent holds: fields, data, trailers."""
     found = client.read(it.take())
@@ -50,6 +58,44 @@ def test_a_call_and_its_answer():
     assert found[1][3] == b"answer"
     assert found[2][1] & frames.END_STREAM
     assert it.streams == 0
+
+
+@pytest.mark.parametrize(
+    ("piece", "turns"),
+    [
+        (frames.frame(FrameType.PING, 0, 0, bytes(8)), 2000 // session.TURN),
+        (frames.window_update(0, 1), 2000 // session.TURN),
+    ],
+    ids=["ping", "window"],
+)
+def test_a_turn_reads_so_many_frames(piece, turns):
+    """However much comes at once: others have their turn in between, and what is left stays as it was."""
+    it, _ = opened()
+    it.receive(piece * 2000 + piece[:5])
+    taken = 1
+    while it.has_more:
+        it.receive(b"")
+        taken += 1
+    assert turns <= taken <= turns + 1
+    it.receive(piece[5:])
+    assert not it.closed
+
+
+def test_a_turn_reads_few_heads_and_few_large_requests():
+    """What costs more than a frame counts for more."""
+    it, client = opened()
+    long = [*CALL, *((b"a%d" % place, b"b" * 150) for place in range(60))]
+    heads = b"".join([client.headers(stream, long) for stream in range(1, 41, 2)])
+    it.receive(heads)
+    first = it.streams
+    assert 0 < first <= 5
+    assert it.has_more
+    received(it, b"")
+    assert it.streams == 20
+    it, client = opened()
+    whole = b"".join([client.request(stream, bytes(100_000)) for stream in (1, 3, 5)])
+    assert [event.stream for event in it.receive(whole)] == [1]
+    assert [event.stream for event in received(it, b"")] == [3, 5]
 
 
 @given(st.data())
@@ -286,11 +332,11 @@ def test_floods_end_the_connection(flood):
     it, client = opened()
     it.receive(client.headers(1))
     half = flood * (session.PATIENCE - 10)
-    it.receive(half)
+    received(it, half)
     it.refresh()
-    it.receive(half)
+    received(it, half)
     assert not it.closed
-    it.receive(half)
+    received(it, half)
     assert it.closed
     assert goaway_code(client.read(it.take())) == ErrorCode.ENHANCE_YOUR_CALM
 
@@ -314,7 +360,7 @@ def test_a_connection_that_grows_by_single_bytes_costs_no_walk_over_what_waits(m
     looked_at = []
     sent = Outgoing._sent
     monkeypatch.setattr(Outgoing, "_sent", lambda self, s: looked_at.append(s) or sent(self, s))
-    it.receive(frames.window_update(0, 1) * 1000)
+    received(it, frames.window_update(0, 1) * 1000)
     assert looked_at == []
     it.receive(frames.window_update(3, 6))
     assert looked_at == [3]
@@ -348,7 +394,7 @@ def test_a_body_in_many_pieces_takes_no_more_memory_than_its_bytes():
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        it.receive(pieces)
+        received(it, pieces)
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
