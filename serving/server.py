@@ -37,7 +37,7 @@ from serving.hub import Hub
 from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
 from serving.protocol.access import Access, Token
-from serving.protocol.admin import AdminRoutes
+from serving.protocol.admin import HTTP_LOG, AdminRoutes
 from serving.protocol.clipper_routes import ClipperRoutes
 from serving.protocol.door import Door
 from serving.protocol.entrance import Entrance
@@ -290,6 +290,7 @@ class Server:
                 given=self._settings,
             ).application(),
             access_log=None,
+            logger=HTTP_LOG,
             shutdown_timeout=_ADMIN_END_S,
         )
         await runner.setup()

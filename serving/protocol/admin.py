@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from serving.engine import Engine
 from serving.errors import (
@@ -43,6 +44,8 @@ from serving.settings import KNOBS, ServingSettings
 log = logging.getLogger(__name__)
 
 MAX_BODY_BYTES = 1024 * 1024
+HTTP_LOG = logging.getLogger("aiohttp.server.admin")
+"""Of the library that speaks HTTP here."""
 ADMIN_REFUSAL = (
     "the admin port wants its token; send the field Authorization: Bearer TOKEN; the line ready says where it is "
     "(docs/serving.md)"
@@ -52,6 +55,14 @@ _ROUTES = (
     "there are /admin/models (docs/versions.md), /admin/settings and /admin/replicas (docs/serving.md), "
     "/admin/add_app and Clipper's other commands (docs/protocol-clipper.md), /metrics and /health"
 )
+
+
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether a line is no client's: one that sends no HTTP is answered 400, and could fill the log with it."""
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+HTTP_LOG.addFilter(_is_ours)
 
 
 class ClipperCommands(Catalogue, Containers, Protocol):

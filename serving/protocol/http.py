@@ -44,7 +44,7 @@ _PIPELINED_BYTES = 1024 * 1024
 """Bytes of their bodies that may."""
 _TURN = 16
 """Requests that are answered at once, without a replica, before a connection lets others have their turn."""
-_TURN_BYTES = 4096
+_TURN_BYTES = 1024
 """Of their bodies and answers, those that count as one more: a body may be read before it is refused."""
 
 

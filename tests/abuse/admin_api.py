@@ -12,7 +12,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 _NAME: Schema = {"type": "string", "maxLength": 40}
-_MODEL: Schema = {"anyOf": [{"enum": ["echo", "linear", "nobody"]}, _NAME]}
+_MODEL: Schema = {"anyOf": [{"enum": ["target", "nobody"]}, _NAME]}
+"""Whoever watches asks for `echo`, which is left alone."""
 _VERSION: Schema = {"anyOf": [{"enum": ["1", "2"]}, _NAME]}
 _FLAG: Schema = {"type": "boolean"}
 _COUNT: Schema = {"type": "integer", "minimum": -1, "maximum": 2}
@@ -51,7 +52,10 @@ _BODIES: dict[tuple[str, str], Schema | None] = {
     ),
     ("get", "/admin/replicas"): None,
     ("get", "/admin/models"): None,
-    ("post", "/admin/models"): _object({"model": _MODEL}, name=_NAME, version=_VERSION, current=_FLAG),
+    ("post", "/admin/models"): _object(
+        {"model": {"anyOf": [{"enum": ["echo", "linear", "nobody"]}, _NAME]}, "name": _MODEL},
+        version=_VERSION, current=_FLAG,
+    ),
     ("get", "/admin/models/{name}"): None,
     ("put", "/admin/models/{name}/current"): _object({"version": _VERSION}),
     ("post", "/admin/models/{name}/rollback"): _object({}),

@@ -24,10 +24,17 @@ _ODD = (
     b'{"model":"\\u0000"}', b'{"model":1}', b"a" * (1 << 20),
 )  # fmt: skip
 
+_CHANGED = (
+    "replica.count", "replica.threads", "batching.max_size", "batching.timeout_us", "batching.policy",
+    "cache.capacity_mb", "scheduling.queue_capacity",
+)  # fmt: skip
+"""Settings that the fuzzer may change."""
+
 
 def run(context: Context) -> None:
     """Every operation without the token, odd bodies with it, then schemathesis."""
     subject = context.subject
+    _, before = subject.ask("GET", "/admin/settings", admin=True)
     _without_token(context)
     for method, path in _operations():
         for body in _ODD if method != "GET" else ():
@@ -39,26 +46,42 @@ def run(context: Context) -> None:
     _schemathesis(context)
     settings = json.loads(subject.ask("GET", "/admin/settings", admin=True)[1])
     context.note(f"generation {settings.get('generation')} of settings at the end")
-    undone = {
-        "settings": {
-            "replica.count": 1,
-            "batching.max_size": 8,
-            "cache.capacity_mb": 0,
-            "batching.policy": "fixed",
-        }
-    }
-    status, body = subject.ask(
-        "PATCH", "/admin/settings", json.dumps(undone), admin=True, timeout_s=30
-    )
+    _undo(context, json.loads(before)["settings"])
+
+
+def _deploy(context: Context) -> None:
+    """The model that is handled; its observer's stays as it is."""
+    body = json.dumps({"model": "echo", "name": "target"})
+    context.subject.ask("POST", "/admin/models", body, admin=True, timeout_s=30)
+
+
+def _at(settings: dict[str, dict[str, object]], name: str) -> object:
+    section, _, knob = name.partition(".")
+    return settings[section][knob]
+
+
+def _undo(context: Context, settings: dict[str, dict[str, object]]) -> None:
+    """Settings as they were, and only the models that there were."""
+    subject = context.subject
+    body = json.dumps({"settings": {name: _at(settings, name) for name in _CHANGED}})
+    status, told = subject.ask("PATCH", "/admin/settings", body, admin=True, timeout_s=30)
     context.case(
-        "settings set back", None if status == 200 else f"answered {status}: {body[:100]!r}"
+        "settings set back", None if status == 200 else f"answered {status}: {told[:100]!r}"
     )
+    for model in json.loads(subject.ask("GET", "/admin/models", admin=True)[1])["models"]:
+        name = model["name"]
+        subject.ask("DELETE", f"/admin/models/{name}/shadow", admin=True, timeout_s=30)
+        for version in model["versions"]:
+            if (name, version) not in {("echo", "1"), ("target", "1")}:
+                path = f"/admin/models/{name}/versions/{version}"
+                subject.ask("DELETE", path, admin=True, timeout_s=30)
+    _deploy(context)
 
 
 def _operations() -> list[tuple[str, str]]:
     found = []
     for path, methods in admin_api.document()["paths"].items():
-        plain = path.replace("{name}", "echo").replace("{version}", "9").replace("{label}", "new")
+        plain = path.replace("{name}", "target").replace("{version}", "9").replace("{label}", "new")
         found += [(method.upper(), plain) for method in methods]
     return found
 
@@ -126,6 +149,7 @@ STAGE = Stage(
     title="admin port",
     half=1,
     run=run,
+    warm=_deploy,
     limit_s=480,
     modules={"schemathesis": "schemathesis"},
     allowance=Allowance(is_overload=True, stops_gateway=False),

@@ -1,13 +1,15 @@
 """F: one client that takes connections, names, items or time, and an honest one beside it.
 
-The honest client's rate alone is measured first. Beside one attacker its fair share is half of that; it must
-keep 40 % of its share, and never be refused for longer than a second.
+The honest client has one connection. Its fair share is what it gets beside as many honest ones as the attacker
+has, for on loopback a server tells clients apart by nothing else; it must keep 40 % of its share, and never be
+without an answer for longer than a second.
 """
 
 from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import select
 import socket
 import threading
 import time
@@ -23,7 +25,10 @@ MOST = 1000
 """Connections that the server of this stage lets in."""
 LEAST_SHARE = 0.4
 REFUSED_S = 1.0
+CROWD = 20
+"""Connections of most attackers."""
 _HONEST = post(tensor([1, 3], "[1,2,3]"))
+Attack = Callable[[Context, threading.Event], None]
 
 
 def _honest(port: int, seconds: float, result: Any) -> None:
@@ -62,18 +67,13 @@ def _measured(port: int, seconds: float) -> tuple[float, float, int]:
 
 def run(context: Context) -> None:
     """Each attacker beside the honest client, then more connections than there may be."""
-    seconds = context.size(15, 3)
-    alone, _, _ = _measured(context.subject.port, seconds)
-    context.note(f"an honest client alone: {alone:.0f} requests/s")
-    for name, attack in ATTACKS.items():
-        stop = threading.Event()
-        thread = threading.Thread(target=_kept_up, args=(attack, context, stop), daemon=True)
-        thread.start()
-        time.sleep(0.5)
-        rate, longest_s, refusals = _measured(context.subject.port, seconds)
-        stop.set()
-        thread.join(30)
-        share = rate / (alone / 2)
+    seconds = context.size(10, 3)
+    fair = {count: _beside(context, _crowd(count), seconds)[0] for count in {1, CROWD}}
+    for count, rate in fair.items():
+        context.note(f"an honest client beside {count} honest ones: {rate:.0f} requests/s")
+    for name, (attack, count) in ATTACKS.items():
+        rate, longest_s, refusals = _beside(context, attack, seconds)
+        share = rate / fair[count]
         told = (
             f"{rate:.0f} requests/s, {share:.0%} of its share, "
             f"{longest_s:.1f} s without an answer, {refusals} refused"
@@ -85,9 +85,34 @@ def run(context: Context) -> None:
     context.case("one connection too many", _too_many(context))
 
 
-def _kept_up(
-    attack: Callable[[Context, threading.Event], None], context: Context, stop: threading.Event
-) -> None:
+def _beside(context: Context, attack: Attack, seconds: float) -> tuple[float, float, int]:
+    """What the honest client gets beside others."""
+    stop = threading.Event()
+    thread = threading.Thread(target=_kept_up, args=(attack, context, stop), daemon=True)
+    thread.start()
+    time.sleep(0.5)
+    found = _measured(context.subject.port, seconds)
+    stop.set()
+    thread.join(30)
+    return found
+
+
+def _crowd(count: int) -> Attack:
+    """Honest clients: each sends its next request when it has its answer."""
+
+    def ask(context: Context, stop: threading.Event) -> None:
+        with _sockets(context.subject.port, count) as socks:
+            for sock in socks:
+                sock.sendall(_HONEST)
+            while not stop.is_set():
+                for sock in select.select(socks, [], [], 1.0)[0]:
+                    sock.recv(65_536)
+                    sock.sendall(_HONEST)
+
+    return ask
+
+
+def _kept_up(attack: Attack, context: Context, stop: threading.Event) -> None:
     while not stop.is_set():
         with contextlib.suppress(OSError):
             attack(context, stop)
@@ -107,7 +132,7 @@ def _sockets(port: int, count: int) -> Iterator[list[socket.socket]]:
 def _names(context: Context, stop: threading.Event) -> None:
     """A new application's name with each request."""
     number = 0
-    with _sockets(context.subject.port, 20) as socks:
+    with _sockets(context.subject.port, CROWD) as socks:
         while not stop.is_set():
             for sock in socks:
                 number += 1
@@ -133,7 +158,7 @@ def _long_deadlines(context: Context, stop: threading.Event) -> None:
     """Many items that may wait a day."""
     body = tensor([2000, 1], "[" + "1," * 1999 + "1]", parameters={"timeout": 86_400_000_000})
     data = post(body)
-    with _sockets(context.subject.port, 10) as socks:
+    with _sockets(context.subject.port, CROWD) as socks:
         while not stop.is_set():
             for sock in socks:
                 sock.sendall(data)
@@ -143,12 +168,30 @@ def _long_deadlines(context: Context, stop: threading.Event) -> None:
 
 def _pipelines(context: Context, stop: threading.Event) -> None:
     """Requests behind requests, as many as are taken."""
-    with _sockets(context.subject.port, 20) as socks:
+    with _sockets(context.subject.port, CROWD) as socks:
         while not stop.is_set():
             for sock in socks:
                 sock.sendall(_HONEST * 50)
             for sock in socks:
                 sock.recv(1 << 20)
+
+
+def _questions(path: str) -> Attack:
+    """Requests that no replica is asked for, thousands in a piece, whose answers are read."""
+    data = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 4000
+
+    def attack(context: Context, stop: threading.Event) -> None:
+        with _sockets(context.subject.port, CROWD) as socks:
+            for sock in socks:
+                sock.setblocking(False)
+            while not stop.is_set():
+                for sock in socks:
+                    with contextlib.suppress(BlockingIOError):
+                        sock.send(data)
+                    with contextlib.suppress(BlockingIOError):
+                        sock.recv(1 << 20)
+
+    return attack
 
 
 def _bad_requests(context: Context, stop: threading.Event) -> None:
@@ -172,14 +215,17 @@ def _large_bodies(context: Context, stop: threading.Event) -> None:
     stop.wait(0.02)
 
 
-ATTACKS: dict[str, Callable[[Context, threading.Event], None]] = {
-    "10,000 names of applications": _names,
-    "a request of a million items": _many_items,
-    "deadlines of a day": _long_deadlines,
-    "pipelines": _pipelines,
-    "bad requests": _bad_requests,
-    "bodies of 16 MiB": _large_bodies,
+ATTACKS: dict[str, tuple[Attack, int]] = {
+    "10,000 names of applications": (_names, CROWD),
+    "a request of a million items": (_many_items, 1),
+    "deadlines of a day": (_long_deadlines, CROWD),
+    "pipelines": (_pipelines, CROWD),
+    "pipelined questions for the health": (_questions("/v2/health/live"), CROWD),
+    "pipelined questions for metrics": (_questions("/monitoring/prometheus/metrics"), CROWD),
+    "bad requests": (_bad_requests, 1),
+    "bodies of 16 MiB": (_large_bodies, 1),
 }
+"""Attack, and the connections that it has."""
 
 
 def _too_many(context: Context) -> str | None:
