@@ -26,7 +26,7 @@ from typing import Protocol
 
 from aiohttp import web
 
-from serving import admin_token, credentials, form, homes, open_files, secret_variables, zoo
+from serving import admin_token, credentials, form, heap, homes, open_files, secret_variables, zoo
 from serving.accelerator import clocks
 from serving.assembly import Core, assembled
 from serving.credentials import Tls
@@ -63,6 +63,8 @@ _BACKLOG = 1024
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
+_MUCH_BYTES = 32 * 1024 * 1024
+"""Held by requests: what they leave in the heap is given back after as much."""
 _HANDSHAKE_S = 10.0
 """Of TLS."""
 _TLS_END_S = 3600.0
@@ -269,7 +271,7 @@ class Server:
         exposition = Exposition(
             lambda: dataclasses.replace(
                 engine.metrics(door.inside, fresh_states=core.applications.fresh_states()),
-                cut={"refused": door.refused, "stalled": door.stalled},
+                cut={"refused": door.refused, "stalled": door.stalled, "late": door.late},
             )
         )
         held = Held(_held_bytes(self._settings.server))
@@ -300,7 +302,7 @@ class Server:
             await self._listen(listener, sock, door, "http/1.1" if sock is query else "h2")
             for listener, sock in ports
         ]
-        chores = [asyncio.create_task(_sweep(listeners, door), name="sweep connections")]
+        chores = [asyncio.create_task(_sweep(listeners, door, held), name="sweep connections")]
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -505,12 +507,15 @@ def _held_bytes(settings: ServerSettings) -> int:
     return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
-async def _sweep(listeners: Sequence[QueryListener], door: Door) -> None:
+async def _sweep(listeners: Sequence[QueryListener], door: Door, held: Held) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
         try:
             for listener in listeners:
                 listener.sweep(time.monotonic())
             door.sweep(time.monotonic())
+            if held.most_seen - held.bytes >= _MUCH_BYTES:
+                held.most_seen = held.bytes
+                await asyncio.to_thread(heap.give_back)
         except Exception:  # a fault with one connection must not keep all others for ever
             log.exception("a sweep of the connections failed")

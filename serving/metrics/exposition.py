@@ -257,7 +257,7 @@ def _of_server(now: Snapshot) -> Iterator[Metric]:
     )
     yield _plain_counter(
         "luthier_cut_connections",
-        "Connections ended by the server: refused (server.max_connections), stalled (answers not taken).",
+        "Ended by the server: refused or stalled connections, late requests (docs/serving.md).",
         "reason",
         now.cut,
     )

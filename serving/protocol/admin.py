@@ -137,15 +137,18 @@ class AdminRoutes:
             text = None if host is None else self._hosts.refusal(host)
             if text is not None:
                 return web.json_response({"error": text}, status=403)
-        if self._token is None:
-            site = request.headers.get("Sec-Fetch-Site", "none").encode()
-            is_page = "Origin" in request.headers or is_foreign(site, None, None)
-            if is_page and request.method != "GET":
-                return web.json_response(
-                    {"error": "pages of other origins may not change this server"}, status=403
-                )
-        elif request.path not in self._open and not self._token.allows(
-            request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        site = request.headers.get("Sec-Fetch-Site", "none").encode()
+        is_page = "Origin" in request.headers or is_foreign(site, None, None)
+        if is_page and request.method != "GET":
+            return web.json_response(
+                {"error": "pages in a browser may not change this server"}, status=403
+            )
+        if (
+            self._token is not None
+            and request.path not in self._open
+            and not self._token.allows(
+                request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+            )
         ):
             return web.json_response(
                 {"error": ADMIN_REFUSAL}, status=401, headers={"WWW-Authenticate": "Bearer"}

@@ -48,6 +48,8 @@ class Door:
         """Connections beyond the limit."""
         self.stalled = 0
         """Connections, and streams of such, whose clients did not take their answers."""
+        self.late = 0
+        """Requests that did not arrive in time."""
         self._refusals: set[_Refusal] = set()
 
     def enter(self, transport: asyncio.Transport, answer: bytes) -> str | None:

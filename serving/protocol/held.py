@@ -26,13 +26,16 @@ class Held:
         """
         self.most_bytes = most_bytes
         self.bytes = 0
-        """Of all together, now."""
+        """Of all together, now; and"""
+        self.most_seen = 0
+        """the most since whoever looks for it has set it back."""
 
     def has_taken(self, size: int) -> bool:
         """Whether there was room for that many bytes more; then they are counted."""
         if self.most_bytes is not None and self.bytes + size > self.most_bytes:
             return False
         self.bytes += size
+        self.most_seen = max(self.most_seen, self.bytes)
         return True
 
     def take(self, size: int) -> None:

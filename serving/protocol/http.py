@@ -46,6 +46,10 @@ _TURN = 16
 """Requests that are answered at once, without a replica, before a connection lets others have their turn."""
 _TURN_BYTES = 1024
 """Of their bodies and answers, those that count as one more: a body may be read before it is refused."""
+_TURN_READ = 32 * 1024
+"""Bytes from a client that count as one more: a loop reads megabytes of one connection before the next."""
+_TURN_PARTS = 64
+"""Fields and pieces of bodies that count as one more."""
 
 
 _FULL_BODY = b'{"error":"%b"}' % TEXT.encode()
@@ -304,6 +308,9 @@ class Connection(asyncio.Protocol):
                 )
             reader.begin(raw_head)
         self._read(reader, memoryview(data))
+        self._turn -= len(data) // _TURN_READ
+        if self._turn <= 0:
+            self._later()
 
     def _read(self, reader: RequestReader, data: memoryview) -> None:
         """Read on, until a turn's requests were answered or as many wait as may."""
@@ -313,6 +320,9 @@ class Connection(asyncio.Protocol):
                 piece = data[position : position + PIECE_BYTES]
                 position += len(piece)
                 reader.feed(piece)
+                if reader.parts >= _TURN_PARTS:
+                    self._turn -= reader.parts // _TURN_PARTS
+                    reader.parts = 0
             self._leave(data[position:])
         except ServingError as error:
             self._leave(data[:0])
@@ -534,6 +544,7 @@ class Connection(asyncio.Protocol):
                 self._transport.abort()
         elif self._reader is not None and not self._reader.is_between_requests:
             if now_s - self._reader.began_s > self._listener.request_s:
+                self._listener.door.late += 1
                 self._fail(_RequestTimeout(self._listener.request_s))
         elif now_s - self._since_s > self._listener.idle_s and self.taken() is None:
             if self._transport.is_closing():  # a client that does not end TLS

@@ -10,7 +10,10 @@ carried out: `Sec-Fetch-Site` (W3C Fetch Metadata) or `Origin` tell of it, which
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Collection
+
+_PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
 class Hosts:
@@ -50,11 +53,9 @@ def is_foreign(site: bytes | None, origin: bytes | None, host: bytes | None) -> 
 
 def _bare(host: str) -> str:
     """A name or an address without its port, as names are compared."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    if host.count(":") == 1:
-        host = host.partition(":")[0]
+    host = _PORT.sub(r"\1", host.strip().lower())
+    if host.startswith("[") and host.endswith("]"):
+        return host[1:-1]
     return host.removesuffix(".")
 
 

@@ -29,6 +29,8 @@ _EMPTY = b"[]"
 _STRUCTURE = b"[],"
 _BLANKS = b" \t\r\n"
 _NUMBERS = b"0123456789+-.eE"
+_PIECE_BYTES = 128 * 1024
+"""Looked at at once: what fits a processor's cache passes several times as fast."""
 _LONGEST_ENDS = 200
 """Bytes before and after the array."""
 
@@ -51,20 +53,35 @@ def large(body: bytes, spec: TensorSpec) -> Large | None:
         return None
     if not _END.fullmatch(body, stop):
         return None
-    array = body[start.end() : stop]
-    structure = array.translate(None, _BLANKS)
-    if _EMPTY in structure:
+    if body.find(b'"', start.end(), stop) >= 0:
         return None
-    structure = structure.translate(None, _NUMBERS)
-    if structure.translate(None, _STRUCTURE):
-        return None
-    shape = regular_shape(structure, len(spec.shape))
+    array = memoryview(body)[start.end() : stop]
+    structure = _structure(array)
+    shape = None if structure is None else regular_shape(structure, len(spec.shape))
     if shape is None:
         return None
     head = {"name": spec.name, "shape": shape, "datatype": spec.datatype}
     opening = f'{{"inputs":[{json.dumps(head)[:-1]},"data":'.encode()
     form: Literal["row", "columnar"] = "row" if start["key"] == b"instances" else "columnar"
     return Large(form, shape, (opening, array, b"}]}"))
+
+
+def _structure(array: memoryview) -> bytes | None:
+    """Brackets and commas of an array; None where there is anything else than numbers, or an empty array."""
+    found = bytearray()
+    before = b""
+    for at in range(0, len(array), _PIECE_BYTES):
+        piece = bytes(array[at : at + _PIECE_BYTES])
+        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
+            piece = piece.translate(None, _BLANKS)
+        if _EMPTY in piece or before + piece[:1] == _EMPTY:
+            return None
+        before = piece[-1:] or before
+        piece = piece.translate(None, _NUMBERS)
+        if piece.translate(None, _STRUCTURE):
+            return None
+        found += piece
+    return bytes(found)
 
 
 def regular_shape(structure: bytes, rank: int) -> tuple[int, ...] | None:

@@ -6,9 +6,10 @@ has freed itself seems to be part of the model. So the heap gives back first wha
 
 from __future__ import annotations
 
-import ctypes
 import os
 import pathlib
+
+from serving import heap
 
 _STATM = pathlib.Path("/proc/self/statm")
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
@@ -21,7 +22,5 @@ def resident_bytes(*, settled: bool) -> int:
         settled: whether the heap gives back first what it does not use, which takes up to some milliseconds.
     """
     if settled:
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc alone has it
-        if trim is not None:
-            trim(0)
+        heap.give_back()
     return int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES

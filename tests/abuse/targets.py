@@ -30,6 +30,8 @@ from serving.replica import wire
 from serving.replica.collation import Collator
 from serving.values import Signature, TensorSpec
 from tests.abuse import h2wire
+from tests.fakes.http2_client import Turned
+from tests.fakes.wire import Fed
 
 ALLOWED = (ServingError, BadBlock, messages.NotAMessage)
 COST_S = 0.020
@@ -130,17 +132,18 @@ def http(data: bytes) -> None:
     """The listener of the query port; the first byte says in what pieces."""
     listener = Listener(_Routes(), max_body_bytes=1 << 16, idle_s=10, request_s=10)
     connection, transport = listener.protocol(), _Transport()
+    fed = Fed(connection)
     connection.connection_made(transport)  # type: ignore[arg-type]  # it has what is called
     size = 1 + (data[0] if data else 0) * 64
     for start in range(1, len(data), size):
         if not transport.closed:
-            connection.data_received(data[start : start + size])
+            fed.data_received(data[start : start + size])
     connection.connection_lost(None)
 
 
 def http2(data: bytes) -> None:
     """A connection of HTTP/2, behind its preface."""
-    session = Session(max_body_bytes=1 << 16)
+    session = Turned(Session(max_body_bytes=1 << 16))
     session.receive(frames.PREFACE)
     size = 1 + (data[0] if data else 0) * 64
     for start in range(1, len(data), size):

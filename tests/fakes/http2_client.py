@@ -17,6 +17,22 @@ CALL = [
 ]
 
 
+class Turned:
+    """A session whose owner lets it go on at once, as often as it has more."""
+
+    def __init__(self, session):
+        self._session = session
+
+    def __getattr__(self, name):
+        return getattr(self._session, name)
+
+    def receive(self, data):
+        events = self._session.receive(data)
+        while self._session.has_more:
+            events += self._session.go_on()
+        return events
+
+
 class Client:
     """Encodes requests; decodes frames."""
 

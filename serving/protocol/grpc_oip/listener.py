@@ -24,7 +24,7 @@ from serving.protocol.grpc_oip.routes import HEALTH, Routes
 from serving.protocol.grpc_oip.streams import Exchange, InferStream
 from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http2 import frames
-from serving.protocol.http2.events import Arrived, Gone, Mark, NoRoom, Opened, Request
+from serving.protocol.http2.events import Arrived, Event, Gone, Mark, NoRoom, Opened, Request
 from serving.protocol.http2.fields import Fields
 from serving.protocol.http2.outgoing import HELD_BYTES, Full
 from serving.protocol.http2.series import CutOff, TooLong
@@ -244,7 +244,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes from the client."""
         self._heard_s = time.monotonic()
-        self._receive(data)
+        self._heed(self.session.receive(data))
         if self.session.has_more and not self._is_later and self._transport is not None:
             self._is_later = True
             self._transport.pause_reading()
@@ -253,7 +253,7 @@ class Connection(asyncio.Protocol):
     def _turns(self) -> Iterator[bytes]:
         """A turn at each step, until all that has come was read."""
         while self.session.has_more:
-            self._receive(b"")
+            self._heed(self.session.go_on())
             yield b""
 
     def _caught_up(self, outcome: list[bytes] | Exception) -> None:
@@ -267,8 +267,8 @@ class Connection(asyncio.Protocol):
         if self._transport is not None and not self._is_later and not self._blocked:
             self._transport.resume_reading()
 
-    def _receive(self, data: bytes) -> None:
-        for event in self.session.receive(data):
+    def _heed(self, events: list[Event]) -> None:
+        for event in events:
             if type(event) is Request:
                 self._request(event)
             elif type(event) is Arrived:
@@ -519,7 +519,12 @@ class Connection(asyncio.Protocol):
         while self._marks and self._marks[0][0] <= now_s - self._listener.request_s:
             _, mark = self._marks.popleft()
             for stream in session.late(mark):
+                self._listener.door.late += 1
                 self._late(stream, DeadlineExceeded("client's hands"))
+            if session.is_stuck(mark):
+                self._listener.door.late += 1
+                self._leave()
+                return
         silent_s = now_s - self._heard_s - self._listener.idle_s
         if silent_s >= 0 and not session.waiting and self.taken() is None:
             if self._transport is not None and self._transport.is_closing():

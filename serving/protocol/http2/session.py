@@ -1,7 +1,7 @@
 """One connection of HTTP/2, seen from the server: bytes in, requests and bytes out (RFC 9113).
 
     receive(bytes) -> events      Request (whole, with its body), Gone (the client cancelled), TooLarge;
-                                  what a turn leaves of the bytes (`has_more`) is read by `receive(b"")`
+    go_on() -> events             a new turn: what the last one left (`has_more`)
     respond(stream, ...)          an answer: fields, data, trailers
     take() -> pieces              what is to be sent now
 
@@ -26,7 +26,7 @@ What a client can make it hold is bounded:
 - a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
 - answers that the client does not take: one for each of those requests, or what of a series is sent all the
   same, of `HELD_BYTES` together (`outgoing`); `give_up` resets those that it does not take for long;
-- `TURN` units of work of one call of `receive`, so that others have their turn between two of them;
+- `TURN` units of work, until its owner lets it go on: others have their turn before that;
 - `PATIENCE` frames that cost the server work but are no part of a request's way (PING, SETTINGS,
   RST_STREAM, empty frames) between two calls of `refresh`, which its owner makes every few seconds.
 """
@@ -65,6 +65,8 @@ TURN = 256
 bytes more, a request as many as it has of `_BODY_UNIT`, for whoever gets it may read each of its values."""
 _HEAD_UNIT = 32
 _BODY_UNIT = 256
+_DATA_UNIT = 2048
+"""Bytes of DATA that count as one more: a loop reads megabytes of one connection before the next."""
 
 _MAX_TEXT = 200
 """Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
@@ -140,7 +142,7 @@ class Session:
         self.closed = False
         """Nothing is read any more; close when `take` gives nothing."""
         self.has_more = False
-        """Something has come that was not read in this turn."""
+        """A turn is over, and something may have come that was not read in it."""
         self._turn = TURN
         """What is left of it."""
         self._max_body_bytes = max_body_bytes
@@ -154,6 +156,10 @@ class Session:
         """What of the preface has not come yet."""
         self._block: tuple[int, int, list[bytes], int] | None = None
         """Stream, flags, pieces and bytes of a head whose CONTINUATION is to come."""
+        self._began = 0
+        """Refreshes before what is half there, a frame or the preface, began; and"""
+        self._block_began = 0
+        """a head whose continuation is to come."""
         self._settled = False
         self._patience = PATIENCE
         self._refreshes = 0
@@ -224,6 +230,16 @@ class Session:
             )
         ]
 
+    def is_stuck(self, mark: Mark) -> bool:
+        """Whether a frame, or a head, that began before a moment has not come to its end."""
+        if self._block is not None:
+            return self._block_began < mark.refreshes
+        return self._is_half_there and self._began < mark.refreshes
+
+    @property
+    def _is_half_there(self) -> bool:
+        return bool(self._buffer) or 0 < len(self._preface) < len(frames.PREFACE)
+
     def give_up(self, now_s: float) -> list[int]:
         """Reset streams whose answers the client has not taken for too long, and name them.
 
@@ -267,11 +283,18 @@ class Session:
 
     # Bytes in
 
+    def go_on(self) -> list[Event]:
+        """What is left of what has come, as far as a new turn goes."""
+        self._turn = TURN
+        self.has_more = False
+        return self.receive(b"")
+
     def receive(self, data: bytes) -> list[Event]:
         """What the client's bytes mean; they come in any pieces."""
         if self.closed:
             return []
-        self._turn = TURN
+        if not self._is_half_there:
+            self._began = self._refreshes
         if self._buffer:
             data = self._buffer + data
             self._buffer = b""
@@ -296,7 +319,7 @@ class Session:
     def _frames(self, data: bytes) -> None:
         unpack = frames.HEAD.unpack_from
         position, size = 0, len(data)
-        while size - position >= 9 and self._turn > 0:
+        while self._turn > 0 and size - position >= 9:
             self._turn -= 1
             length_and_type, flags, stream = unpack(data, position)
             length = length_and_type >> 8
@@ -309,6 +332,8 @@ class Session:
                 length_and_type & 0xFF, flags, stream & 0x7FFFFFFF, data[position + 9 : end]
             )
             position = end
+        if position:
+            self._began = self._refreshes
         self._buffer = data[position:] if position else data
         self.has_more = self._turn <= 0 and not self.closed
 
@@ -364,6 +389,7 @@ class Session:
             payload = payload[5:]
         if not flags & frames.END_HEADERS:
             self._block = stream, flags, [payload], len(payload)
+            self._block_began = self._refreshes
             return
         self._head(flags, stream, payload)
 
@@ -460,6 +486,7 @@ class Session:
 
     def _data(self, flags: int, stream: int, payload: bytes) -> None:
         size = len(payload)
+        self._turn -= size // _DATA_UNIT
         self._received += size
         if self._received >= CONNECTION_WINDOW_BYTES // 2:
             self._write(frames.window_update(0, self._received))

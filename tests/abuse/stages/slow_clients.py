@@ -85,8 +85,12 @@ def run(context: Context) -> None:
         context.case(f"slowhttptest, slow {name}", _slowhttptest(context, kind, seconds))
     for thread in ours:
         thread.join(2 * ENDED_S)
-    cut = re.findall(r"luthier_cut_connections_total\{.*?\} (\S+)", context.subject.metrics())
-    context.note(f"luthier_cut_connections_total: {', '.join(cut) or 'not there'}")
+    cut = re.findall(r"luthier_cut_connections_total\{(.*?)\} (\S+)", context.subject.metrics())
+    counted = {reason: float(count) for reason, count in cut}
+    context.case(
+        "those that are ended are counted",
+        None if counted.get('reason="late"', 0) >= len(CLIENTS) else f"counted were {counted}",
+    )
 
 
 def _measured(context: Context, name: str) -> None:

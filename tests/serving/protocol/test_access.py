@@ -127,6 +127,10 @@ def test_traces(trace, echoed):
         (b"0.0.0.0:8000", False),
         (b"[::2]", False),
         (b"2130706433", False),
+        (b"127.0.0.1:8000.evil.example", False),
+        (b"[::1].evil.example", False),
+        (b"[::1]evil.example:80", False),
+        (b"localhost:80:80", False),
         (b"", False),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from serving.protocol.held import LARGE_BYTES, Held
 from serving.protocol.http2.events import NoRoom, Request
 from serving.protocol.http2.session import WINDOW_BYTES, Session
-from tests.fakes.http2_client import CALL, Client
+from tests.fakes.http2_client import CALL, Client, Turned
 from tests.fakes.wire import connected, listening, statuses
 
 MOST = 600_000
@@ -127,7 +127,7 @@ def test_small_requests_are_served_whatever_is_held():
 
 def session(held):
     """A session whose client has said hello, and that client."""
-    client, it = Client(), Session(max_body_bytes=1 << 20, held=held)
+    client, it = Client(), Turned(Session(max_body_bytes=1 << 20, held=held))
     it.receive(client.hello())
     client.read(it.take())
     return it, client

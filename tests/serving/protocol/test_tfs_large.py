@@ -125,3 +125,14 @@ def test_large_queries():
     three = json.dumps({"instances": np.ones((300, 3, 50)).tolist()}).encode()
     with pytest.raises(InvalidRequest, match=r"shape is \[300, 3, 50\]"):
         codec.large_query(three)
+
+
+@pytest.mark.parametrize("blanks", [0, 5, 131_069, 131_070, 131_071, 300_000])
+def test_an_empty_array_is_told_wherever_it_stands(blanks):
+    """Bodies are looked at in pieces, and blanks between brackets mean nothing."""
+    spec = TensorSpec(name="x", datatype="FP32", shape=(-1, -1))
+    gap = b" " * blanks
+    assert large(b'{"instances":[[' + gap + b"],[1]]}", spec) is None
+    assert large(b'{"instances":[[1' + gap + b"],[1]]}", spec).shape == (2, 1)
+    assert large(b'{"instances":[[1,' + gap + b'"],[1]]}', spec) is None
+    assert large(b'{"instances":[[1,' + gap + b"null],[1]]}", spec) is None

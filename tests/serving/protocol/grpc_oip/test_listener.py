@@ -53,6 +53,7 @@ def status_of(found, stream):
 def test_a_call_that_does_not_arrive(port):
     """A request that has not come whole in time is ended; others are not touched."""
     with connected(port) as (sock, client):
+        before = port.listener.door.late
         sock.sendall(client.headers(1) + client.data(1, b"\0\0", end=False))
         read_until(sock, client, (FrameType.SETTINGS, 0))
         now_s = time.monotonic()
@@ -60,12 +61,29 @@ def test_a_call_that_does_not_arrive(port):
             port.running.do(port.listener.sweep, now_s + later_s)
         found = read_until(sock, client, (FrameType.RST_STREAM, 1))
         assert status_of(found, 1) == b"4"
+        assert port.listener.door.late == before + 1
         live = dict(CALL) | {b":path": b"/inference.GRPCInferenceService/ServerLive"}
         sock.sendall(client.request(3, pairs=list(live.items())))
         found = read_until(sock, client, (FrameType.DATA, 3))
         assert [payload for kind, *_, payload in found if kind is FrameType.DATA] == [
             b"\0\0\0\0\2\x08\1"
         ]
+
+
+def test_a_frame_that_does_not_come_to_its_end(port):
+    """Its connection is ended, however often another byte of it comes."""
+    with connected(port) as (sock, client):
+        read_until(sock, client, (FrameType.SETTINGS, 0))
+        before = port.listener.door.late
+        now_s = time.monotonic()
+        for piece, later_s in zip((b"\0", b"\0", b"\x08", b"\6"), (0, 2, 4, 6), strict=True):
+            sock.sendall(piece)
+            time.sleep(0.05)
+            port.running.do(port.listener.sweep, now_s + later_s)
+        found = client.read(sock.recv(65536))
+        assert [kind for kind, *_ in found] == [FrameType.GOAWAY]
+        assert sock.recv(1) == b""
+        assert port.listener.door.late == before + 1
 
 
 def test_other_protocols(port):

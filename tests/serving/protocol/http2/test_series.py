@@ -11,7 +11,7 @@ from serving.protocol.http2.events import Arrived, Gone, Opened
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.series import CutOff, TooLong
 from serving.protocol.http2.session import Session
-from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client
+from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned
 
 HEAD = fields.status(200)
 TRAILERS = fields.literal(b"grpc-status", b"0")
@@ -20,7 +20,7 @@ MOST = 1 << 20
 
 def opened(values=None, most=MOST, opens=lambda _: True):
     """A session that takes every body for a series, and its client, who has opened stream 1."""
-    client, it = Client(), Session(max_body_bytes=most + 5, opens=opens)
+    client, it = Client(), Turned(Session(max_body_bytes=most + 5, opens=opens))
     it.receive(client.hello(values))
     client.read(it.take())
     return it, client

@@ -13,7 +13,7 @@ from serving.protocol.http2.events import Gone, Mark, Request, TooLarge
 from serving.protocol.http2.frames import ErrorCode, FrameType, Setting
 from serving.protocol.http2.outgoing import HELD_BYTES, Full, Outgoing
 from serving.protocol.http2.session import Session
-from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, goaway_code
+from tests.fakes.http2_client import CALL, SMALL_WINDOW, Client, Turned, goaway_code
 
 HEAD = fields.status(200) + fields.literal(b"content-type", b"application/grpc")
 TRAILERS = fields.literal(b"grpc-status", b"0")
@@ -22,18 +22,10 @@ HELLO = frames.PREFACE + frames.settings({})
 
 def opened(values=None, max_body_bytes=1 << 20):
     """A session whose client has said hello, and that client."""
-    client, it = Client(), Session(max_body_bytes=max_body_bytes)
+    client, it = Client(), Turned(Session(max_body_bytes=max_body_bytes))
     assert it.receive(client.hello(values)) == []
     client.read(it.take())
     return it, client
-
-
-def received(it, data):
-    """What all of these bytes mean, turn by turn."""
-    events = it.receive(data)
-    while it.has_more:
-        events += it.receive(b"")
-    return events
 
 
 def answer(client, it):
@@ -70,32 +62,39 @@ def test_a_call_and_its_answer():
 )
 def test_a_turn_reads_so_many_frames(piece, turns):
     """However much comes at once: others have their turn in between, and what is left stays as it was."""
-    it, _ = opened()
-    it.receive(piece * 2000 + piece[:5])
+    it = Session(max_body_bytes=1 << 20)
+    it.receive(HELLO + piece * 2000 + piece[:5])
     taken = 1
     while it.has_more:
-        it.receive(b"")
+        it.go_on()
         taken += 1
     assert turns <= taken <= turns + 1
     it.receive(piece[5:])
     assert not it.closed
 
 
-def test_a_turn_reads_few_heads_and_few_large_requests():
-    """What costs more than a frame counts for more."""
-    it, client = opened()
+def test_a_turn_reads_few_heads_few_large_requests_and_few_bytes():
+    """What costs more than a frame counts for more, in one piece or in many."""
+    client, it = Client(), Session(max_body_bytes=1 << 20)
     long = [*CALL, *((b"a%d" % place, b"b" * 150) for place in range(60))]
-    heads = b"".join([client.headers(stream, long) for stream in range(1, 41, 2)])
-    it.receive(heads)
-    first = it.streams
-    assert 0 < first <= 5
-    assert it.has_more
-    received(it, b"")
+    it.receive(client.hello() + b"".join([client.headers(n, long) for n in range(1, 41, 2)]))
+    assert 0 < it.streams <= 5
+    while it.has_more:
+        it.go_on()
     assert it.streams == 20
-    it, client = opened()
+    client, it = Client(), Session(max_body_bytes=1 << 20)
     whole = b"".join([client.request(stream, bytes(100_000)) for stream in (1, 3, 5)])
-    assert [event.stream for event in it.receive(whole)] == [1]
-    assert [event.stream for event in received(it, b"")] == [3, 5]
+    (first,) = it.receive(client.hello() + whole)
+    assert [event.stream for event in (first, *it.go_on(), *it.go_on())] == [1, 3, 5]
+    client, it = Client(), Session(max_body_bytes=1 << 20)
+    it.receive(client.hello())
+    pieces = 0
+    while not it.has_more:
+        it.receive(
+            client.headers(2 * pieces + 1) + client.data(2 * pieces + 1, bytes(50_000), end=False)
+        )
+        pieces += 1
+    assert 5 <= pieces <= 11
 
 
 @given(st.data())
@@ -109,7 +108,7 @@ def test_the_pieces_of_a_stream_do_not_matter(data):
         for i, body in enumerate(bodies)
     )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=20)))
-    it = Session(max_body_bytes=1 << 20)
+    it = Turned(Session(max_body_bytes=1 << 20))
     events = []
     for start, stop in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         events += it.receive(whole[start:stop])
@@ -332,11 +331,11 @@ def test_floods_end_the_connection(flood):
     it, client = opened()
     it.receive(client.headers(1))
     half = flood * (session.PATIENCE - 10)
-    received(it, half)
+    it.receive(half)
     it.refresh()
-    received(it, half)
+    it.receive(half)
     assert not it.closed
-    received(it, half)
+    it.receive(half)
     assert it.closed
     assert goaway_code(client.read(it.take())) == ErrorCode.ENHANCE_YOUR_CALM
 
@@ -360,7 +359,7 @@ def test_a_connection_that_grows_by_single_bytes_costs_no_walk_over_what_waits(m
     looked_at = []
     sent = Outgoing._sent
     monkeypatch.setattr(Outgoing, "_sent", lambda self, s: looked_at.append(s) or sent(self, s))
-    received(it, frames.window_update(0, 1) * 1000)
+    it.receive(frames.window_update(0, 1) * 1000)
     assert looked_at == []
     it.receive(frames.window_update(3, 6))
     assert looked_at == [3]
@@ -394,7 +393,7 @@ def test_a_body_in_many_pieces_takes_no_more_memory_than_its_bytes():
     tracemalloc.start()
     try:
         before, _ = tracemalloc.get_traced_memory()
-        received(it, pieces)
+        it.receive(pieces)
         held = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
@@ -415,6 +414,39 @@ def test_goaway_fits_a_frame_whatever_it_quotes():
     pieces = it.take()
     assert sum(map(len, pieces)) < 1000
     assert goaway_code(client.read(pieces)) == ErrorCode.COMPRESSION_ERROR
+
+
+PING = frames.frame(FrameType.PING, 0, 0, bytes(8))
+
+
+@pytest.mark.parametrize(
+    ("start", "rest"),
+    [
+        (HELLO[:5], HELLO[5:]),
+        (HELLO + PING[:1], PING[1:]),
+        (HELLO + PING[:-1], PING[-1:]),
+        (
+            HELLO + frames.frame(FrameType.HEADERS, 0, 1, b"\x83"),
+            frames.frame(FrameType.CONTINUATION, frames.END_HEADERS, 1, b"\x86\x84"),
+        ),
+    ],
+    ids=["preface", "head of a frame", "frame", "head"],
+)
+def test_what_does_not_come_to_its_end_is_told(start, rest):
+    """A frame, a head or the preface that goes on and on; its rest ends it."""
+    it = Session(max_body_bytes=100)
+    mark = it.mark()
+    it.receive(start[:-1])
+    it.receive(start[-1:])
+    assert not it.is_stuck(mark)
+    it.refresh()
+    mark = it.mark()
+    assert it.is_stuck(mark)
+    it.receive(rest[:1])
+    assert it.is_stuck(mark) is (len(rest) > 1)
+    it.receive(rest[1:])
+    assert not it.closed
+    assert not it.is_stuck(mark)
 
 
 def test_rapid_resets_end_the_connection():
@@ -464,7 +496,7 @@ def test_a_head_without_end():
 )  # fmt: skip
 def test_what_breaks_the_rules_ends_the_connection(sent, code):
     """The client is told why, and nothing more is read."""
-    it, client = Session(max_body_bytes=1000), Client()
+    it, client = Turned(Session(max_body_bytes=1000)), Client()
     it.receive(sent)
     assert it.closed
     assert goaway_code(client.read(it.take())) == code
@@ -737,7 +769,7 @@ def test_a_length_that_is_told_is_that_of_the_body(pieces, told, padded, trailer
 @pytest.mark.parametrize("as_series", [False, True])
 def test_malformed_trailers_reset_their_stream(pairs, flags, as_series):
     """The request is not served; of a series, of which its owner knows, it is gone."""
-    client, it = Client(), Session(max_body_bytes=1000, opens=lambda _: as_series)
+    client, it = Client(), Turned(Session(max_body_bytes=1000, opens=lambda _: as_series))
     it.receive(client.hello() + client.headers(1) + client.data(1, b"body", end=False))
     it.take()
     assert it.receive(client.headers(1, pairs, flags=flags)) == ([Gone(1)] if as_series else [])
