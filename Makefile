@@ -42,6 +42,9 @@ INTO_LOWEST = $(BIN)/uv pip install --quiet $(PIP_FIND_LINKS:%=--find-links %) -
 # Of every library that is depended on some use, and a server from end to end.
 ESSENTIAL := tests/flows/test_server.py $(addprefix tests/serving/,metrics models protocol/grpc_oip protocol/http2 selection) \
 	$(addprefix tests/tuner/,report store test_notebook.py)
+COMPILED_TESTS := $(addprefix tests/serving/,cache metrics protocol replica scheduling/test_*.py test_*.py)
+# Laws that `make test` tries are tried with fewer examples once more.
+FEWER := LUTHIER_EXAMPLES=25 LUTHIER_SCHEDULES=50
 WHEELS := build/wheels
 COMPILED_WHEEL := $(WHEELS)/.built
 COMPILED := build/compiled
@@ -90,7 +93,7 @@ test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton an
 	$(ENGINES_VENV)/bin/python -m pytest tests/engines/test_export_ray.py tests/engines/test_export_triton.py $(PYTEST)
 
 test-essential: $(DEV)
-	$(BIN)/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
+	$(FEWER) $(BIN)/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
 
 test-pythons: $(BIN)/python  ## the essential tests on every other Python from 3.11 on that is here
 	@others=$$(.ci/pythons $(BIN)/python); [ -n "$$others" ] || echo "no other Python from 3.11 on is here"; \
@@ -98,12 +101,12 @@ test-pythons: $(BIN)/python  ## the essential tests on every other Python from 3
 		echo "== Python $$version"; $(MAKE) test-essential PYTHON="$$python" VENV=.venv-$$version || exit 1; done
 
 test-lowest: $(LOWEST)  ## the essential tests on the lowest versions that pyproject.toml admits
-	$(LOWEST_VENV)/bin/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
+	$(FEWER) $(LOWEST_VENV)/bin/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
 
 compile: $(COMPILED_FORM)  ## a copy of the checkout with the request path compiled, in build/compiled; needs a C compiler
 
-test-compiled: $(COMPILED_FORM)  ## the tests of serving/ on that copy
-	cd $(COMPILED) && LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal tests/serving $(PYTEST)
+test-compiled: $(COMPILED_FORM)  ## the tests of what is compiled on that copy
+	cd $(COMPILED) && $(FEWER) LUTHIER_FORM=compiled PYTHONPATH=$(CURDIR)/$(COMPILED) $(abspath $(BIN))/python -m pytest -n logical --maxprocesses 4 --dist worksteal $(COMPILED_TESTS) $(PYTEST)
 
 images: $(DEV)  ## the images of the server and of replicas, from wheels and without network in the build: BASE, RUNTIMES
 	@! $(BIN)/python compiled/build.py --check || $(MAKE) $(COMPILED_WHEEL)

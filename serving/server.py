@@ -199,6 +199,7 @@ class Server:
         Raises:
             ServingError: it could not start.
         """
+        heap.keep_little()
         settings = self._settings.server
         secrets = secret_variables.taken(os.environ)
         self._token = credentials.token(settings, secrets)

@@ -13,7 +13,10 @@ except ImportError:  # tests/frameworks run in an environment of their own, with
     pass
 else:
     # On a shared machine an example may take any time: what bounds a test is pytest's timeout.
-    hypothesis.settings.register_profile("shared machine", deadline=None)
+    # Where the same laws are tried once more, on other versions or compiled, fewer examples will do.
+    hypothesis.settings.register_profile(
+        "shared machine", deadline=None, max_examples=int(os.environ.get("LUTHIER_EXAMPLES", "100"))
+    )
     hypothesis.settings.load_profile("shared machine")
 
 

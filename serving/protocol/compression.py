@@ -39,6 +39,7 @@ def decompressed(encoding: str, body: bytes, limit_bytes: int) -> bytes:
     except zlib.error as error:
         raise InvalidRequest(f"the body is not {encoding}, as its head says") from error
     if len(data) > limit_bytes:
+        del data  # the error keeps this frame
         raise BodyTooLarge(limit_bytes)
     if not stream.eof or stream.unused_data:
         raise InvalidRequest(f"the body is not one whole stream of {encoding}")

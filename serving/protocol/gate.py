@@ -157,20 +157,32 @@ class _Coded:
     def _decoded(self, work: asyncio.Future[bytes]) -> None:
         if self._is_gone or work.cancelled():
             return
-        try:
-            body = work.result()
-            if len(body) >= LARGE_BYTES:
-                self._coder.gate.held.take(len(body))
-                self._held_bytes = len(body)
-            outcome = self._handled(body)
-        except ServingError as error:
+        outcome: Exchange | Response
+        error = (
+            work.exception()
+        )  # not raised here: it would keep this frame, which keeps it, and the body
+        if isinstance(error, ServingError):
             outcome = error_response(error)
-        except Exception:
-            log.exception("a request met a fault of the server")
+        elif error is not None:
+            log.error("a body cannot be decompressed", exc_info=error)
             outcome = _fault()
+        else:
+            outcome = self._begun(work.result())
         if isinstance(outcome, Response):
             self._let_go()
             self._connection.respond(outcome)
+
+    def _begun(self, body: bytes) -> Exchange | Response:
+        try:
+            if len(body) >= LARGE_BYTES:
+                self._coder.gate.held.take(len(body))
+                self._held_bytes = len(body)
+            return self._handled(body)
+        except ServingError as error:
+            return error_response(error)
+        except Exception:
+            log.exception("a request met a fault of the server")
+            return _fault()
 
     def _let_go(self) -> None:
         """What the body has become is not held any more."""

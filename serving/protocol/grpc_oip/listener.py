@@ -354,7 +354,7 @@ class Connection(asyncio.Protocol):
         else:
             self._exchanges[stream] = cast("Exchange", found)
 
-    def _refuse(self, stream: int, error: Exception) -> None:
+    def _refuse(self, stream: int, error: BaseException) -> None:
         """Answer a call that could not be taken."""
         if not isinstance(error, ServingError):
             log.error("a call met a fault of the server", exc_info=error)
@@ -382,12 +382,18 @@ class Connection(asyncio.Protocol):
         if self._exchanges.get(stream) is not work:
             return  # nobody waits for it any more
         del self._exchanges[stream]
+        error = (
+            work.exception()
+        )  # not raised here: it would keep this frame, which keeps it, and the message
         try:
-            data = work.result()
-            self._hold(stream, data)
-            self._handle(stream, call, memoryview(data), self._coded_reply(stream, call))
-        except Exception as error:
-            self._refuse(stream, error)
+            if error is None:
+                data = work.result()
+                self._hold(stream, data)
+                self._handle(stream, call, memoryview(data), self._coded_reply(stream, call))
+            else:
+                self._refuse(stream, error)
+        except Exception as refused:
+            self._refuse(stream, refused)
         self._flush_soon()
 
     def answer_compressed(self, stream: int, encoding: str, pieces: Sequence[Buffer]) -> None:

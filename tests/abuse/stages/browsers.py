@@ -92,7 +92,8 @@ def asks() -> Iterator[Ask]:
         preflight = "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization\r\n"
         for path, is_admin in ((_INFER, False), ("/admin/settings", True)):
             yield Ask(name=f"preflight of {path} from {origin}", method="OPTIONS", path=path, host=OURS[0],
-                      origin=origin, fields=preflight, is_admin=is_admin, is_readable=False)  # fmt: skip
+                      origin=origin, fields=preflight, is_admin=is_admin, is_refused=is_admin,
+                      is_readable=False)  # fmt: skip
     yield Ask(name="cross-site load", method="POST", path=_UNLOAD, host=OURS[0],
               fields="Sec-Fetch-Site: cross-site\r\n",
               body=b"{}", is_refused=True)  # fmt: skip

@@ -407,7 +407,7 @@ def _jumping_clocks(context: Context) -> None:
     """The wall clock jumps by a day, forth and back: nothing depends on it."""
     if _lacks(context, "faketime"):
         return
-    stamp = context.folder / "clock"
+    stamp = context.folder / "now"
     stamp.write_text("+0\n")
     environment = {
         "FAKETIME_TIMESTAMP_FILE": str(stamp),

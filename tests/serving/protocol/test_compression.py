@@ -84,3 +84,11 @@ def test_what_is_no_whole_stream(encoding, body):
 def test_what_a_client_accepts(field, encoding):
     """Only by name, and not where it says that it does not."""
     assert accepted(field) == encoding
+
+
+def test_the_error_keeps_nothing_of_what_became_too_large():
+    """Whoever has it may keep it for long."""
+    with pytest.raises(BodyTooLarge) as refused:
+        decompressed("gzip", gzip.compress(bytes(1 << 20)), 1 << 16)
+    frames = [entry.frame.f_locals for entry in refused.traceback[1:]]
+    assert not [value for held in frames for value in held.values() if len(repr(value)) > 5000]

@@ -1,6 +1,7 @@
 """The gate of the query port over a real gateway: access and compressed bodies, on kept-alive connections."""
 
 import contextlib
+import gc
 import gzip
 import http.client
 import json
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import tritonclient.http as triton
 
+from serving.errors import BodyTooLarge
 from serving.protocol.access import Access, Token
 from serving.protocol.gate import Gate
 from serving.protocol.held import Held
@@ -76,6 +78,23 @@ def until(condition):
     while not condition():
         assert time.monotonic() < end_s
         time.sleep(0.005)
+
+
+def test_refused_bodies_are_let_go(running):
+    """No cycle of an error and its traceback keeps what was refused until the collector comes."""
+
+    def of_refusals():
+        return [one for one in gc.get_objects() if isinstance(one, BodyTooLarge)]
+
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            bomb, fields = gzip.compress(bytes(2 * LIMIT)), {"Content-Encoding": "gzip"}
+            assert running.request("POST", INFER, bomb, fields)[0] == 413
+        assert until(lambda: not of_refusals()) is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(
