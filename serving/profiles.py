@@ -40,6 +40,8 @@ _MOST_DOUBLED = 3
 """times: 2 s, so that whatever it was is over then. A size that is too long costs one batch in that time."""
 _OUT_OF_LINE = 1.2
 """Times as long as foretold: what is less does no harm, and noise is no stall."""
+_TRIED = 2.0
+"""Times the only size that is known that are presumed to take no longer."""
 _LOOK_EVERY = 8
 """Batches from one look for such sizes to the next."""
 
@@ -229,8 +231,8 @@ def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> flo
     if above == 0:  # fewer items take no longer than the smallest batch that was measured
         return measured[sizes[0]]
     if above == len(sizes):
-        if len(sizes) == 1:  # one point says nothing about the slope: proportional is the safe side
-            return measured[sizes[0]] * size / sizes[0]
+        if len(sizes) == 1:  # one point says nothing about the slope
+            return measured[sizes[0]] * max(1.0, size / (_TRIED * sizes[0]))
         above -= 1
     left, right = sizes[above - 1], sizes[above]
     left_s, right_s = measured[left], measured[right]
