@@ -65,6 +65,11 @@ class _Size:
         self.doubled = 0
         """Doubts in a row that were wrong."""
 
+    def forget(self) -> None:
+        """What was measured."""
+        self.seen.clear()
+        self.next = 0
+
     @property
     def worth_s(self) -> float:
         """Most batches take no longer."""
@@ -129,6 +134,8 @@ class Profile:
             self._seen[size] = known = _Size()
         if not known.seen:
             self._measured_first(size, known, took_s)
+        elif known.worth_s > _OUT_OF_LINE * took_s and self._is_old(known):
+            known.forget()
         self._batches += 1
         self._spent_s += took_s
         known.batch = self._batches
@@ -190,25 +197,26 @@ class Profile:
         else:
             bisect.insort(self._sizes, size)
 
+    def _is_old(self, known: _Size) -> bool:
+        """Whether a size was not run for a while."""
+        return (
+            self._batches - known.batch >= DOUBTED_AFTER
+            and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
+        )
+
     def _doubt(self) -> None:
         """Forget sizes that were not run for a while and are longer than those foretell that were."""
         fresh, old = list[int](), list[int]()
         for size in self._sizes:
             if size in self._seeds:
                 continue
-            known = self._seen[size]
-            is_old = (
-                self._batches - known.batch >= DOUBTED_AFTER
-                and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
-            )
-            (old if is_old else fresh).append(size)
+            (old if self._is_old(self._seen[size]) else fresh).append(size)
         for size in old:
             known, worth_s = self._seen[size], self._measured[size]
             if worth_s <= _OUT_OF_LINE * _told(fresh, self._measured, size):
                 continue
             known.doubted_s = worth_s
-            known.seen.clear()
-            known.next = 0
+            known.forget()
             self._sizes.remove(size)
             del self._measured[size]
             self._estimates.clear()

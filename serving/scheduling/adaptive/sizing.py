@@ -122,6 +122,8 @@ class Quantile(Fixed):
         self._next_fit = _FEWEST
         self._in_time = 0
         """Full batches in a row that were."""
+        self._longest_s = 0.0
+        """Of them."""
         self._patience = _PATIENCE
         self._on_trial = False
         """Whether larger sizes were forgotten since the last batch that was late."""
@@ -136,33 +138,43 @@ class Quantile(Fixed):
         if is_new:
             self._seen[items] = deque(maxlen=_KEPT_PER_SIZE)
         self._seen[items].append((self._batches, took_s))
-        is_trial = is_full and self._count(is_late)
+        is_trial = is_full and self._count(is_late, took_s)
         is_urgent = is_trial or (is_late and self.size > 1) or (is_full and is_new)
         if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
             self.size = self._fitted()
 
-    def _count(self, is_late: bool) -> bool:
-        """One full batch more, late or not; whether larger ones are to be tried again, for what they took is forgotten."""
+    def _count(self, is_late: bool, took_s: float) -> bool:
+        """One full batch more; whether to fit anew, for what contradicts those in time was forgotten."""
         if is_late:
             if self._on_trial:
                 is_soon = self._in_time < self._patience
                 self._patience = min(_MOST_PATIENCE, 2 * self._patience) if is_soon else _PATIENCE
                 self._on_trial = False
             self._in_time = 0
+            self._longest_s = 0.0
             return False
         self._in_time += 1
+        self._longest_s = max(self._longest_s, took_s)
         if self._in_time < self._patience or self.size >= self._most:
             return False
-        larger = [size for size in self._seen if size > self.size]
-        if not larger:
-            return False
-        for size in larger:
-            del self._seen[size]
+        is_changed = self._forget_contradictions()
         self._in_time = 0
-        self._on_trial = True
-        return True
+        self._longest_s = 0.0
+        self._on_trial = self._on_trial or is_changed
+        return is_changed
+
+    def _forget_contradictions(self) -> bool:
+        """Larger sizes, which may be in time again, and smaller ones as far as they took longer than this one does."""
+        kept = {
+            size: deque((one for one in seen if one[1] <= self._longest_s), _KEPT_PER_SIZE)
+            for size, seen in self._seen.items()
+            if size <= self.size
+        }
+        is_changed = sum(map(len, kept.values())) < sum(map(len, self._seen.values()))
+        self._seen = {size: seen for size, seen in kept.items() if seen}
+        return is_changed
 
     def _forget(self) -> None:
         """Sizes that were not used for long, and beyond a number of sizes those that were used longest ago."""
