@@ -164,9 +164,14 @@ class Profile:
             known = self._estimates[size] = _told(self._sizes, self._measured, size)
         return known
 
+    @property
+    def largest_measured(self) -> int:
+        """Items; 0 while nothing was seen."""
+        return self._sizes[-1] if self._sizes else 0
+
     def covers(self, size: int) -> bool:
         """Whether the estimate of a size lies between measurements: beyond the largest it is a guess."""
-        return bool(self._sizes) and size <= self._sizes[-1]
+        return size <= self.largest_measured
 
     def largest(self, within_s: float, most: int) -> int:
         """The most items, up to `most`, whose estimate is within a time; 0: not even one.

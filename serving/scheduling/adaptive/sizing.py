@@ -36,7 +36,7 @@ _PATIENCE = 16
 """Full batches in time, one after another, after which what larger ones took is forgotten: it may have been a stall,
 and a size that it rules out would not be tried. Twice as many after each time that the next miss came sooner, up to"""
 _MOST_PATIENCE = 128
-"""of them: below one of a hundred batches is late for that."""
+"""for each batch that was late then (several are with workers before the first one tells): fewer than one of a hundred."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
@@ -125,8 +125,10 @@ class Quantile(Fixed):
         self._longest_s = 0.0
         """Of them."""
         self._patience = _PATIENCE
-        self._on_trial = False
-        """Whether larger sizes were forgotten since the last batch that was late."""
+        self._next_patience = _PATIENCE
+        """But for the bound."""
+        self._late = 0
+        """Full batches that were late since sizes were forgotten."""
         self.size = 1
 
     def ran(self, items: int, took_s: float) -> None:
@@ -148,10 +150,11 @@ class Quantile(Fixed):
     def _count(self, is_late: bool, took_s: float) -> bool:
         """One full batch more; whether to fit anew, for what contradicts those in time was forgotten."""
         if is_late:
-            if self._on_trial:
+            if not self._late:
                 is_soon = self._in_time < self._patience
-                self._patience = min(_MOST_PATIENCE, 2 * self._patience) if is_soon else _PATIENCE
-                self._on_trial = False
+                self._next_patience = 2 * self._patience if is_soon else _PATIENCE
+            self._late += 1
+            self._patience = min(self._next_patience, _MOST_PATIENCE * self._late)
             self._in_time = 0
             self._longest_s = 0.0
             return False
@@ -160,9 +163,10 @@ class Quantile(Fixed):
         if self._in_time < self._patience or self.size >= self._most:
             return False
         is_changed = self._forget_contradictions()
+        if is_changed:
+            self._late = 0
         self._in_time = 0
         self._longest_s = 0.0
-        self._on_trial = self._on_trial or is_changed
         return is_changed
 
     def _forget_contradictions(self) -> bool:
