@@ -3,13 +3,15 @@
 In: sizes and seconds of batches that ran. Out: an estimate that most batches of a size keep. Each
 size remembers its last measurements and is worth their 90th percentile, with three to nine of them the
 second longest; a size that was not measured lies on the line between its measured neighbours, beyond the
-largest on the line through the two largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10
+largest on the line through the two largest. While one size alone is known, twice as many items are presumed to
+take no longer and more to take so in proportion: were they not tried, nothing would ever tell. Clockwork's predictor (OSDI'20, section 5.1: the last 10
 measurements per model and batch size) takes their 99th percentile, in effect the maximum; on shared cores one
 hiccup would then rule the next ten decisions.
 
 A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
 for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall
-costs one stall. Where the next measurement is as long, it is believed for twice as long.
+costs one stall. Where the next measurement is as long, it is believed for twice as long. One that was not run for
+a while and is so much shorter now is worth what it takes now.
 
 What a warm-up has measured stands in for a size until the first batch of it has run.
 
@@ -19,6 +21,7 @@ Pure; times are in seconds.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Mapping, Sequence
 
 WINDOW = 10
@@ -41,7 +44,7 @@ _MOST_DOUBLED = 3
 _OUT_OF_LINE = 1.2
 """Times as long as foretold: what is less does no harm, and noise is no stall."""
 _TRIED = 2.0
-"""Times the only size that is known that are presumed to take no longer."""
+"""Times the items of the only size that is known which are presumed to take no longer."""
 _LOOK_EVERY = 8
 """Batches from one look for such sizes to the next."""
 
@@ -210,12 +213,24 @@ class Profile:
         )
 
     def _doubt(self) -> None:
-        """Forget sizes that were not run for a while and are longer than those foretell that were."""
+        """Forget sizes that were not run for a while and are longer than those foretell that were.
+
+        For one that is longer than a larger one which ran later it need not be a while, unless that was wrong before.
+        """
         fresh, old = list[int](), list[int]()
-        for size in self._sizes:
+        latest, latest_s = 0, math.inf  # of the larger ones, the one that ran last
+        for size in reversed(self._sizes):
             if size in self._seeds:
                 continue
-            (old if self._is_old(self._seen[size]) else fresh).append(size)
+            known, worth_s = self._seen[size], self._measured[size]
+            is_contradicted = known.batch < latest and worth_s > _OUT_OF_LINE * latest_s
+            if self._is_old(known) or (is_contradicted and not known.doubled):
+                old.append(size)
+                continue
+            fresh.append(size)
+            if known.batch > latest:
+                latest, latest_s = known.batch, worth_s
+        fresh.reverse()
         for size in old:
             known, worth_s = self._seen[size], self._measured[size]
             if worth_s <= _OUT_OF_LINE * _told(fresh, self._measured, size):
@@ -244,7 +259,7 @@ def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> flo
     if above == 0:  # fewer items take no longer than the smallest batch that was measured
         return measured[sizes[0]]
     if above == len(sizes):
-        if len(sizes) == 1:  # one point says nothing about the slope
+        if len(sizes) == 1:  # one point says nothing about the slope: twice the size may be tried
             return measured[sizes[0]] * max(1.0, size / (_TRIED * sizes[0]))
         above -= 1
     left, right = sizes[above - 1], sizes[above]

@@ -110,7 +110,8 @@ class Quantile(Fixed):
     """Quantile regression of batch latency on batch size.
 
     Each size keeps its last few times, so that a size used for long does not push out the others that
-    tell the slope; what is old is forgotten.
+    tell the slope. What is old is forgotten, and so is what stalls and slow spells may have left: after some full
+    batches in time all that larger sizes took, and what smaller ones took longer than these did.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -122,11 +123,12 @@ class Quantile(Fixed):
         self._next_fit = _FEWEST
         self._in_time = 0
         """Full batches in a row that were."""
+        self._largest = 0
+        """Of them, in items."""
         self._longest_s = 0.0
-        """Of them."""
         self._patience = _PATIENCE
         self._next_patience = _PATIENCE
-        """But for the bound."""
+        """The same without its bound."""
         self._late = 0
         """Full batches that were late since sizes were forgotten."""
         self.size = 1
@@ -140,41 +142,44 @@ class Quantile(Fixed):
         if is_new:
             self._seen[items] = deque(maxlen=_KEPT_PER_SIZE)
         self._seen[items].append((self._batches, took_s))
-        is_trial = is_full and self._count(is_late, took_s)
+        is_trial = is_full and self._count(items, took_s)
         is_urgent = is_trial or (is_late and self.size > 1) or (is_full and is_new)
         if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
             self.size = self._fitted()
 
-    def _count(self, is_late: bool, took_s: float) -> bool:
+    def _count(self, items: int, took_s: float) -> bool:
         """One full batch more; whether to fit anew, for what contradicts those in time was forgotten."""
-        if is_late:
+        if took_s > self._budget_s:
             if not self._late:
                 is_soon = self._in_time < self._patience
                 self._next_patience = 2 * self._patience if is_soon else _PATIENCE
             self._late += 1
             self._patience = min(self._next_patience, _MOST_PATIENCE * self._late)
-            self._in_time = 0
-            self._longest_s = 0.0
+            self._begin_run()
             return False
         self._in_time += 1
+        self._largest = max(self._largest, items)
         self._longest_s = max(self._longest_s, took_s)
         if self._in_time < self._patience or self.size >= self._most:
             return False
         is_changed = self._forget_contradictions()
         if is_changed:
             self._late = 0
-        self._in_time = 0
-        self._longest_s = 0.0
+        self._begin_run()
         return is_changed
 
+    def _begin_run(self) -> None:
+        self._in_time = self._largest = 0
+        self._longest_s = 0.0
+
     def _forget_contradictions(self) -> bool:
-        """Larger sizes, which may be in time again, and smaller ones as far as they took longer than this one does."""
+        """Sizes beyond those in time, for they may be it again, and what others took longer than those did."""
         kept = {
             size: deque((one for one in seen if one[1] <= self._longest_s), _KEPT_PER_SIZE)
             for size, seen in self._seen.items()
-            if size <= self.size
+            if size <= self._largest
         }
         is_changed = sum(map(len, kept.values())) < sum(map(len, self._seen.values()))
         self._seen = {size: seen for size, seen in kept.items() if seen}
@@ -192,7 +197,9 @@ class Quantile(Fixed):
         largest = float(sizes.max())
         limit = min(self._most, math.ceil(largest * _GROWTH))
         base_s, slope_s = quantile_line(sizes, seconds, QUANTILE)
-        if slope_s <= 0.0:  # one size, or nothing but noise: it shrinks in proportion, and grows by a step
+        if (
+            slope_s <= 0.0
+        ):  # one size, or nothing but noise: it shrinks in proportion, and grows by a step
             largest_s = float(seconds[sizes == largest].max())
             base_s, slope_s = 0.0, largest_s / largest
             if largest_s <= self._budget_s:

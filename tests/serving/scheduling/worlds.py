@@ -124,6 +124,12 @@ class World:
             from_s <= done_s < until_s and self.in_time(id_) for id_, done_s in self.done_s.items()
         )
 
+    def served(self, from_s: float, until_s: float) -> int:
+        """Answers in time to what came in a span."""
+        return sum(
+            from_s <= ask.at_s < until_s and self.in_time(id_) for id_, ask in enumerate(self.asks)
+        )
+
     def _submit(self, ask: Ask, now_s: float) -> None:
         id_ = len(self.asks)
         self.asks.append(ask)
