@@ -4,9 +4,10 @@ In: sizes and seconds of batches that ran. Out: an estimate that most batches of
 size remembers its last measurements and is worth their 90th percentile, with three to nine of them the
 second longest; a size that was not measured lies on the line between its measured neighbours, beyond the
 largest on the line through the two largest. While one size alone is known, twice as many items are presumed to
-take no longer and more to take so in proportion: were they not tried, nothing would ever tell. Clockwork's predictor (OSDI'20, section 5.1: the last 10
-measurements per model and batch size) takes their 99th percentile, in effect the maximum; on shared cores one
-hiccup would then rule the next ten decisions.
+take no longer and more to take so in proportion: were they not tried, nothing would ever tell.
+
+Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements per model and batch size) takes their 99th
+percentile, in effect the maximum; on shared cores one hiccup would then rule the next ten decisions.
 
 A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
 for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall

@@ -434,7 +434,7 @@ class AdaptiveScheduler:
         return 0
 
     def _known(self, size: int) -> int:
-        """The size, or the largest that was measured while a batch beyond it runs: one at a time tries what is not known.
+        """The size, or the largest that was measured while a batch beyond it runs: one at a time tries the unknown.
 
         Else every slot of every worker would be at it before the first one tells.
         """

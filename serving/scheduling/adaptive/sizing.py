@@ -36,7 +36,7 @@ _PATIENCE = 16
 """Full batches in time, one after another, after which what larger ones took is forgotten: it may have been a stall,
 and a size that it rules out would not be tried. Twice as many after each time that the next miss came sooner, up to"""
 _MOST_PATIENCE = 128
-"""for each batch that was late then (several are with workers before the first one tells): fewer than one of a hundred."""
+"""for each batch that was late then, for several may be with workers: fewer than one of a hundred are."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
