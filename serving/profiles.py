@@ -3,13 +3,16 @@
 In: sizes and seconds of batches that ran. Out: an estimate that most batches of a size keep. Each
 size remembers its last measurements and is worth their 90th percentile, with three to nine of them the
 second longest; a size that was not measured lies on the line between its measured neighbours, beyond the
-largest on the line through the two largest. Clockwork's predictor (OSDI'20, section 5.1: the last 10
-measurements per model and batch size) takes their 99th percentile, in effect the maximum; on shared cores one
-hiccup would then rule the next ten decisions.
+largest on the line through the two largest. While one size alone is known, twice as many items are presumed to
+take no longer and more to take so in proportion: were they not tried, nothing would ever tell.
+
+Clockwork's predictor (OSDI'20, section 5.1: the last 10 measurements per model and batch size) takes their 99th
+percentile, in effect the maximum; on shared cores one hiccup would then rule the next ten decisions.
 
 A size that looks too long is not run, so nothing would ever tell that it is not. So one that was not run
 for a while, and is longer than the sizes around it foretell, is forgotten, to be tried again: one stall
-costs one stall. Where the next measurement is as long, it is believed for twice as long.
+costs one stall. Where the next measurement is as long, it is believed for twice as long. One that was not run for
+a while and is so much shorter now is worth what it takes now.
 
 What a warm-up has measured stands in for a size until the first batch of it has run.
 
@@ -19,6 +22,7 @@ Pure; times are in seconds.
 from __future__ import annotations
 
 import bisect
+import math
 from collections.abc import Mapping, Sequence
 
 WINDOW = 10
@@ -40,6 +44,8 @@ _MOST_DOUBLED = 3
 """times: 2 s, so that whatever it was is over then. A size that is too long costs one batch in that time."""
 _OUT_OF_LINE = 1.2
 """Times as long as foretold: what is less does no harm, and noise is no stall."""
+_TRIED = 2.0
+"""Times the items of the only size that is known which are presumed to take no longer."""
 _LOOK_EVERY = 8
 """Batches from one look for such sizes to the next."""
 
@@ -62,6 +68,11 @@ class _Size:
         """What it was worth when it was forgotten; 0: it was not, or it was tried since."""
         self.doubled = 0
         """Doubts in a row that were wrong."""
+
+    def forget(self) -> None:
+        """What was measured."""
+        self.seen.clear()
+        self.next = 0
 
     @property
     def worth_s(self) -> float:
@@ -127,6 +138,8 @@ class Profile:
             self._seen[size] = known = _Size()
         if not known.seen:
             self._measured_first(size, known, took_s)
+        elif known.worth_s > _OUT_OF_LINE * took_s and self._is_old(known):
+            known.forget()
         self._batches += 1
         self._spent_s += took_s
         known.batch = self._batches
@@ -155,9 +168,14 @@ class Profile:
             known = self._estimates[size] = _told(self._sizes, self._measured, size)
         return known
 
+    @property
+    def largest_measured(self) -> int:
+        """Items; 0 while nothing was seen."""
+        return self._sizes[-1] if self._sizes else 0
+
     def covers(self, size: int) -> bool:
         """Whether the estimate of a size lies between measurements: beyond the largest it is a guess."""
-        return bool(self._sizes) and size <= self._sizes[-1]
+        return size <= self.largest_measured
 
     def largest(self, within_s: float, most: int) -> int:
         """The most items, up to `most`, whose estimate is within a time; 0: not even one.
@@ -188,25 +206,38 @@ class Profile:
         else:
             bisect.insort(self._sizes, size)
 
+    def _is_old(self, known: _Size) -> bool:
+        """Whether a size was not run for a while."""
+        return (
+            self._batches - known.batch >= DOUBTED_AFTER
+            and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
+        )
+
     def _doubt(self) -> None:
-        """Forget sizes that were not run for a while and are longer than those foretell that were."""
+        """Forget sizes that were not run for a while and are longer than those foretell that were.
+
+        For one that is longer than a larger one which ran later it need not be a while, unless that was wrong before.
+        """
         fresh, old = list[int](), list[int]()
-        for size in self._sizes:
+        latest, latest_s = 0, math.inf  # of the larger ones, the one that ran last
+        for size in reversed(self._sizes):
             if size in self._seeds:
                 continue
-            known = self._seen[size]
-            is_old = (
-                self._batches - known.batch >= DOUBTED_AFTER
-                and self._spent_s - known.spent_s >= DOUBTED_AFTER_S * 2.0**known.doubled
-            )
-            (old if is_old else fresh).append(size)
+            known, worth_s = self._seen[size], self._measured[size]
+            is_contradicted = known.batch < latest and worth_s > _OUT_OF_LINE * latest_s
+            if self._is_old(known) or (is_contradicted and not known.doubled):
+                old.append(size)
+                continue
+            fresh.append(size)
+            if known.batch > latest:
+                latest, latest_s = known.batch, worth_s
+        fresh.reverse()
         for size in old:
             known, worth_s = self._seen[size], self._measured[size]
             if worth_s <= _OUT_OF_LINE * _told(fresh, self._measured, size):
                 continue
             known.doubted_s = worth_s
-            known.seen.clear()
-            known.next = 0
+            known.forget()
             self._sizes.remove(size)
             del self._measured[size]
             self._estimates.clear()
@@ -229,8 +260,8 @@ def _told(sizes: Sequence[int], measured: Mapping[int, float], size: int) -> flo
     if above == 0:  # fewer items take no longer than the smallest batch that was measured
         return measured[sizes[0]]
     if above == len(sizes):
-        if len(sizes) == 1:  # one point says nothing about the slope: proportional is the safe side
-            return measured[sizes[0]] * size / sizes[0]
+        if len(sizes) == 1:  # one point says nothing about the slope: twice the size may be tried
+            return measured[sizes[0]] * max(1.0, size / (_TRIED * sizes[0]))
         above -= 1
     left, right = sizes[above - 1], sizes[above]
     left_s, right_s = measured[left], measured[right]

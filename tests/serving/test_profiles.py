@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profiles import SEEDS_LAST, WINDOW, Profile
+from serving.profiles import DOUBTED_AFTER, SEEDS_LAST, WINDOW, Profile
 
 SEEN = st.lists(st.tuples(st.integers(1, 64), st.floats(1e-5, 10.0)), min_size=1, max_size=60)
 
@@ -40,7 +40,36 @@ def test_sizes_between_and_beyond_lie_on_lines():
     assert profile.estimate_s(1) == 0.010
     assert profile.estimate_s(3) == pytest.approx(0.012)
     assert profile.estimate_s(8) == pytest.approx(0.022)
-    assert profile_of([(2, 0.010)]).estimate_s(4) == pytest.approx(0.020)
+
+
+def test_of_one_size_alone_twice_as_many_items_are_presumed_to_take_no_longer():
+    """So that they are tried where the deadline allows for one batch; more take longer in proportion to that."""
+    profile = profile_of([(2, 0.010)])
+    assert [profile.estimate_s(size) for size in (1, 2, 4)] == [0.010] * 3
+    assert profile.estimate_s(8) == pytest.approx(0.020)
+    assert profile.largest(0.010, 8) == 4
+
+
+def test_after_a_slow_spell_larger_sizes_are_tried_again():
+    """All were as slow, and only single items have run since: no size is left that rules out two."""
+    profile = profile_of([(size, 0.060) for size in (1, 2, 3, 4, 8) for _ in range(WINDOW)])
+    for _ in range(DOUBTED_AFTER + 2 * WINDOW):
+        profile.observe(1, 0.020)
+    assert profile.measured() == {1: 0.020, 8: 0.060}
+    for _ in range(WINDOW):
+        profile.observe(2, 0.021)
+    assert profile.measured() == {1: 0.020, 2: 0.021}
+    assert profile.estimate_s(8) == pytest.approx(0.027)
+
+
+def test_a_size_that_runs_seldom_is_worth_what_it_takes_now():
+    """What it took in a slow spell does not outvote it; what is as long as before joins the rest."""
+    profile = profile_of([(1, 0.020)] + [(3, 0.024)] * 5 + [(3, 0.060)] * 5)
+    for took_s in (0.055, 0.024):
+        for _ in range(DOUBTED_AFTER):
+            profile.observe(1, 0.050)  # so slow that the size is not longer than foretold
+        profile.observe(3, took_s)
+        assert profile.estimate_s(3) == (0.060 if took_s == 0.055 else 0.024)
 
 
 @given(seen=SEEN, within_s=st.floats(0, 10), most=st.integers(1, 128))
@@ -90,7 +119,7 @@ def test_a_seed_is_not_believed_for_ever():
         assert 16 in profile.measured()
         profile.observe(2, 0.002)
     assert profile.measured() == {2: 0.002}
-    assert profile.estimate_s(16) == 0.016
+    assert profile.estimate_s(16) == 0.008
 
 
 def test_no_seed_is_believed_for_ever_not_of_a_later_warm_up_either():

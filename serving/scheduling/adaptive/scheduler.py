@@ -380,7 +380,7 @@ class AdaptiveScheduler:
 
     def _infer(self, worker: Worker, now_s: float) -> Action | None:
         """A batch for a worker; None where a request was refused instead."""
-        size = self._size_for(worker, now_s)
+        size = self._known(self._size_for(worker, now_s))
         if not size:
             return None
         action = self._next_action()
@@ -432,6 +432,16 @@ class AdaptiveScheduler:
             return own
         self._refuse(head, Reason.CANNOT_FINISH, "")
         return 0
+
+    def _known(self, size: int) -> int:
+        """The size, or the largest that was measured while a batch beyond it runs: one at a time tries the unknown.
+
+        Else every slot of every worker would be at it before the first one tells.
+        """
+        known = self.profile.largest_measured
+        if size <= known or not known:
+            return size
+        return known if any(batch.items > known for batch in self._batches.values()) else size
 
     def _shed(self, size: int, worker: Worker, now_s: float) -> None:
         """Refuse those for whose sake batches would go on shrinking; never all that waits."""

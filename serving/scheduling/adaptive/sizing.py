@@ -32,11 +32,11 @@ _KEPT_PER_SIZE = 8
 _KEPT_SIZES = 24
 _FORGOTTEN_AFTER = 4096
 """Batches after which what a size took is no longer believed."""
-_DOUBTED_AFTER = 24
-"""Batches after which one that was too slow is believed only where those since then foretell it: else it was a stall,
-and the sizes that it rules out would not be tried for `_FORGOTTEN_AFTER`."""
-_STALLED = 1.5
-"""Times as long as these foretell, in proportion to the items."""
+_PATIENCE = 16
+"""Full batches in time, one after another, after which what larger ones took is forgotten: it may have been a stall,
+and a size that it rules out would not be tried. Twice as many after each time that the next miss came sooner, up to"""
+_MOST_PATIENCE = 128
+"""for each batch that was late then, for several may be with workers: fewer than one of a hundred are."""
 _REFIT_EVERY = 16
 _FEWEST = 8
 _GROWTH = 1.5
@@ -110,7 +110,8 @@ class Quantile(Fixed):
     """Quantile regression of batch latency on batch size.
 
     Each size keeps its last few times, so that a size used for long does not push out the others that
-    tell the slope; what is old is forgotten.
+    tell the slope. What is old is forgotten, and so is what stalls and slow spells may have left: after some full
+    batches in time all that larger sizes took, and what smaller ones took longer than these did.
     """
 
     def __init__(self, settings: BatchingSettings) -> None:
@@ -120,43 +121,75 @@ class Quantile(Fixed):
         self._seen: dict[int, deque[tuple[int, float]]] = {}
         self._batches = 0
         self._next_fit = _FEWEST
+        self._in_time = 0
+        """Full batches in a row that were."""
+        self._largest = 0
+        """Of them, in items."""
+        self._longest_s = 0.0
+        self._patience = _PATIENCE
+        self._next_patience = _PATIENCE
+        """The same without its bound."""
+        self._late = 0
+        """Full batches that were late since sizes were forgotten."""
         self.size = 1
 
     def ran(self, items: int, took_s: float) -> None:
-        """Remember, and fit again now and then; at once where the time was missed at full size."""
+        """Remember, and fit again now and then; at once where the time was missed, or a size is new, at full size."""
         self._batches += 1
-        if items not in self._seen:
+        is_full = items >= self.size
+        is_late = is_full and took_s > self._budget_s
+        is_new = items not in self._seen
+        if is_new:
             self._seen[items] = deque(maxlen=_KEPT_PER_SIZE)
         self._seen[items].append((self._batches, took_s))
-        is_urgent = took_s > self._budget_s and items >= self.size > 1
+        is_trial = is_full and self._count(items, took_s)
+        is_urgent = is_trial or (is_late and self.size > 1) or (is_full and is_new)
         if self._batches >= self._next_fit or (is_urgent and self._batches >= _FEWEST):
             self._next_fit = self._batches + _REFIT_EVERY
             self._forget()
             self.size = self._fitted()
 
+    def _count(self, items: int, took_s: float) -> bool:
+        """One full batch more; whether to fit anew, for what contradicts those in time was forgotten."""
+        if took_s > self._budget_s:
+            if not self._late:
+                is_soon = self._in_time < self._patience
+                self._next_patience = 2 * self._patience if is_soon else _PATIENCE
+            self._late += 1
+            self._patience = min(self._next_patience, _MOST_PATIENCE * self._late)
+            self._begin_run()
+            return False
+        self._in_time += 1
+        self._largest = max(self._largest, items)
+        self._longest_s = max(self._longest_s, took_s)
+        if self._in_time < self._patience or self.size >= self._most:
+            return False
+        is_changed = self._forget_contradictions()
+        if is_changed:
+            self._late = 0
+        self._begin_run()
+        return is_changed
+
+    def _begin_run(self) -> None:
+        self._in_time = self._largest = 0
+        self._longest_s = 0.0
+
+    def _forget_contradictions(self) -> bool:
+        """Sizes beyond those in time, for they may be it again, and what others took longer than those did."""
+        kept = {
+            size: deque((one for one in seen if one[1] <= self._longest_s), _KEPT_PER_SIZE)
+            for size, seen in self._seen.items()
+            if size <= self._largest
+        }
+        is_changed = sum(map(len, kept.values())) < sum(map(len, self._seen.values()))
+        self._seen = {size: seen for size, seen in kept.items() if seen}
+        return is_changed
+
     def _forget(self) -> None:
-        """Sizes that were not used for long, beyond a number of sizes those that were used longest ago, and stalls."""
+        """Sizes that were not used for long, and beyond a number of sizes those that were used longest ago."""
         recent = sorted(self._seen, key=lambda size: -self._seen[size][-1][0])[:_KEPT_SIZES]
         oldest = self._batches - _FORGOTTEN_AFTER
         self._seen = {size: self._seen[size] for size in recent if self._seen[size][-1][0] > oldest}
-        for size, one in self._stalls():
-            self._seen[size].remove(one)
-            if not self._seen[size]:
-                del self._seen[size]
-
-    def _stalls(self) -> list[tuple[int, tuple[int, float]]]:
-        """Sizes and measurements that were beyond their time some batches ago, and that none since then explains."""
-        pairs = [(one, size) for size, seen in self._seen.items() for one in seen]
-        found: list[tuple[int, tuple[int, float]]] = []
-        item_s = 0.0  # the most of an item in what is newer
-        for one, size in sorted(pairs, reverse=True):
-            batch, took_s = one
-            is_old = batch <= self._batches - _DOUBTED_AFTER
-            if is_old and took_s > max(self._budget_s, _STALLED * item_s * size):
-                found.append((size, one))
-            else:
-                item_s = max(item_s, took_s / size)
-        return found
 
     def _fitted(self) -> int:
         pairs = [(size, took_s) for size, seen in self._seen.items() for _, took_s in seen]
@@ -164,8 +197,13 @@ class Quantile(Fixed):
         largest = float(sizes.max())
         limit = min(self._most, math.ceil(largest * _GROWTH))
         base_s, slope_s = quantile_line(sizes, seconds, QUANTILE)
-        if slope_s <= 0.0:  # one size, or nothing but noise: in proportion is the safe side
-            base_s, slope_s = 0.0, float(seconds[sizes == largest].max()) / largest
+        if (
+            slope_s <= 0.0
+        ):  # one size, or nothing but noise: it shrinks in proportion, and grows by a step
+            largest_s = float(seconds[sizes == largest].max())
+            base_s, slope_s = 0.0, largest_s / largest
+            if largest_s <= self._budget_s:
+                return limit
         if base_s + slope_s * limit <= self._budget_s:
             return limit
         return max(1, min(limit, int((self._budget_s - base_s) / slope_s)))

@@ -232,6 +232,16 @@ def test_a_batch_is_no_larger_than_its_most_urgent_member_allows():
     assert [len(batch) for batch in bench.batches(1.0)] == [3]
 
 
+def test_one_batch_at_a_time_tries_a_size_that_was_not_measured():
+    """While it runs, others are as large as what is known: not every slot is at what may be too long."""
+    bench = Bench(workers=2, batching__max_size=4)
+    bench.submit(1, 0.0)
+    (action,) = bench.scheduler.plan(0.0).actions
+    bench.scheduler.on(Result(action.id, 1, True, StageTimes(0.0, 0.0, 0.001, 0.0)), 0.001)
+    bench.submit(16, 1.0)
+    assert sorted(len(batch) for batch in bench.batches(1.0)) == [1, 1, 1, 4]
+
+
 def test_a_wrong_estimate_does_not_last():
     """After one very slow batch an idle worker still tries, and learns that it is quick again."""
     bench = Bench(batching__max_size=4)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import os
+import math
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import BATCHES_PER_REQUEST, POLICIES
@@ -22,6 +22,10 @@ RECOVERY_BATCHES = 50
 """After a disturbance goodput is back after so long, or so many full batches of each worker, whichever is longer."""
 WINDOW_BATCHES = 60
 """Full batches of each worker for which goodput is compared."""
+LONG = 10
+"""Times as long where that tells nothing."""
+LAGS = tuple(0.1 * tenths for tenths in range(1, 10))
+"""Parts of a full batch by which the batches of equivalent runs come later."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,13 +59,18 @@ class Load:
     def window_s(self) -> float:
         return WINDOW_BATCHES * self.full_s
 
-    def world(self, disturbances: Sequence[Disturbance] = ()) -> World:
+    def world(
+        self,
+        disturbances: Sequence[Disturbance] = (),
+        lag: tuple[float, float] = (math.inf, 0.0),
+    ) -> World:
         base_s = self.base_share * self.full_s
         world = World(
             base_s=base_s,
             item_s=(self.full_s - base_s) / self.max_size,
             workers=self.workers,
             disturbances=disturbances,
+            lag=lag,
             batching__max_size=self.max_size,
             batching__objective_ms=1e3 * BATCHES_PER_REQUEST * self.objective * self.full_s,
             **self.knobs,
@@ -81,23 +90,64 @@ class Load:
             within_s = least_s * rng.uniform(1.0, self.spread)
             yield Ask(at_s=at_s, within_s=within_s)
 
-    def goodputs(self, disturbances: Sequence[Disturbance]) -> tuple[int, int]:
-        """Answers in time after the recovery: without disturbances, and with them."""
-        disturbed = self.world(disturbances)
-        length_s = self.recovery_s + self.window_s
+    def disturbed(self, disturbances: Sequence[Disturbance], windows: int = 1) -> World:
+        """A run for so many windows after the recovery."""
+        world = self.world(disturbances)
 
         def asks() -> Iterator[Ask]:
             for ask in self.asks():
-                if ask.at_s >= disturbed.disturbed_until_s + length_s:
+                if ask.at_s >= world.disturbed_until_s + self.recovery_s + windows * self.window_s:
                     return
                 yield ask
 
-        disturbed.run(asks())
-        plain = self.world()
-        plain.run(disturbed.asks)
+        world.run(asks())
+        return world
+
+    def plain(self, disturbed: World, lag: float = 0.0, has_run_all: bool = False) -> World:
+        """A run of the same requests that nothing befell.
+
+        Args:
+            disturbed: the other one.
+            lag: part of a full batch by which all batches come later from the end of its disturbances on.
+            has_run_all: whether a batch of each size has run before.
+        """
+        world = self.world(lag=(disturbed.disturbed_until_s, lag * self.full_s))
+        if has_run_all:
+            for size in range(1, self.max_size + 1):
+                world.scheduler.profile.observe(size, world.took_s(size))
+        world.run(disturbed.asks)
+        return world
+
+    def after(self, disturbed: World, world: World, windows: int = 1) -> int:
+        """Answers in time of either, in so many windows after the recovery."""
+        from_s = disturbed.disturbed_until_s + self.recovery_s
+        return world.goodput(from_s, from_s + windows * self.window_s)
+
+    def goodputs(self, disturbances: Sequence[Disturbance]) -> tuple[int, int]:
+        """Answers in time after the recovery: without disturbances, and with them."""
+        disturbed = self.disturbed(disturbances)
+        return self.after(disturbed, self.plain(disturbed)), self.after(disturbed, disturbed)
+
+    def served(self, disturbances: Sequence[Disturbance]) -> tuple[int, int]:
+        """The same of answers to what comes after the recovery."""
+        disturbed = self.disturbed(disturbances)
         from_s = disturbed.disturbed_until_s + self.recovery_s
         span = (from_s, from_s + self.window_s)
-        return plain.goodput(*span), disturbed.goodput(*span)
+        return self.plain(disturbed).served(*span), disturbed.served(*span)
+
+    def equivalents(self, disturbances: Sequence[Disturbance]) -> list[int]:
+        """Answers in time of runs that nothing befell, and that differ in what should mean nothing."""
+        disturbed = self.disturbed(disturbances)
+        worlds = [self.plain(disturbed, lag) for lag in (0.0, *LAGS)]
+        worlds.append(self.plain(disturbed, has_run_all=True))
+        return [self.after(disturbed, world) for world in worlds]
+
+    def long_goodputs(self, disturbances: Sequence[Disturbance]) -> tuple[int, int]:
+        """As `goodputs` over a longer time, without disturbances the less of what was known and what was not."""
+        disturbed = self.disturbed(disturbances, LONG)
+        worlds = [self.plain(disturbed, has_run_all=has_run_all) for has_run_all in (False, True)]
+        plain = min(self.after(disturbed, world, LONG) for world in worlds)
+        return plain, self.after(disturbed, disturbed, LONG)
 
 
 TIMES_S = st.integers(0, 15).map(lambda tenths: 0.1 * tenths)
@@ -152,19 +202,37 @@ def loads(draw: st.DrawFn) -> Load:
     )
 
 
-@pytest.mark.skipif(
-    "LUTHIER_SCHEDULES" not in os.environ,
-    reason="does not hold yet for one schedule of a hundred; LUTHIER_SCHEDULES=200 finds them",
-)
-@settings(schedules, derandomize=True)
+@schedules
 @given(
     load=loads(), disturbances=st.lists(st.one_of(stalls(), slow_spells()), min_size=1, max_size=3)
 )
 def test_after_a_disturbance_as_much_is_done_as_without_it(
     load: Load, disturbances: list[Disturbance]
 ) -> None:
-    """Whatever befell which batches: some time after it goodput is that of a run that nothing befell."""
+    """Whatever befell which batches: some time after it goodput is that of a run that nothing befell.
+
+    As much is done where as many are answered in the window, or as many of those that come in it: a run that
+    nothing befell may answer a backlog from before, which the other one had to refuse, and have none at its end.
+
+    Which run that is depends on where batches begin among the arrivals. Where deadlines allow for little more than
+    two full batches, a few milliseconds decide who is refused, batches are short or long for long times, and
+    runs that nothing befell, but whose batches come a part of one later, differ from one another by more than the
+    5 % that are asked for. So do, more rarely, those that have seen all sizes run from those that have not: what is
+    given up depends on the estimate for small ones. In such a window 5 % cannot be told from none. Then one
+    ten times as long is compared, in which the differences even out and a lasting loss does not; and in the first
+    window no more may be missing than the least of those runs lacks to the best, once more.
+    """
     plain, disturbed = load.goodputs(disturbances)
+    if disturbed >= 0.95 * plain:
+        return
+    plain, served = load.served(disturbances)
+    if served >= 0.95 * plain:
+        return
+    equivalent = load.equivalents(disturbances)
+    least, most = min(equivalent), max(equivalent)
+    assert least < 0.95 * most, "a loss: runs that nothing befell are alike"
+    assert disturbed >= least - (most - least)
+    plain, disturbed = load.long_goodputs(disturbances)
     assert disturbed >= 0.95 * plain
 
 

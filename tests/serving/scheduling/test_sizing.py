@@ -89,6 +89,30 @@ def test_the_regression_is_not_believed_far_from_what_was_seen():
     assert policy.size == 2
 
 
+@pytest.mark.parametrize("factor", [1.5, 3.0, 10.0])
+def test_the_regression_does_not_keep_a_slow_spell(factor):
+    """Some fifty batches after it the size is what it was, whichever sizes the spell befell."""
+    policy = Quantile(BatchingSettings(max_size=16, objective_ms=66.0))  # 22 ms a batch
+
+    def model(size, rng):
+        return 1e-3 * (10.0 + 0.625 * size)
+
+    run(policy, model, 100)
+    assert policy.size == 16
+    run(policy, lambda size, rng: factor * model(size, rng), 60)
+    assert policy.size < 16
+    run(policy, model, 50)
+    assert policy.size == 16
+
+
+def test_a_size_that_is_too_long_is_tried_in_fewer_than_one_of_a_hundred_batches():
+    """Where no line through smaller ones foretells it: one item is in time, two never are."""
+    policy = Quantile(SETTINGS)
+    run(policy, lambda size, rng: 0.009 if size == 1 else 0.011, 600)
+    sizes = run(policy, lambda size, rng: 0.009 if size == 1 else 0.011, 2000)
+    assert 0 < sum(size > 1 for size in sizes) < 20
+
+
 def test_delayed_waits_only_where_company_is_expected():
     """Arrivals each 0.5 ms: worth waiting; each 10 ms: not; after a pause: not."""
     policy = Delayed(BatchingSettings(max_size=4, timeout_us=2000))

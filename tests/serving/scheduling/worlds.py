@@ -42,7 +42,8 @@ class Disturbance:
 class World:
     """A scheduler and workers in virtual time, where a batch takes exactly `base_s` and `item_s` for each item.
 
-    Messages take no time, and a worker runs what it is given in order.
+    Messages take no time, and a worker runs what it is given in order. With a `lag`, a time and seconds, each
+    begins the first batch that it is given after that time so much later, and all others at other moments.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class World:
         item_s: float,
         workers: int = 1,
         disturbances: Sequence[Disturbance] = (),
+        lag: tuple[float, float] = (math.inf, 0.0),
         **knobs: object,
     ) -> None:
         values = {name.replace("__", "."): value for name, value in knobs.items()}
@@ -61,6 +63,8 @@ class World:
         self._left_times = [one.times for one in disturbances]
         self._befell_until_s = 0.0
         self._events: list[tuple[float, int, Action, float]] = []
+        self._lag = lag
+        self._lagged: set[int] = set()
         self._count = 0
         self._free_s = dict.fromkeys(range(1, workers + 1), 0.0)
         self.asks: list[Ask] = []
@@ -120,6 +124,12 @@ class World:
             from_s <= done_s < until_s and self.in_time(id_) for id_, done_s in self.done_s.items()
         )
 
+    def served(self, from_s: float, until_s: float) -> int:
+        """Answers in time to what came in a span."""
+        return sum(
+            from_s <= ask.at_s < until_s and self.in_time(id_) for id_, ask in enumerate(self.asks)
+        )
+
     def _submit(self, ask: Ask, now_s: float) -> None:
         id_ = len(self.asks)
         self.asks.append(ask)
@@ -129,6 +139,10 @@ class World:
     def _begin(self, action: Action, now_s: float) -> None:
         items = sum(stop - start for _, start, stop in action.parts)
         begin_s = max(now_s, self._free_s[action.worker])
+        lag_from_s, lag_s = self._lag
+        if now_s >= lag_from_s and action.worker not in self._lagged:
+            self._lagged.add(action.worker)
+            begin_s += lag_s
         took_s = self.took_s(items)
         for place, one in enumerate(self._disturbances):
             if (
