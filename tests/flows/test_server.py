@@ -232,7 +232,7 @@ def test_kill_9_leaves_nothing():
 def leftovers(pids):
     """Cgroups of the one among these processes that keeps them, the template."""
     groups = control_groups.named("luthier-*-*")
-    return [str(path) for path in groups if int(path.name.split("-")[1]) in pids]
+    return [str(path) for path in groups if path.name.split("-")[1] in set(map(str, pids))]
 
 
 def test_drain_answers_what_was_taken():
