@@ -124,6 +124,8 @@ class Engine:
         self.resolved: dict[tuple[str, str | None], Target] = {}
         """See `Inference.resolved`."""
         self._changing = asyncio.Lock()
+        self._unsettled: set[Served | SharedPool] = set()
+        """What a change that failed has left with its settings."""
         self._pools = SharedPools(homes, KeptProfiles() if profiles is None else profiles, forms)
         self._endings: dict[asyncio.Task[None], Served] = {}
         """Versions that are out of service, and answer what they have taken."""
@@ -449,6 +451,7 @@ class Engine:
                 await self._put_back(changed, changed_pools)
                 raise
             self.settings = settings
+            self._unsettled.clear()
             self.generation += 1
             seconds = time.monotonic() - began_s
             log.info(
@@ -470,6 +473,7 @@ class Engine:
         self, changed: Sequence[Served], changed_pools: Sequence[SharedPool]
     ) -> None:
         """The settings in force, for models that had got others already, and for the GPU."""
+        self._unsettled |= {*changed, *changed_pools}  # each until it has them again
         try:
             await self._hold_clock(self.settings)
         except ServingError as error:
@@ -481,6 +485,8 @@ class Engine:
                 log.error(
                     "settings of shared replicas cannot be put back", extra={"error": str(error)}
                 )
+            else:
+                self._unsettled.discard(shared)
         for served in changed:
             settings = self.settings.of(served.id.name)
             try:
@@ -490,6 +496,20 @@ class Engine:
                     "settings cannot be put back",
                     extra={"model": served.id.name, "error": str(error)},
                 )
+            else:
+                self._unsettled.discard(served)
+
+    def unsettled(self) -> list[dict[str, Any]]:
+        """What runs with other settings than those in force, for they could not be put back: plain data."""
+        models = [
+            {"name": served.id.name, "version": served.id.version}
+            for served in self._catalogue.all()
+            if served in self._unsettled
+        ]
+        pools = [
+            {"pool": kind} for kind, shared in self._pools.items() if shared in self._unsettled
+        ]
+        return [*models, *pools]
 
     def _check_serving(self) -> None:
         if self._draining:
@@ -578,6 +598,7 @@ class Engine:
         """What the metrics show of this moment, with what others have counted."""
         return Snapshot(
             generation=self.generation,
+            unsettled=len(self.unsettled()),
             connections=connections,
             fresh_states=fresh_states,
             unresolved=dict(self.unresolved_responses),

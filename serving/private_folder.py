@@ -26,7 +26,12 @@ def made(folder: pathlib.Path, *, advice: str) -> pathlib.Path:
     Raises:
         OSError: somebody else can change it, or it cannot be made.
     """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (
+        *reversed(folder.parents),
+        folder,
+    ):  # `parents=True` makes those above as the umask says
+        if not one.exists():
+            one.mkdir(mode=0o700, exist_ok=True)
     real = folder.resolve()
     check(real, advice=advice)
     for above in real.parents:

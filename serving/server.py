@@ -24,8 +24,6 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
-from aiohttp import web
-
 from serving import admin_token, credentials, form, heap, homes, open_files, secret_variables, zoo
 from serving.accelerator import clocks
 from serving.assembly import Core, assembled
@@ -38,6 +36,7 @@ from serving.metrics.clipper_metrics import Registry
 from serving.metrics.exposition import Exposition
 from serving.protocol.access import Access, Token
 from serving.protocol.admin import HTTP_LOG, AdminRoutes
+from serving.protocol.admin_port import AdminListener
 from serving.protocol.clipper_routes import ClipperRoutes
 from serving.protocol.door import Door
 from serving.protocol.entrance import Entrance
@@ -60,6 +59,8 @@ from serving.values import ModelCard
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
+_ADMIN_CONNECTIONS = 64
+"""Of the admin port at a time, well below `open_files.RESERVE`, which they come out of."""
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
@@ -119,7 +120,15 @@ def bind_grpc(settings: ServerSettings) -> socket.socket | None:
         return None
 
 
-class QueryListener(Protocol):
+class Swept(Protocol):
+    """A listener whose connections are looked at from time to time."""
+
+    def sweep(self, now_s: float) -> None:
+        """Close what has been idle or incomplete for too long."""
+        ...
+
+
+class QueryListener(Swept, Protocol):
     """What the server does with the listener of a query port, whatever it speaks."""
 
     @property
@@ -133,10 +142,6 @@ class QueryListener(Protocol):
 
     def drain(self) -> None:
         """Close connections as soon as what they asked is answered."""
-        ...
-
-    def sweep(self, now_s: float) -> None:
-        """Close what has been idle or incomplete for too long."""
         ...
 
     def close(self) -> None:
@@ -279,31 +284,23 @@ class Server:
         protocols = self._protocols(core, exposition, held)
         ports = self._query_ports(protocols, query, grpc, door, held)
         listeners = [listener for listener, _ in ports]
-        runner = web.AppRunner(
-            AdminRoutes(
-                engine,
-                repository,
-                clipper=core.clipper,
-                metrics=exposition.text,
-                token=self._admin_token,
-                has_open_metrics=self._has_open_metrics,
-                hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
-                keep=core.keep,
-                stop=self.stop,
-                given=self._settings,
-            ).application(),
-            access_log=None,
-            logger=HTTP_LOG,
-            shutdown_timeout=_ADMIN_END_S,
+        administration = await self._administration(core, exposition)
+        admin_context = self._admin_tls and self._admin_tls.context("http/1.1")
+        admin_entrance = Entrance(
+            admin,
+            admin_context,
+            administration.protocol,
+            door=administration.door,
+            handshake_s=_HANDSHAKE_S,
+            end_s=_REQUEST_S,
         )
-        await runner.setup()
-        context = self._admin_tls and self._admin_tls.context("http/1.1")
-        await web.SockSite(runner, admin, ssl_context=context).start()
+        admin_entrance.open(_BACKLOG)
         servers = [
             await self._listen(listener, sock, door, "http/1.1" if sock is query else "h2")
             for listener, sock in ports
         ]
-        chores = [asyncio.create_task(_sweep(listeners, door, held), name="sweep connections")]
+        swept: list[Swept] = [*listeners, administration]
+        chores = [asyncio.create_task(_sweep(swept, door, held), name="sweep connections")]
         if repository is not None:
             chores.append(
                 asyncio.create_task(repository.watch(core.keep), name="watch the repository")
@@ -329,7 +326,35 @@ class Server:
                 if isinstance(server, Entrance):
                     await server.wait_closed()
             await protocols.close()
-            await runner.cleanup()
+            admin_entrance.close()
+            await admin_entrance.wait_closed()
+            await administration.end()
+
+    async def _administration(self, core: Core, exposition: Exposition) -> AdminListener:
+        """What stands behind the admin port."""
+        routes = AdminRoutes(
+            core.engine,
+            core.repository,
+            clipper=core.clipper,
+            metrics=exposition.text,
+            token=self._admin_token,
+            has_open_metrics=self._has_open_metrics,
+            hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
+            keep=core.keep,
+            stop=self.stop,
+            given=self._settings,
+        )
+        listener = AdminListener(
+            routes.application(),
+            idle_s=_IDLE_S,
+            request_s=_REQUEST_S,
+            door=Door(_ADMIN_CONNECTIONS),
+            access_log=None,
+            logger=HTTP_LOG,
+            shutdown_timeout=_ADMIN_END_S,
+        )
+        await listener.open()
+        return listener
 
     async def _listen(
         self, listener: QueryListener, sock: socket.socket, door: Door, speaks: str
@@ -508,7 +533,7 @@ def _held_bytes(settings: ServerSettings) -> int:
     return max(settings.max_held_mb * 1024 * 1024, 2 * settings.max_body_bytes)
 
 
-async def _sweep(listeners: Sequence[QueryListener], door: Door, held: Held) -> None:
+async def _sweep(listeners: Sequence[Swept], door: Door, held: Held) -> None:
     while True:
         await asyncio.sleep(_SWEEP_S)
         try:

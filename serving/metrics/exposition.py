@@ -70,6 +70,8 @@ class Snapshot:
     """The server at the moment of asking."""
 
     generation: int
+    unsettled: int = 0
+    """Models and pools with other settings than those in force."""
     connections: int
     cut: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Connections that the server ended for its own sake, by reason."""
@@ -251,6 +253,11 @@ def _of_server(now: Snapshot) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "luthier_settings_generation", "Generation of the settings.", value=now.generation
+    )
+    yield GaugeMetricFamily(
+        "luthier_settings_unsettled",
+        "Models and pools that run with other settings: a change failed, and could not be undone.",
+        value=now.unsettled,
     )
     yield GaugeMetricFamily(
         "luthier_connections", "Open client connections.", value=now.connections

@@ -24,10 +24,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import threadpoolctl  # type: ignore[import-untyped]  # has no types
-import yaml
 from numpy.typing import NDArray
 
-from serving import user_files
+from serving import bounded_yaml
 from serving.errors import ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, tabular
 from serving.values import Signature, TensorSpec
@@ -61,7 +60,7 @@ class Model:
                 str(path), f"no such folder; the kind mlflow needs one with {FILE}"
             )
         with tabular.as_load_failure(path, "MLflow's folder"):
-            data = yaml.safe_load(user_files.read(path / FILE))
+            data = bounded_yaml.read(path / FILE)
             signature = data.get("signature") or {}
             self._fields: Fields = json.loads(signature.get("inputs") or "[]")
             self._is_frame = any("tensor-spec" not in one for one in self._fields)

@@ -34,11 +34,10 @@ import numpy as np
 import torch
 import torch.export.passes
 import torch.export.pt2_archive  # what loading a program takes seconds to import: the template does it once
-import yaml
 from numpy.typing import NDArray
 from torch.utils import _pytree as trees
 
-from serving import user_files
+from serving import bounded_yaml
 from serving.errors import InvalidRequest, ModelLoadFailed, PredictionFailed
 from serving.models import Arrays, cuda
 from serving.values import Signature, TensorSpec
@@ -364,7 +363,10 @@ def _declared(
     if not inside and not beside.is_file():
         return None
     where = SIGNATURE_FILE if inside else beside.name
-    data = yaml.safe_load(inside or user_files.read(beside))
+    try:
+        data = bounded_yaml.parsed(inside) if inside else bounded_yaml.read(beside)
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
     try:
         inputs, outputs = (
             tuple(TensorSpec.from_json(item) for item in data[key]) for key in ("inputs", "outputs")

@@ -189,10 +189,12 @@ class AdminRoutes:
 
     async def _get_settings(self, _request: web.Request) -> web.Response:
         engine = self._engine
+        unsettled = engine.unsettled()
         return web.json_response(
             {
                 "generation": engine.generation,
                 "settings": engine.settings.nested(),
+                **({"unsettled": unsettled} if unsettled else {}),
                 "limits": engine.limits,
                 "models": [
                     {

@@ -1,8 +1,8 @@
-"""Where connections with TLS come in: each takes its place before it costs a handshake.
+"""Where connections with TLS come in, and those of the admin port: each takes its place before it costs more.
 
-In: a socket that is bound. Out: protocols, each with its connection over TLS. A client that shakes hands slowly
-holds one of `server.max_connections` as any other does; one for which there is no place is closed at once, as a
-handshake would cost more than its answer is worth. It must not know what is spoken.
+In: a socket that is bound. Out: protocols, each with its connection, over TLS where there is a context of it.
+A client that shakes hands slowly holds one of `server.max_connections` as any other does; one for which there is
+no place is closed at once, as a handshake would cost more than its answer is worth. It must not know what is spoken.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Entrance:
     def __init__(
         self,
         sock: socket.socket,
-        context: ssl.SSLContext,
+        context: ssl.SSLContext | None,
         protocol: Callable[[], asyncio.Protocol],
         *,
         door: Door,
@@ -38,7 +38,7 @@ class Entrance:
 
         Args:
             sock: bound, not yet listening.
-            context: of TLS.
+            context: of TLS; None: without it.
             protocol: factory of connections.
             door: counts those that come and go.
             handshake_s: how long a handshake may take.
@@ -102,8 +102,8 @@ class Entrance:
                 lambda: arrival,
                 sock,
                 ssl=self._context,
-                ssl_handshake_timeout=self._handshake_s,
-                ssl_shutdown_timeout=self._end_s,
+                ssl_handshake_timeout=self._handshake_s if self._context else None,
+                ssl_shutdown_timeout=self._end_s if self._context else None,
             )
         except OSError:
             pass  # it went away, took too long, or does not speak TLS as it is spoken here

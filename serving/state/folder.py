@@ -20,16 +20,15 @@ _LOCK = "lock"
 
 @contextlib.contextmanager
 def owned(folder: str) -> Iterator[pathlib.Path]:
-    """The folder, which nobody else has meanwhile.
+    """The folder, without links on its way, which nobody else has meanwhile.
 
     Raises:
-        NotReady: it cannot be made or written, is another user's, others may write in it, or another server has it.
+        NotReady: it cannot be made or written, is another user's, others may write in it or in one above it, or
+            another server has it.
     """
-    path = pathlib.Path(folder)
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
         # What is in it is run at the next start, and names users and paths.
-        private_folder.check(path.resolve(), advice="name another folder")
+        path = private_folder.made(pathlib.Path(folder), advice="name another folder")
         path.chmod(0o700)
         lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -232,7 +232,7 @@ def test_kill_9_leaves_nothing():
 def leftovers(pids):
     """Cgroups of the one among these processes that keeps them, the template."""
     groups = control_groups.named("luthier-*-*")
-    return [str(path) for path in groups if int(path.name.split("-")[1]) in pids]
+    return [str(path) for path in groups if path.name.split("-")[1] in set(map(str, pids))]
 
 
 def test_drain_answers_what_was_taken():
@@ -631,3 +631,27 @@ def test_metrics_can_be_kept_to_the_admin_port():
     with server("--model", "echo") as running:
         for path in ("/monitoring/prometheus/metrics", "/metrics", "/v2/models/echo/stats"):
             assert running.request("GET", path)[0] == 200, path
+
+
+def test_a_crowd_at_the_admin_port_holds_up_nobody():
+    """Hundreds of silent connections to it: queries are served meanwhile, and it answers when they are gone."""
+    with server("--model", "echo") as running:
+        before = open_files(running.process.pid)
+        address = ("127.0.0.1", running.admin_port)
+        with contextlib.ExitStack() as crowd:
+            for _ in range(400):
+                sock = crowd.enter_context(socket.create_connection(address, 20))
+                with contextlib.suppress(ConnectionError):  # there was no place for it
+                    sock.sendall(b"GET /health HTTP/1.1\r\n")
+            assert running.request("GET", "/v2/health/ready")[0] == 200
+            assert open_files(running.process.pid) < before + 100
+        assert until(lambda: open_files(running.process.pid) < before + 10)
+        assert running.request("GET", "/admin/settings", admin=True)[0] == 200
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(20) == 0
+        assert "Traceback" not in running.process.stderr.read()
+
+
+def open_files(pid):
+    """How many a process has."""
+    return len(list(pathlib.Path(f"/proc/{pid}/fd").iterdir()))

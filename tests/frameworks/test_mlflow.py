@@ -199,3 +199,12 @@ def test_nothing_is_unpickled_before_it_is_trusted(tmp_path):
     with pytest.raises(ModelLoadFailed):
         trusted(tmp_path / "mine")
     assert trace.exists()
+
+
+def test_what_mlflow_has_written_is_bounded(tmp_path):
+    """In the kind as in the search for models: aliases, which stand for more than is written, are refused."""
+    from serving.models.mlflow import Model  # noqa: PLC0415 - imports pandas
+
+    (tmp_path / "MLmodel").write_text("flavors: &a {sklearn: *a}\n")
+    with pytest.raises(ModelLoadFailed, match="anchors"):
+        Model(tmp_path, threads=1)

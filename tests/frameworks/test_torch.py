@@ -1,6 +1,7 @@
 """Kind torch: TorchScript and exported programs through the real host, and what is refused."""
 
 import io
+import json
 import pickle
 import shutil
 import subprocess
@@ -149,7 +150,7 @@ def test_a_program_may_be_given_other_names(tmp_path):
     text = yaml.safe_dump(LINEAR)
     path = export(Linear(), arguments, tmp_path / "y.pt2", FREE, **{"signature.yaml": text})
     assert load(path).signature.outputs == (spec("y", "FP32", -1, 2),)
-    text = yaml.safe_dump(LINEAR | {"outputs": LINEAR["outputs"] * 2})
+    text = json.dumps(LINEAR | {"outputs": LINEAR["outputs"] * 2})
     path = export(Linear(), arguments, tmp_path / "z.pt2", FREE, **{"signature.yaml": text})
     with pytest.raises(ModelLoadFailed, match="declares 2 outputs, the program has 1: matmul"):
         load(path)
@@ -214,7 +215,7 @@ def test_another_number_of_outputs_is_told(two, talk, tmp_path, outputs):
     shutil.copy(two, path)
     signature = yaml.safe_load(two.with_suffix(".signature.yaml").read_text())
     signature["outputs"] = (signature["outputs"] * 2)[:outputs]
-    path.with_suffix(".signature.yaml").write_text(yaml.safe_dump(signature))
+    path.with_suffix(".signature.yaml").write_text(json.dumps(signature))
     assert talk.load("torch", path).status == 0
     _, outcomes = talk.infer([request(1)])
     assert outcomes[0][0] == ActionStatus.BROKEN_CONTRACT
@@ -271,9 +272,11 @@ def test_files_that_are_no_models_are_one_clear_line(models, tmp_path):
         pytest.param("inputs: 3", "expected inputs and outputs", id="not lists"),
         pytest.param("- 3", "expected inputs and outputs", id="not a mapping"),
         pytest.param("inputs: [", "signature.yaml|while parsing", id="not YAML"),
+        pytest.param("inputs: " + "[" * 100 + "]" * 100, "nested deeper", id="deep"),
+        pytest.param("#" * 2**20 + "\n", "larger than", id="large"),
         pytest.param(yaml.safe_dump(LINEAR).replace("FP32", "BYTES"), "has no texts", id="texts"),
         pytest.param(
-            yaml.safe_dump(LINEAR | {"inputs": LINEAR["inputs"] * 2}),
+            json.dumps(LINEAR | {"inputs": LINEAR["inputs"] * 2}),
             "declares 2 inputs, the module takes 1: x",
             id="too many inputs",
         ),
@@ -285,6 +288,26 @@ def test_a_signature_that_does_not_fit_is_one_clear_line(models, tmp_path, text,
     with pytest.raises(ModelLoadFailed, match=reason) as caught:
         load(tmp_path / "net.pt")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        pytest.param(
+            "inputs: " + "[" * 100 + "]" * 100, "signature.yaml: nested deeper", id="deep"
+        ),
+        pytest.param("#" * 2**20 + "\n", "signature.yaml: larger than", id="large"),
+        pytest.param("inputs: &a [*a]", "signature.yaml: anchors", id="aliases"),
+    ],
+)
+def test_a_signature_in_an_archive_is_bounded(tmp_path, text, reason):
+    """As one beside it is: an archive may hold anything."""
+    scripted = torch.jit.script(Linear())
+    torch.jit.save(scripted, tmp_path / "net.pt", _extra_files={"signature.yaml": text})
+    export(Linear(), (torch.zeros(2, 4),), tmp_path / "net.pt2", FREE, **{"signature.yaml": text})
+    for name in ("net.pt", "net.pt2"):
+        with pytest.raises(ModelLoadFailed, match=reason):
+            load(tmp_path / name)
 
 
 class Numbers(torch.nn.Module):

@@ -16,13 +16,13 @@ def mode(path):
 
 
 def test_a_folder_is_made_for_its_user_alone(tmp_path):
-    """Whatever the umask; one that is there is as it was; a link is followed to where it leads."""
+    """With those above, whatever the umask; one that is there is as it was; a link is followed to where it leads."""
     before = os.umask(0)
     try:
-        made = private_folder.made(tmp_path / "new", advice="do something")
+        made = private_folder.made(tmp_path / "above" / "new", advice="do something")
     finally:
         os.umask(before)
-    assert mode(made) == 0o700
+    assert mode(made) == mode(made.parent) == 0o700
     (tmp_path / "readable").mkdir()
     (tmp_path / "readable").chmod(0o755)
     assert private_folder.made(tmp_path / "readable", advice="") == tmp_path / "readable"

@@ -347,6 +347,38 @@ def test_settings_that_one_model_cannot_have_are_put_back_for_the_others():
         assert infer(running) == (200, "1")
 
 
+def test_what_cannot_be_put_back_is_told_until_a_change_succeeds():
+    """A load fails on the way there, for one model, and on the way back, for the other."""
+    home = FakeHome()
+    gauge = b"luthier_settings_unsettled "
+    with gateway({"replica.count": 2}, home) as running:
+        deploy(running, card("other", "1"))
+
+        def patched(values):
+            body = {"settings": values}
+            return running.json("PATCH", "/admin/settings", body, admin=True)[0]
+
+        def told():
+            metrics = running.request("GET", "/metrics", admin=True)[2]
+            (value,) = [
+                line[len(gauge) :] for line in metrics.splitlines() if line.startswith(gauge)
+            ]
+            shown = running.json("GET", "/admin/settings", admin=True)[1]
+            assert shown["settings"]["replica"]["count"] == 2
+            return shown.get("unsettled"), float(value)
+
+        assert told() == (None, 0)
+        home.load_error = "not with these"
+        assert patched({"replica.count": 1, "models.other.replica.count": 3}) == 409
+        assert told() == ([{"name": "echo", "version": "1"}], 1)
+        assert patched({"models.other.replica.count": 4}) == 409
+        assert told() == ([{"name": "echo", "version": "1"}], 1)
+        home.load_error = None
+        assert patched({}) == 200
+        assert told() == (None, 0)
+        assert sum(not replica.ended.done() for replica in home.replicas) == 4
+
+
 def test_with_the_last_version_of_a_model_go_its_settings():
     """Those that were set live, not those of the start; other models keep theirs."""
     start = {"models.m.replica.count": 2}

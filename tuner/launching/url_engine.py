@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from serving.secret_variables import without_secrets
 from serving.values import Signature
 from tuner.engines import template
 from tuner.engines.description import UrlEngine
@@ -175,7 +176,7 @@ def run_hook(engine: UrlEngine, configuration: Configuration) -> None:
         try:
             process = subprocess.Popen(  # noqa: S603 - what the user asked for
                 engine.hook,
-                env={**os.environ, **variables(configuration)},
+                env={**without_secrets(os.environ), **variables(configuration)},
                 stdin=order,
                 stdout=output,  # no pipe: a server that the hook starts would hold it open
                 stderr=subprocess.STDOUT,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
+import threading
 from collections.abc import Sequence
 from typing import Literal
 
@@ -50,6 +51,8 @@ PRIOR_DEGREES = 9.0
 """Weight of what all launches say of it."""
 
 _fitted: dict[bytes, Process] = {}
+_lock = threading.Lock()
+"""Of `_fitted`: studies in threads share it. Nobody holds it while fitting."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -87,11 +90,15 @@ def fitted(seen: Seen, *, guess: Array | None = None, start: Sequence[float] = (
         start: hyper-parameters of an earlier fit, as numbers; others than these axes' are passed over.
     """
     key = _key(seen, guess, start)
-    if key not in _fitted:
-        _fitted[key] = _fit(seen, guess, start)
-        while len(_fitted) > KEPT:
-            del _fitted[next(iter(_fitted))]
-    return _fitted[key]
+    with _lock:
+        found = _fitted.get(key)
+    if found is None:
+        found = _fit(seen, guess, start)
+        with _lock:
+            _fitted[key] = found
+            while len(_fitted) > KEPT:
+                del _fitted[next(iter(_fitted))]
+    return found
 
 
 def _fit(seen: Seen, guess: Array | None, start: Sequence[float]) -> Process:

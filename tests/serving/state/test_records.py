@@ -190,3 +190,18 @@ def test_a_folder_that_others_could_have_filled_is_refused(tmp_path, change):
     ) as caught:
         owned(str(folder)).__enter__()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("bits", "is_safe"), [(0o777, False), (0o770, False), (0o1777, True)])
+def test_a_folder_below_one_that_others_may_write_is_refused(tmp_path, bits, is_safe):
+    """They could put another one in its place, but where nobody touches what is another's, as in /tmp."""
+    above = tmp_path / "above"
+    above.mkdir()
+    above.chmod(bits)
+    if is_safe:
+        with owned(str(above / "new" / "state")) as folder:
+            assert mode(folder) == mode(folder.parent) == 0o700
+        return
+    with pytest.raises(NotReady, match=f"{above} belongs to user .*name another") as caught:
+        owned(str(above / "state")).__enter__()
+    assert "\n" not in str(caught.value)

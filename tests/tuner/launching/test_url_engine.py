@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from serving.secret_variables import SECRETS
 from tuner.engines.description import RequestForm, UrlEngine
 from tuner.errors import LaunchFailed
 from tuner.launching.readiness import Sign
@@ -85,6 +86,18 @@ def test_the_default_is_not_put_back_where_it_is(port: int, tmp_path: pathlib.Pa
     made.start(DEFAULT)
     made.close()
     assert len(orders(tmp_path)) == 1
+
+
+def test_a_hook_gets_no_secrets(
+    port: int, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens and the password are for the owner's own servers; all else is inherited."""
+    for name in (*SECRETS, "NO_SECRET"):
+        monkeypatch.setenv(name, "a-secret-of-sixteen")
+    launcher(port, f"env > {tmp_path}/given", []).start(DEFAULT)
+    names = {one.partition("=")[0] for one in (tmp_path / "given").read_text().splitlines()}
+    assert {"NO_SECRET", "KNOB_IS_FAST"} <= names
+    assert not names & set(SECRETS)
 
 
 def test_a_hook_that_starts_a_server_does_not_hold_the_tuner(port: int) -> None:
