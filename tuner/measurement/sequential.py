@@ -133,6 +133,54 @@ class Estimate:
         return self.low > 0 or self.high < 0
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """What the pairs showed at the look that was the last one."""
+
+    looks: tuple[int, ...]
+    """Pairs at each, to the last one."""
+    passed: tuple[float, ...]
+    """|z| at which it would have stopped at each look before, in units of `sd`."""
+    mean: float
+    sd: float
+
+    @classmethod
+    def of(cls, plan: Plan, differences: Sequence[float], look: int) -> Self:
+        """What they showed; arguments as for `estimate`."""
+        count = plan.looks[look]
+        values = np.asarray(differences[:count], dtype=float)
+        if len(values) < 2:
+            raise ValueError(f"{len(values)} differences: expected at least 2")
+        sd = spread(values)
+        # The boundaries before, in units of the spread that the differences turned out to have.
+        passed = tuple(
+            plan.boundaries[before] * plan.presumed(differences, before) / sd
+            for before in range(look if sd else 0)
+        )
+        return cls(looks=plan.looks[: look + 1], passed=passed, mean=float(values.mean()), sd=sd)
+
+    @property
+    def count(self) -> int:
+        """Pairs."""
+        return self.looks[-1]
+
+    @property
+    def error(self) -> float:
+        """Standard error of the mean, were the number of pairs fixed."""
+        return self.sd / math.sqrt(self.count)
+
+    def tail(self, difference: float) -> float:
+        """Chance of what was seen, or of what is further up in the order of outcomes, if this were the
+        difference; the pairs must not all be equal.
+
+        It ascends with the difference, and is uniform between 0 and 1 at the true one: the ends of an
+        interval are where it is half of the error, or one minus that.
+        """
+        drift = difference / self.sd
+        z = _normal((self.mean - difference) / self.error, self.count - 1)
+        return _upper(self.looks, self.passed, z + drift * math.sqrt(self.count), drift)
+
+
 def spread(differences: Sequence[float] | Array) -> float:
     """Standard deviation of independent differences whose mean would be known as well as the mean of these.
 
@@ -183,34 +231,21 @@ def estimate(
         look: its index.
         alpha: one minus the interval's confidence.
     """
-    count = plan.looks[look]
-    values = np.asarray(differences[:count], dtype=float)
-    if len(values) < 2:
-        raise ValueError(f"{len(values)} differences: expected at least 2")
-    mean, sd = float(values.mean()), spread(values)
-    if not sd:
+    ended = Ended.of(plan, differences, look)
+    mean, error = ended.mean, ended.error
+    if not error:
         return Estimate(value=mean, low=mean, high=mean)
-    error = sd / math.sqrt(count)
-    # The boundaries before, in units of the spread that the differences turned out to have.
-    passed = tuple(
-        plan.boundaries[before] * plan.presumed(differences, before) / sd for before in range(look)
-    )
-
-    def tail(at: float) -> float:
-        """Chance of what was seen, or more, if the difference were `at`."""
-        drift = at / sd
-        z = _normal((mean - at) / error, count - 1) + drift * math.sqrt(count)
-        return _upper(plan.looks[: look + 1], passed, z, drift)
-
-    reach = _FARTHEST * error * max(1.0, _student(2.0, count - 1) / 2.0)
+    reach = _FARTHEST * error * max(1.0, _student(2.0, ended.count - 1) / 2.0)
 
     def where(share: float) -> float:
         low, high = mean - reach, mean + reach
-        if tail(low) >= share:  # beyond all doubt
+        if ended.tail(low) >= share:  # beyond all doubt
             return low
-        if tail(high) <= share:
+        if ended.tail(high) <= share:
             return high
-        return float(optimize.brentq(lambda at: tail(at) - share, low, high, xtol=1e-5 * error))
+        return float(
+            optimize.brentq(lambda at: ended.tail(at) - share, low, high, xtol=1e-5 * error)
+        )
 
     return Estimate(value=where(0.5), low=where(alpha / 2), high=where(1 - alpha / 2))
 

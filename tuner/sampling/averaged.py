@@ -8,9 +8,9 @@ load has taught of a knob holds at another as far as the launches say that it do
 
 The weight of the structured process is its share of the two leave-one-out predictive densities (pseudo
 Bayesian model averaging: Yao et al., "Using Stacking to Average Bayesian Predictive Distributions",
-Bayesian Analysis 13:917, 2018), with the prior odds `ODDS` for it. A guess that is shuffled, turned
-over or flat foretells no better than none, and a slope that the data choose has made it harmless
-before its weight does.
+Bayesian Analysis 13:917, 2018), with the prior odds `ODDS` for it. A guess that is shuffled or
+flat foretells no better than none, and a slope that the data choose has made it harmless before its
+weight does; one that is turned over is turned back by that slope, and believed.
 """
 
 from __future__ import annotations

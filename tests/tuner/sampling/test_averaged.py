@@ -58,17 +58,31 @@ def test_a_good_guess_is_believed_and_helps() -> None:
     assert error(found) < 0.7 * error(averaged.fitted(history(10), ARENA.candidates))
 
 
-@pytest.mark.parametrize("kind", ["shuffled", "inverted", "constant"])
-def test_a_wrong_guess_does_little_harm(kind: str) -> None:
-    rng = np.random.default_rng(2)
-    guess = {
-        "shuffled": rng.permutation(TRUE),
-        "inverted": TRUE.max() + TRUE.min() - TRUE,
-        "constant": np.full(len(TRUE), 2.0),
-    }[kind]
-    with_guess = averaged.fitted(history(30), ARENA.candidates, Knowledge(guess=guess))
-    plain = averaged.fitted(history(30), ARENA.candidates)
-    assert error(with_guess) < 1.6 * error(plain)
+@pytest.mark.parametrize(
+    ("kind", "least", "most", "harm"),
+    [
+        # Over 8 seeds the weights were 0.58 to 0.72, 1.0 and 0.78 to 0.87; the errors 1.04 to 1.20, 0.09 to 0.25 and
+        # 1.04 to 1.17 of those without a guess.
+        ("shuffled", 0.0, 0.78, 1.25),
+        ("inverted", 0.98, 1.0, 0.35),
+        ("constant", 0.0, 0.9, 1.22),
+    ],
+)
+def test_a_wrong_guess_does_little_harm(kind: str, least: float, most: float, harm: float) -> None:
+    """One that tells nothing is believed less than before the first launch; one that is turned over tells as
+    much as a right one, once its slope is known."""
+    for seed in range(4):
+        rng = np.random.default_rng([2, seed])
+        guess = {
+            "shuffled": rng.permutation(TRUE),
+            "inverted": TRUE.max() + TRUE.min() - TRUE,
+            "constant": np.full(len(TRUE), 2.0),
+        }[kind]
+        past = history(30, seed)
+        with_guess = averaged.fitted(past, ARENA.candidates, Knowledge(guess=guess))
+        plain = averaged.fitted(past, ARENA.candidates)
+        assert least <= with_guess.weight <= most, seed
+        assert error(with_guess) < harm * error(plain), seed
 
 
 def test_without_a_guess_it_is_the_plain_process() -> None:

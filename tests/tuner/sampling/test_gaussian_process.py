@@ -22,8 +22,12 @@ def data(seed: int, n: int = 25, d: int = 3) -> tuple[Array, Array]:
     """Points and noisy values of a smooth function."""
     rng = np.random.default_rng(seed)
     x = rng.uniform(size=(n, d))
-    y = np.sin(4 * x[:, 0]) + x[:, 1] ** 2 + 0.05 * rng.normal(size=n) + 3
-    return x, y
+    return x, smooth(x) + 0.05 * rng.normal(size=n)
+
+
+def smooth(x: Array) -> Array:
+    """The function itself."""
+    return np.asarray(np.sin(4 * x[:, 0]) + x[:, 1] ** 2 + 3)
 
 
 def exact(process: Process, x: Array, y: Array, at: Array) -> tuple[Array, Array]:
@@ -102,14 +106,35 @@ def test_a_good_guess_tells_of_places_that_were_not_tried() -> None:
     assert error[1] < 0.3 * error[0]
 
 
-def test_a_wrong_guess_is_overruled() -> None:
-    x, y = data(3, n=40)
-    guess = 2 * y.mean() - y  # upside down
-    at, truth = data(4, n=60)
-    plain = fit(x, y, noise=PRIOR).predict(at)[0]
-    misled = fit(x, y, noise=PRIOR, guess=guess).predict(at, 2 * y.mean() - truth)[0]
-    error = [float(np.sqrt(np.mean((found - truth) ** 2))) for found in (plain, misled)]
-    assert error[1] < 3 * error[0] + 0.05
+@pytest.mark.parametrize(
+    ("kind", "weight", "harm"),
+    [
+        # Over 12 seeds the weights were -1.02 to -0.94 and -0.02 to 0.03, the errors 0.5 and 1.05 of those without
+        # a guess in the mean, and one by one 0.2 to 0.9 and 0.9 to 1.26.
+        ("upside down", -1.0, 0.65),
+        ("shuffled", 0.0, 1.12),
+    ],
+)
+def test_a_wrong_guess_is_overruled(kind: str, weight: float, harm: float) -> None:
+    """One that is upside down is turned over, and helps; a shuffled one has no weight, and hardly harms."""
+    ratios = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        x, y = data(2 * seed + 3, n=40)
+        at, _ = data(2 * seed + 4, n=60)
+        truth = smooth(at)
+        if kind == "shuffled":
+            guess, elsewhere = rng.permutation(smooth(x)), rng.permutation(truth)
+        else:
+            guess, elsewhere = 6 - smooth(x), 6 - truth
+        process = fit(x, y, noise=PRIOR, guess=guess)
+        misled = process.predict(at, elsewhere)[0]
+        followed = float(np.mean(process.predict(at, elsewhere + 1)[0] - misled))
+        assert followed == pytest.approx(weight, abs=0.1), seed
+        plain = fit(x, y, noise=PRIOR).predict(at)[0]
+        errors = [float(np.sqrt(np.mean((found - truth) ** 2))) for found in (plain, misled)]
+        ratios.append(errors[1] / errors[0])
+    assert np.mean(ratios) < harm, ratios
 
 
 def test_leaving_one_out_is_what_a_process_without_it_predicts() -> None:
