@@ -6,8 +6,10 @@ write a folder above can put another one in its place, so all of them count, up 
 
 from __future__ import annotations
 
+import grp
 import os
 import pathlib
+import pwd
 import stat
 
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -60,12 +62,28 @@ def check(
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode):
         raise NotADirectoryError(f"{folder} is no folder")
-    others = seen.st_mode & _OTHERS_WRITE and not (sticky and seen.st_mode & stat.S_ISVTX)
+    writable = seen.st_mode & _OTHERS_WRITE
+    if writable & stat.S_IWGRP and _is_of_one(seen.st_gid):
+        writable &= ~stat.S_IWGRP
+    others = writable and not (sticky and seen.st_mode & stat.S_ISVTX)
     if others or seen.st_uid not in (owners or (os.geteuid(),)):
         raise PermissionError(
             f"{folder} belongs to user {seen.st_uid} with mode {stat.S_IMODE(seen.st_mode):o}; expected user "
             f"{os.geteuid()} and no right to write for others: chown it, chmod go-w, or {advice}"
         )
+
+
+def _is_of_one(group: int) -> bool:
+    """Whether a group has this user alone, as each user has one where new folders belong to the group, too."""
+    try:
+        user, known = pwd.getpwuid(os.geteuid()), grp.getgrgid(group)
+    except KeyError:
+        return False
+    return (
+        group == user.pw_gid
+        and known.gr_name == user.pw_name
+        and not {*known.gr_mem} - {user.pw_name}
+    )
 
 
 def close_file(path: pathlib.Path) -> None:

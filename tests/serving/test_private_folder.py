@@ -1,6 +1,8 @@
 """Folders that others could change are told from those that are their user's alone."""
 
+import grp
 import os
+import pwd
 import stat
 
 import pytest
@@ -31,18 +33,36 @@ def test_a_folder_is_made_for_its_user_alone(tmp_path):
     assert private_folder.made(tmp_path / "link", advice="") == made
 
 
-@pytest.mark.parametrize("bits", [0o770, 0o707, 0o1777])
+@pytest.mark.parametrize("bits", [pytest.param(0o770, marks=needs_root), 0o707, 0o1777])
 @pytest.mark.parametrize("which", ["here", "here/below"])
 def test_a_folder_that_others_may_write_is_refused(tmp_path, bits, which):
     """Itself, and any above it but such as the temporary one, where nobody touches what is another's."""
     folder = tmp_path / "here" / "below"
     folder.mkdir(parents=True)
     (tmp_path / which).chmod(bits)
+    if bits == 0o770:
+        os.chown(tmp_path / which, -1, NOBODY)
     if bits == 0o1777 and which == "here":
         assert private_folder.made(folder, advice="") == folder
         return
     with pytest.raises(PermissionError, match=f"{tmp_path / which} belongs to .* or call somebody"):
         private_folder.made(folder, advice="call somebody")
+
+
+@pytest.mark.parametrize(("members", "is_alone"), [([], True), (["me"], True), (["you"], False)])
+def test_a_group_of_the_user_alone_is_nobody_else(tmp_path, monkeypatch, members, is_alone):
+    """On some systems each user has one, and new folders may be written by it."""
+    group = tmp_path.stat().st_gid
+    user = pwd.struct_passwd(("me", "x", os.geteuid(), group, "", "", ""))
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: user)
+    monkeypatch.setattr(grp, "getgrgid", lambda _: grp.struct_group(("me", "x", group, members)))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here").chmod(0o775)
+    if is_alone:
+        assert private_folder.made(tmp_path / "here", advice="") == tmp_path / "here"
+    else:
+        with pytest.raises(PermissionError):
+            private_folder.made(tmp_path / "here", advice="")
 
 
 @needs_root

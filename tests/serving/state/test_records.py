@@ -192,7 +192,7 @@ def test_a_folder_that_others_could_have_filled_is_refused(tmp_path, change):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("bits", "is_safe"), [(0o777, False), (0o770, False), (0o1777, True)])
+@pytest.mark.parametrize(("bits", "is_safe"), [(0o777, False), (0o707, False), (0o1777, True)])
 def test_a_folder_below_one_that_others_may_write_is_refused(tmp_path, bits, is_safe):
     """They could put another one in its place, but where nobody touches what is another's, as in /tmp."""
     above = tmp_path / "above"
