@@ -464,7 +464,7 @@ class Dispatcher:
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
         self._answering = (sent_s, times)
-        jobs = self._jobs
+        jobs, most = self._jobs, known.connection.max_message_bytes
         items = parts = late = 0
         waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
@@ -486,7 +486,7 @@ class Dispatcher:
                     spoilt(waiter, error)
                 if clock() > job.deadline_s:
                     late += 1
-            elif self._join(id_, job, start, stop, frame) and clock() > job.deadline_s:
+            elif self._join(id_, job, start, stop, frame, most) and clock() > job.deadline_s:
                 late += 1
         self._answering = None
         self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
@@ -496,10 +496,19 @@ class Dispatcher:
         if self._on_action is not None:
             self._on_action(ended(action, status, times))
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
-        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
+    def _join(
+        self, id_: int, job: Job, start: int, stop: int, frame: memoryview, most_bytes: int
+    ) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered.
+
+        Answers that are longer together than one alone may be fail the request, as that one would.
+        """
         split = job.split
         assert split is not None, "it was cut when the part was sent"
+        if split.answer_bytes + len(frame) > most_bytes:
+            text = f"too large for one message: the answers to the request's parts, at most {most_bytes} bytes fit"
+            self._give_up(id_, PredictionFailed(text), self._clock())
+            return False
         if not split.answered(start, stop, frame):
             return False
         del self._jobs[id_]

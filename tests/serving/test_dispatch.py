@@ -28,6 +28,11 @@ CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
 BODY = b'{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}]}'
 
 
+def frame_of(value):
+    """An answer of one item."""
+    return wire.encode_descriptor([Tensor("data", "UINT8", (1, 1), value)]) + value
+
+
 class Waiting:
     """A waiter that keeps how it was completed."""
 
@@ -87,8 +92,7 @@ class Bench:
         return waiter
 
     def result(self, action, worker=1, value=b"\7", status=0, count=1):
-        tensor = Tensor("data", "UINT8", (1, 1), value)
-        frame = wire.encode_descriptor([tensor]) + value
+        frame = frame_of(value)
         times = wire.ReplicaTimes(0, 0, 0, 0)
         head = wire.result_head(action, status, times, [(len(frame), status)] * count)
         self.hear(wire.MessageType.RESULT, head + count * frame, worker)
@@ -331,6 +335,30 @@ async def test_a_split_request_is_answered_by_its_parts(as_json):
     (answer,) = waiter.answers
     (tensor,) = wire.decode_frame(memoryview(answer))
     assert (tensor.shape, bytes(tensor.data)) == ((3, 1), b"\2\3\4")
+    bench.dispatcher.close(CARD.label)
+
+
+@pytest.mark.parametrize("fit", [3, 2])
+async def test_answers_of_parts_are_bounded_together(fit):
+    """As one alone is; what is left of a request that fails so is not run, and others are answered."""
+    bench = Bench(batching__max_size=1)
+    answer_bytes = len(frame_of(b"\7"))
+    bench.dispatcher._workers[1].connection.max_message_bytes = fit * answer_bytes
+    waiter = submitted(bench, rows(3))
+    for action in (2, 3, 4):
+        bench.dispatcher._pump()
+        assert bench.dispatcher.holds(1)
+        bench.result(action)
+    if fit == 3:
+        assert (len(waiter.answers), waiter.errors) == (1, [])
+    else:
+        assert [type(error) for error in waiter.errors] == [PredictionFailed]
+        assert "too large for one message" in str(waiter.errors[0])
+    assert (bench.dispatcher.unfinished, bench.dispatcher.waiting_items) == (0, 0)
+    small = submitted(bench, rows(1))
+    bench.dispatcher._pump()
+    bench.result(5)
+    assert len(small.answers) == 1
     bench.dispatcher.close(CARD.label)
 
 
