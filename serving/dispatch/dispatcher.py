@@ -41,6 +41,7 @@ from serving.errors import (
     SplitTooLarge,
 )
 from serving.replica import wire
+from serving.replica.seldom import Seldom
 from serving.scheduling.seam import (
     Action,
     Cancelled,
@@ -64,6 +65,9 @@ log = logging.getLogger(__name__)
 
 SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
+
+_TELL_EVERY_S = 1.0
+"""Between two logged batches that are too large; those between are counted."""
 
 _NO_ACTION = 0
 """The number of an action that no scheduler gives."""
@@ -114,6 +118,8 @@ class Dispatcher:
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
         """Batches of this turn that are too large to be sent, and what was said of them."""
+        self._told = Seldom(_TELL_EVERY_S)
+        """Of these in the log: a client may send such requests as often as it likes."""
 
     # Requests
 
@@ -364,7 +370,10 @@ class Dispatcher:
         """Of batches that are too large the members go alone, and one that is too large alone is refused."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
-            log.info("a batch is too large for a message", extra={"error": str(why)})
+            untold = self._told.told(now_s)
+            if untold is not None:
+                extra = {"error": str(why), "untold": untold}
+                log.info("a batch is too large for a message", extra=extra)
             if len(action.parts) == 1:
                 is_told = isinstance(why, SplitTooLarge)
                 error = why if is_told else RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)

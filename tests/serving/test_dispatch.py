@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import logging
 import math
 import time
 
@@ -293,6 +294,18 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
     assert (pair.dispatcher.holds(1), pair.dispatcher.unfinished) == (1, 1)
     pair.result(4)
     assert (len(small.answers), len(large.answers)) == (1, 0)
+
+
+async def test_requests_too_large_for_a_message_do_not_flood_the_log(pair, caplog):
+    """One line a second, with the number of those that were left out."""
+    caplog.set_level(logging.INFO, "serving.dispatch")
+    for pause_s in (0.0, *[0.01] * 20, 1.0):
+        pair.now_s += pause_s
+        waiter = submitted(pair, Large(1025))
+        pair.dispatcher._pump()
+        assert len(waiter.errors) == 1
+    told = [one.untold for one in caplog.records if "too large" in one.message]
+    assert told == [0, 20]
 
 
 async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
