@@ -10,13 +10,14 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from serving.errors import InvalidRequest, shown
+from serving.errors import InvalidRequest, PredictionFailed, shown
 from serving.values import ITEM_BYTES, Tensor, is_shape
 
 NUMPY: dict[str, str] = {
@@ -37,6 +38,8 @@ NUMPY: dict[str, str] = {
 
 PIECE = 4096
 """Values that are written in one go: a millisecond, or two."""
+PIECE_BYTES = 64 * 1024
+"""Of texts that are, in their elements or in one."""
 
 
 def declared(item: Mapping[str, Any]) -> tuple[str, str, tuple[int, ...]]:
@@ -160,7 +163,8 @@ def tensor_to_json(tensor: Tensor) -> dict[str, Any]:
     """
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
-        return {**head, "data": _strings(tensor)}
+        texts = [_utf8(one, tensor.name) for some in elements(tensor) for one in some]
+        return {**head, "data": texts}
     array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
     _check_finite(tensor.name, array)
     return {**head, "data": array.tolist()}
@@ -175,15 +179,71 @@ def written(tensor: Tensor) -> Iterator[str]:
     head = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     yield f'{_text(head)[:-1]},"data":['
     if tensor.datatype == "BYTES":
-        values: Any = _strings(tensor)
+        comma = ""
+        for texts in written_texts(tensor, lambda one: _utf8(one, tensor.name)):
+            if texts:
+                yield comma + ",".join(texts)
+                comma = ","
+            else:
+                yield ""
     else:
         values = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
         _check_finite(tensor.name, values)
-    for start in range(0, len(values), PIECE):
-        some = values[start : start + PIECE]
-        text = _text(some if isinstance(some, list) else some.tolist())[1:-1]
-        yield f",{text}" if start else text
+        for start in range(0, len(values), PIECE):
+            text = _text(values[start : start + PIECE].tolist())[1:-1]
+            yield f",{text}" if start else text
     yield "]}"
+
+
+def elements(tensor: Tensor) -> Iterator[list[bytes]]:
+    """The elements of BYTES, so many at a time as are soon handled.
+
+    Raises:
+        PredictionFailed: they are not as many as the shape says, or cut off; at the latest behind the last of them.
+    """
+    data, missing = memoryview(tensor.data), math.prod(tensor.shape)
+    position, end = 0, len(data)
+    while position < end:
+        some: list[bytes] = []
+        stop = min(end, position + PIECE_BYTES)
+        while position < stop and len(some) < PIECE:
+            start = position + 4
+            position = start + int.from_bytes(data[start - 4 : start], "little")
+            if position > stop and some and position <= end:
+                position = start - 4
+                break  # it is long, or the first of the next ones
+            some.append(bytes(data[start:position]))
+        missing -= len(some)
+        if position > end or missing < 0:
+            break
+        yield some
+    if position != end or missing:
+        raise PredictionFailed(
+            f"the model's output {tensor.name!r} does not hold the {math.prod(tensor.shape)} texts "
+            f"that its shape {list(tensor.shape)} says"
+        )
+
+
+def written_texts(tensor: Tensor, text: Callable[[bytes], str]) -> Iterator[list[str]]:
+    """The JSON of each element of BYTES, some at a time; an empty list is a pause within a long one.
+
+    Args:
+        tensor: of BYTES.
+        text: of an element.
+
+    Raises:
+        PredictionFailed: as `elements`; and what `text` raises.
+    """
+    for some in elements(tensor):
+        if len(some[0]) <= PIECE_BYTES:
+            yield [quoted(text(one)) for one in some]
+            continue
+        (long,) = map(text, some)
+        pieces = []
+        for start in range(0, len(long), PIECE_BYTES):
+            pieces.append(quoted(long[start : start + PIECE_BYTES])[1:-1])
+            yield []
+        yield [f'"{"".join(pieces)}"']
 
 
 def _text(value: object) -> str:
@@ -198,22 +258,14 @@ def _check_finite(name: str, array: NDArray[Any]) -> None:
         )
 
 
-def _strings(tensor: Tensor) -> list[str]:
-    data = bytes(tensor.data)
-    strings = []
-    position = 0
-    while position < len(data):
-        (length,) = struct.unpack_from("<I", data, position)
-        position += 4
-        try:
-            strings.append(data[position : position + length].decode())
-        except UnicodeDecodeError:
-            raise InvalidRequest(
-                f"output {tensor.name!r} holds bytes that are not UTF-8; ask for it in binary "
-                f"(parameters: binary_data)"
-            ) from None
-        position += length
-    return strings
+def _utf8(element: bytes, name: str) -> str:
+    try:
+        return element.decode()
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            f"output {name!r} holds bytes that are not UTF-8; ask for it in binary "
+            f"(parameters: binary_data)"
+        ) from None
 
 
 def decode_inputs(body: bytes | memoryview) -> tuple[Tensor, ...]:

@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
         """
         self.worker = worker
         self._dispatcher = dispatcher
+        self.max_message_bytes = max_message_bytes
         self._parser = wire.Parser(max_message_bytes=max_message_bytes)
         self._transport: asyncio.Transport | None = None
         self._is_lost = False

@@ -41,6 +41,7 @@ from serving.errors import (
     SplitTooLarge,
 )
 from serving.replica import wire
+from serving.replica.seldom import Seldom
 from serving.scheduling.seam import (
     Action,
     Cancelled,
@@ -64,6 +65,9 @@ log = logging.getLogger(__name__)
 
 SLOTS = 2
 """Batches with one worker: one running, one buffered, so that it never idles for a gateway round trip."""
+
+_TELL_EVERY_S = 1.0
+"""Between two logged batches that are too large; those between are counted."""
 
 _NO_ACTION = 0
 """The number of an action that no scheduler gives."""
@@ -114,6 +118,8 @@ class Dispatcher:
         self._pumping = False
         self._unsent: list[tuple[Action, ServingError]] = []
         """Batches of this turn that are too large to be sent, and what was said of them."""
+        self._told = Seldom(_TELL_EVERY_S)
+        """Of these in the log: a client may send such requests as often as it likes."""
 
     # Requests
 
@@ -364,7 +370,10 @@ class Dispatcher:
         """Of batches that are too large the members go alone, and one that is too large alone is refused."""
         unsent, self._unsent = self._unsent, []
         for action, why in unsent:
-            log.info("a batch is too large for a message", extra={"error": str(why)})
+            untold = self._told.told(now_s)
+            if untold is not None:
+                extra = {"error": str(why), "untold": untold}
+                log.info("a batch is too large for a message", extra=extra)
             if len(action.parts) == 1:
                 is_told = isinstance(why, SplitTooLarge)
                 error = why if is_told else RequestTooLarge(wire.DEFAULT_MAX_MESSAGE_BYTES)
@@ -464,7 +473,7 @@ class Dispatcher:
         self._scheduler.on(Result(action.id, worker, True, times), now_s)
         self._pump()
         self._answering = (sent_s, times)
-        jobs = self._jobs
+        jobs, most = self._jobs, known.connection.max_message_bytes
         items = parts = late = 0
         waited_s = 0.0
         for (id_, start, stop), (status, frame) in zip(action.parts, message.entries, strict=True):
@@ -486,7 +495,7 @@ class Dispatcher:
                     spoilt(waiter, error)
                 if clock() > job.deadline_s:
                     late += 1
-            elif self._join(id_, job, start, stop, frame) and clock() > job.deadline_s:
+            elif self._join(id_, job, start, stop, frame, most) and clock() > job.deadline_s:
                 late += 1
         self._answering = None
         self._on_batch(BatchDone(worker, action.model, items, times, parts, waited_s, late))
@@ -496,10 +505,19 @@ class Dispatcher:
         if self._on_action is not None:
             self._on_action(ended(action, status, times))
 
-    def _join(self, id_: int, job: Job, start: int, stop: int, frame: memoryview) -> bool:
-        """Keep the answer of a part; returns whether it was the last one, and the request is answered."""
+    def _join(
+        self, id_: int, job: Job, start: int, stop: int, frame: memoryview, most_bytes: int
+    ) -> bool:
+        """Keep the answer of a part; returns whether it was the last one, and the request is answered.
+
+        Answers that are longer together than one alone may be fail the request, as that one would.
+        """
         split = job.split
         assert split is not None, "it was cut when the part was sent"
+        if split.answer_bytes + len(frame) > most_bytes:
+            text = f"too large for one message: the answers to the request's parts, at most {most_bytes} bytes fit"
+            self._give_up(id_, PredictionFailed(text), self._clock())
+            return False
         if not split.answered(start, stop, frame):
             return False
         del self._jobs[id_]

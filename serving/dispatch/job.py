@@ -102,9 +102,10 @@ class Job(Submitted):
         """Where it is run in parts, what is known of these."""
 
     def release(self) -> Waiter:
-        """The waiter, of which the job knows no more."""
+        """The waiter, of which the job knows no more, as of its parts."""
         waiter = self.waiter
         self.waiter = NOBODY
+        self.split = None
         return waiter
 
     def cancel(self) -> None:

@@ -9,18 +9,21 @@ Pure.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest, PredictionFailed
-from serving.json_tensors import NUMPY
+from serving.json_tensors import NUMPY, written_texts
 from serving.protocol.bounded_json import JsonError, read, shortest, write
-from serving.protocol.tfs_tensors import byte_strings
+from serving.protocol.tfs_tensors import byte_strings, listed, number_pieces, rows_of_texts
 from serving.replica import wire
 from serving.values import Tensor
+
+LONG_BYTES = 64 * 1024
+"""Outputs that take longer to be written than others should wait."""
 
 
 class Result(Protocol):
@@ -59,10 +62,15 @@ class Result(Protocol):
         ...
 
 
-def answer(results: Sequence[Mapping[str, Any]]) -> bytes:
-    """The body of an answer: one prediction stands alone, as Clipper's clients expect."""
-    data = results[0] if len(results) == 1 else {"batch_predictions": list(results)}
-    return write(data).encode()
+def answer(predictions: Sequence[bytes]) -> bytes:
+    """The body of an answer: one prediction stands alone, as Clipper's clients expect.
+
+    Args:
+        predictions: the JSON of each.
+    """
+    if len(predictions) == 1:
+        return predictions[0]
+    return b'{"batch_predictions":[%b]}' % b",".join(predictions)
 
 
 def answered(result: Result, default_output: str) -> dict[str, Any]:
@@ -75,23 +83,76 @@ def answered(result: Result, default_output: str) -> dict[str, Any]:
         result: of the hub.
         default_output: of the application.
     """
-    is_default, explanation = result.is_default or result.output is None, result.explanation
-    output: Any = None
-    if not is_default:
-        try:
-            output = output_value(result.output)
-        except (PredictionFailed, wire.WireError) as error:
-            is_default, explanation = True, f"The model's answer cannot be read: {error}"
-    if is_default:
-        output = _parsed(default_output)
-    data = {"query_id": result.query_id, "output": output, "default": is_default}
-    if is_default and explanation is not None:
+    if result.is_default or result.output is None:
+        return defaulted(result, default_output, result.explanation)
+    try:
+        output = output_value(result.output)
+    except (PredictionFailed, wire.WireError) as error:
+        return defaulted(result, default_output, unreadable(error))
+    return _with_more({"query_id": result.query_id, "output": output, "default": False}, result)
+
+
+def unreadable(error: Exception) -> str:
+    """Why the default is the answer where a model has given one."""
+    return f"The model's answer cannot be read: {error}"
+
+
+def defaulted(result: Result, default_output: str, explanation: str | None) -> dict[str, Any]:
+    """A prediction whose output is the default, and why."""
+    output = _parsed(default_output)
+    data = {"query_id": result.query_id, "output": output, "default": True}
+    if explanation is not None:
         data["default_explanation"] = explanation
+    return _with_more(data, result)
+
+
+def _with_more(data: dict[str, Any], result: Result) -> dict[str, Any]:
+    """What is told of a prediction beside its output."""
     if result.confidence is not None:
         data["confidence"] = result.confidence
     if result.is_suspicious:
         data["suspicious"] = True
     return data
+
+
+def written(result: Result) -> Iterator[bytes] | None:
+    """The JSON of `answered` in pieces, each of which is soon made; None: it is soon made as a whole.
+
+    Outputs that the model wrote badly are errors: `defaulted` is the answer then.
+
+    Raises:
+        PredictionFailed: as `output_value`; between two pieces.
+        WireError: likewise.
+    """
+    output = result.output
+    if result.is_default or not isinstance(output, memoryview) or len(output) <= LONG_BYTES:
+        return None
+    return _written(result, memoryview(bytes(output)))
+
+
+def _written(result: Result, frame: memoryview) -> Iterator[bytes]:
+    yield write({"query_id": result.query_id})[:-1].encode() + b',"output":'
+    tensors = wire.decode_frame(frame)
+    if len(tensors) == 1:
+        yield from _tensor_pieces(tensors[0])
+    else:
+        for place, tensor in enumerate(tensors):
+            yield (b"," if place else b"{") + write(tensor.name).encode() + b":"
+            yield from _tensor_pieces(tensor)
+        yield b"}"
+    yield b"," + write(_with_more({"default": False}, result))[1:].encode()
+
+
+def _tensor_pieces(tensor: Tensor) -> Iterator[bytes]:
+    shape = _item_shape(tensor)
+    if tensor.datatype != "BYTES":
+        array = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(shape)
+        yield from number_pieces(array, lambda some: write(_numbers(some)).encode())
+    elif shape:
+        texts = written_texts(tensor, lambda item: item.decode("utf-8", "replace"))
+        yield from listed(rows_of_texts(shape, texts))
+    else:
+        yield write(_tensor_value(tensor)).encode()
 
 
 def output_value(output: memoryview | str | float | None) -> Any:
@@ -115,7 +176,7 @@ def output_value(output: memoryview | str | float | None) -> Any:
 
 def _tensor_value(tensor: Tensor) -> Any:
     """One output of one item, without its batch axis."""
-    shape = tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+    shape = _item_shape(tensor)
     if tensor.datatype == "BYTES":
         texts = [item.decode("utf-8", "replace") for item in byte_strings(tensor)]
         if not shape:
@@ -123,12 +184,18 @@ def _tensor_value(tensor: Tensor) -> Any:
         values = np.empty(len(texts), dtype=object)
         values[:] = texts
         return values.reshape(shape).tolist()
-    array: NDArray[Any] = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
+    return _numbers(np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(shape))
+
+
+def _item_shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.shape[1:] if tensor.shape[:1] == (1,) else tensor.shape
+
+
+def _numbers(array: NDArray[Any]) -> Any:
     if array.dtype.kind != "f":
-        return array.reshape(shape).tolist()
-    finite = bool(np.isfinite(array).all())
-    values_list = shortest(array).reshape(shape).tolist()
-    return values_list if finite else _with_names(values_list)
+        return array.tolist()
+    values = shortest(array).tolist()
+    return values if bool(np.isfinite(array).all()) else _with_names(values)
 
 
 def _parsed(text: str) -> Any:

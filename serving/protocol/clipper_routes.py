@@ -12,20 +12,23 @@ Clipper's.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import time
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from serving.errors import InvalidRequest, NotReady, ServingError, nearest, shown
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol import clipper, clipper_answers
-from serving.protocol.bounded_json import MAX_JSON_BYTES
+from serving.protocol.bounded_json import MAX_JSON_BYTES, write
 from serving.protocol.clipper_inputs import Input
 from serving.protocol.http import Channel, Exchange
 from serving.protocol.http_messages import JSON_TYPE, Head, Response, json_response
+from serving.protocol.slices import Slices, Slow
+from serving.replica import wire
 from serving.waiter import Ticket
 
 log = logging.getLogger(__name__)
@@ -149,6 +152,8 @@ class _Batch:
         "_done",
         "_metrics",
         "_missing",
+        "_slices",
+        "_slow",
         "_started_s",
         "tickets",
     )
@@ -161,22 +166,51 @@ class _Batch:
         metrics: _AppMetrics,
         started_s: float,
         done: Callable[[int, float], None],
+        slices: Slices,
     ) -> None:
         self._connection = connection
-        self._answers: list[dict[str, Any]] = [{}] * queries
+        self._answers = [b""] * queries
+        """The JSON of each."""
         self._missing = queries
         self._default_output = default_output
         self._metrics = metrics
         self._started_s = started_s
         self._done = done
+        self._slices = slices
+        self._slow: dict[int, Slow] = {}
+        """Answers that are written in pieces, by their places."""
         self.tickets: list[Ticket] = []
 
     def answered(self, place: int, result: clipper_answers.Result) -> None:
-        """One query has its answer; the last one sends them all."""
+        """One query has its answer, which may take a while to be written."""
+        pieces = clipper_answers.written(result)
+        if pieces is None:
+            self._have(place, clipper_answers.answered(result, self._default_output))
+        else:
+            ended = functools.partial(self._written, place, result)
+            self._slow[place] = self._slices.begin(pieces, ended)
+
+    def _written(
+        self, place: int, result: clipper_answers.Result, outcome: list[bytes] | Exception
+    ) -> None:
+        del self._slow[place]
+        if not isinstance(outcome, Exception):
+            self._count(place, b"".join(outcome), is_default=False)
+            return
+        why = clipper_answers.unreadable(outcome)
+        if not isinstance(outcome, ServingError | wire.WireError):
+            log.error("an answer met a fault of the server", exc_info=outcome)
+            why = _UNEXPECTED
+        self._have(place, clipper_answers.defaulted(result, self._default_output, why))
+
+    def _have(self, place: int, answer: Mapping[str, Any]) -> None:
+        self._count(place, write(answer).encode(), is_default=answer["default"])
+
+    def _count(self, place: int, answer: bytes, *, is_default: bool) -> None:
+        """Keep one answer; the last one sends them all."""
         now_s = time.monotonic()
         seconds = now_s - self._started_s
-        answer = clipper_answers.answered(result, self._default_output)
-        self._metrics.count(seconds=seconds, is_default=answer["default"], now_s=now_s)
+        self._metrics.count(seconds=seconds, is_default=is_default, now_s=now_s)
         self._answers[place] = answer
         self._missing -= 1
         if not self._missing:
@@ -186,6 +220,8 @@ class _Batch:
             self._done(200, seconds)
 
     def take_back(self) -> None:
+        for slow in self._slow.values():
+            slow.cancel()
         for ticket in self.tickets:
             ticket.cancel()
 
@@ -224,6 +260,7 @@ class ClipperRoutes:
         self._registry = metrics
         self._on_done = on_done
         self._max_json_bytes = max_json_bytes
+        self._slices = Slices()
 
     def handle(self, head: Head, body: bytes, connection: Channel) -> Exchange | Response:
         """See `serving.protocol.http.Routes`."""
@@ -284,6 +321,7 @@ class ClipperRoutes:
                 metrics,
                 started_s,
                 self._on_done,
+                self._slices,
             )
             self._ask_all(name, asked, version, batch)
         except ServingError as error:

@@ -1,10 +1,10 @@
 """How many bytes of requests are held, over all connections of the query ports.
 
 In: bytes that come, and bytes that are let go. Out: whether there is room for more. Counted are bodies that have
-not arrived whole, those that wait behind another request of their connection, what compressed ones become, and those
-of `LARGE_BYTES` or more until they are answered; smaller ones that have arrived are bounded by their number
-(`scheduling.queue_capacity`). Where there is no room, who asks for more is refused, and lets go of what it
-had: those that came before it go on. Pure.
+not arrived whole, those that wait behind another request of their connection, with their heads where these are
+large, what compressed ones become, and those of `LARGE_BYTES` or more until they are answered; smaller ones that
+have arrived are bounded by their number (`scheduling.queue_capacity`). Where there is no room, who asks for more is
+refused, and lets go of what it had: those that came before it go on. Pure.
 """
 
 from __future__ import annotations

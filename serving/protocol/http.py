@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 _PIPELINED = 64
 """Requests that may wait on one connection before reading from it stops."""
 _PIPELINED_BYTES = 1024 * 1024
-"""Bytes of their bodies that may."""
+"""Bytes of their heads and bodies that may."""
 _TURN = 16
 """Requests that are answered at once, without a replica, before a connection lets others have their turn."""
 _TURN_BYTES = 1024
@@ -212,7 +212,7 @@ class Connection(asyncio.Protocol):
         """Of that request, as they are counted."""
         self._pipelined: deque[tuple[Head, bytes] | Response] = deque()
         self._pipelined_bytes = 0
-        """Of bodies among them."""
+        """Of heads and bodies among them."""
         self._since_s = time.monotonic()
         """When the connection was last seen at work, or began, or failed."""
         self._worked = False
@@ -393,11 +393,12 @@ class Connection(asyncio.Protocol):
 
     def _take(self, head: Head, body: bytes) -> None:
         if self._waiting or self._pipelined or self._blocked or self._turn <= 0:
-            if not self._listener.held.has_taken(len(body)):
+            size = head.own_bytes + len(body)
+            if not self._listener.held.has_taken(size):
                 self._fail(self._listener.held.refusal())
                 return
             self._pipelined.append((head, body))
-            self._pipelined_bytes += len(body)
+            self._pipelined_bytes += size
             is_full = (
                 len(self._pipelined) >= _PIPELINED or self._pipelined_bytes >= _PIPELINED_BYTES
             )
@@ -473,8 +474,9 @@ class Connection(asyncio.Protocol):
                 break
             following = self._pipelined.popleft()
             if not isinstance(following, Response):
-                self._pipelined_bytes -= len(following[1])
-                self._listener.held.free(len(following[1]))
+                size = following[0].own_bytes + len(following[1])
+                self._pipelined_bytes -= size
+                self._listener.held.free(size)
             if (
                 self._overfull
                 and len(self._pipelined) < _PIPELINED // 2

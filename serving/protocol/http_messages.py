@@ -64,6 +64,7 @@ class Head:
         "meaning",
         "method",
         "others",
+        "own_bytes",
         "path",
     )
 
@@ -95,6 +96,8 @@ class Head:
         """Room for the routes to keep what the head means to them."""
         self.handle: Callable[..., Any] | None = None
         """What takes requests with this head, where the port's routes have decided it once for all."""
+        self.own_bytes = 0
+        """Of what is kept of it, where it is of one request alone: heads that are shared are small, and few."""
 
     def add(self, fields: bytes) -> None:
         """Let every answer to this head have these fields, too."""

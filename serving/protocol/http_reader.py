@@ -377,12 +377,14 @@ class RequestReader:
         body = self._joined()
         self.drop()
         refusal = self._refusal
+        head.own_bytes = self._head_bytes
         if refusal is not None:
             head.handle = lambda *_: refusal
         elif self._raw_head is not None and self._body_bytes == (self._length or 0):
             if len(self._heads) >= _REMEMBERED_HEADS:
                 self._heads.clear()
             self._heads[self._raw_head] = head
+            head.own_bytes = 0
         self._raw_head = None
         self._body_bytes = 0
         self.is_between_requests = True

@@ -22,7 +22,7 @@ from serving import json_tensors
 from serving.errors import InvalidRequest, nearest, shown
 from serving.protocol import bounded_json, classification, not_offered
 from serving.protocol import tensors as tensors_of
-from serving.protocol.budget import Budget
+from serving.protocol.budget import MAX_VALUES, Budget
 from serving.protocol.oip_answers import Wanted
 from serving.replica import wire
 from serving.shapes import item_axis
@@ -34,6 +34,11 @@ LARGE_JSON_BYTES = bounded_json.SMALL_BYTES
 _DATA = b'"data"'
 _ARRAY = re.compile(rb"\s*:\s*\[")
 """What stands behind the name of a member that is an array."""
+
+_EMPTY = b"[]"
+_BLANKS = b" \t\r\n"
+_PIECE_BYTES = 128 * 1024
+"""Looked at at once: what fits a processor's cache passes several times as fast."""
 
 _ID = re.compile(rb'"id"\s*:\s*"([^"\\\x00-\x1f]+)"')
 """A member `id` of any object in a JSON text, whose value is written as it is, without escapes."""
@@ -322,6 +327,7 @@ class Requests:
         if found is None:
             return None
         request = self._parsed(found)
+        _check_empty(body)
         declared = []
         for item in self._inputs(request):
             name, datatype, shape = json_tensors.declared(item)
@@ -442,6 +448,24 @@ def skeleton(body: bytes) -> bytes | None:
         return None
     pieces.append(body[done:])
     return b"".join(pieces)
+
+
+def _check_empty(body: bytes) -> None:
+    """Whether a large text has few empty arrays.
+
+    Raises:
+        InvalidRequest: it has many; whoever reads it makes a list of each, which takes thirty times its bytes.
+    """
+    if body.count(b"[") <= MAX_VALUES:
+        return
+    budget = Budget(what="empty arrays")
+    before = b""
+    for at in range(0, len(body), _PIECE_BYTES):
+        piece = body[at : at + _PIECE_BYTES]
+        if b" " in piece or b"\n" in piece or b"\r" in piece or b"\t" in piece:
+            piece = piece.translate(None, _BLANKS)
+        budget.spend(piece.count(_EMPTY) + (before + piece[:1] == _EMPTY))
+        before = piece[-1:] or before
 
 
 def _end_of_numbers(body: bytes, start: int) -> int:

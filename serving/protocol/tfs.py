@@ -286,6 +286,7 @@ class Codec:
             raise PredictionFailed("Cannot convert empty tensor map to JSON")
         match form:
             case "row":
+                _check_rows_of(tensors)
                 data: dict[str, Any] = {"predictions": _predictions(tensors)}
             case "columnar" if len(tensors) == 1:
                 data = {"outputs": nested(tensors[0])}
@@ -301,17 +302,20 @@ class Codec:
         """As `answer`, in pieces, each of which is soon made; None: it is soon made as a whole.
 
         Raises:
+            InvalidRequest: as `answer`.
             PredictionFailed: as `answer`, at once or between two pieces.
         """
         if len(frame) <= LONG_BYTES or form not in {"row", "columnar"}:
             return None
         tensors = wire.decode_frame(frame)
-        if len(tensors) == 1 and tensors[0].shape:
-            key = b"predictions" if form == "row" else b"outputs"
-            return _framed(b'{"' + key + b'":', tfs_tensors.written(tensors[0]), b"}")
-        if form == "columnar":
-            return self._columns(tensors)
-        return None
+        if form == "row":
+            _check_rows_of(tensors)
+            only = len(tensors) == 1
+            pieces = tfs_tensors.written(tensors[0]) if only else tfs_tensors.written_rows(tensors)
+            return _framed(b'{"predictions":', pieces, b"}")
+        if len(tensors) == 1:
+            return _framed(b'{"outputs":', tfs_tensors.written(tensors[0]), b"}")
+        return self._columns(tensors)
 
     @staticmethod
     def _columns(tensors: Sequence[Tensor]) -> Iterator[bytes]:
@@ -440,8 +444,8 @@ def _framed(start: bytes, pieces: Iterator[bytes], end: bytes) -> Iterator[bytes
     yield end
 
 
-def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
-    """The outputs item by item; objects where there are several outputs."""
+def _check_rows_of(tensors: Sequence[Tensor]) -> None:
+    """Whether outputs have as many rows each."""
     count = None
     for tensor in tensors:
         if not tensor.shape:
@@ -452,6 +456,10 @@ def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
                 f"expecting: {count}"
             )
         count = tensor.shape[0]
+
+
+def _predictions(tensors: Sequence[Tensor]) -> list[Any]:
+    """The outputs item by item; objects where there are several outputs."""
     columns = [nested(tensor) for tensor in tensors]
     if len(columns) == 1:
         only: list[Any] = columns[0]

@@ -14,14 +14,14 @@ import base64
 import binascii
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest, PredictionFailed
-from serving.json_tensors import NUMPY, PIECE
+from serving.json_tensors import NUMPY, PIECE, elements, written_texts
 from serving.protocol.bounded_json import shortest, shown, write
 from serving.values import Tensor
 
@@ -234,31 +234,162 @@ def written(tensor: Tensor) -> Iterator[bytes]:
     Raises:
         PredictionFailed: as `nested`.
     """
-    if tensor.datatype == "BYTES":
-        values = np.empty(math.prod(tensor.shape), dtype=object)
-        values[:] = nested(tensor._replace(shape=(len(values),)))
+    if tensor.datatype != "BYTES":
+        yield from number_pieces(_array(tensor), json_of_numbers)
+    elif tensor.shape:
+        yield from listed(rows_of_texts(tensor.shape, _written_texts(tensor)))
     else:
-        values = np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype])
-    yield from _pieces(values.reshape(tensor.shape))
+        for some in _written_texts(tensor):
+            yield "".join(some).encode()
 
 
-def _pieces(array: NDArray[Any]) -> Iterator[bytes]:
+def written_rows(tensors: Sequence[Tensor]) -> Iterator[bytes]:
+    """The JSON of objects with a value of each tensor, along their first axis, in pieces as `written`.
+
+    Args:
+        tensors: as many rows of each.
+
+    Raises:
+        PredictionFailed: as `nested`.
+    """
+    keys = [write(tensor.name).replace("%", "%%") + ":%s" for tensor in tensors]
+    form = "{" + ",".join(keys) + "}"
+    columns = [_written_column(tensor) for tensor in tensors]
+    ready: list[list[str]] = [[] for _ in columns]
+
+    def objects() -> Iterator[list[str]]:
+        missing = tensors[0].shape[0]
+        while missing:
+            # One step of what is behind: so none holds much that others have not come to.
+            behind = min(range(len(ready)), key=lambda place: len(ready[place]))
+            ready[behind] += next(columns[behind])
+            count = min(map(len, ready))
+            yield [form % row for row in zip(*[one[:count] for one in ready], strict=True)]
+            for one in ready:
+                del one[:count]
+            missing -= count
+        for column in columns:
+            yield from column  # nothing but the error of one that holds more than its shape says
+
+    return listed(objects())
+
+
+def listed(values: Iterator[list[str]]) -> Iterator[bytes]:
+    """An array of values, some at a time; an empty list is a pause."""
+    before = "["
+    for some in values:
+        if some:
+            yield (before + ",".join(some)).encode()
+            before = ","
+        else:
+            yield b""
+    yield b"[]" if before == "[" else b"]"
+
+
+def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[list[str]]:
+    """The JSON of each row, of elements that are JSON themselves; some at a time, an empty list is a pause.
+
+    Args:
+        shape: of the tensor, one dimension or more.
+        texts: its elements; they raise where they are not as many as the shape says.
+    """
+    if 0 in shape:
+        yield from texts
+        yield from _empty_rows(shape)
+        return
+    for size in shape[:0:-1]:
+        texts = _grouped(texts, size)
+    yield from texts
+
+
+def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
+    empty = write(np.empty(shape[1:]).tolist())
+    for start in range(0, shape[0], PIECE):
+        yield [empty] * min(PIECE, shape[0] - start)
+
+
+def _grouped(values: Iterator[list[str]], size: int) -> Iterator[list[str]]:
+    """Arrays of so many values each."""
+    parts: list[str] = []
+    missing = size
+    for some in values:
+        if size == 1:
+            yield [f"[{one}]" for one in some]
+            continue
+        found = []
+        start = 0
+        while start < len(some):
+            part = some[start : start + missing]
+            parts.append(",".join(part))
+            start += len(part)
+            missing -= len(part)
+            if not missing:
+                found.append(f"[{','.join(parts)}]")
+                parts, missing = [], size
+        yield found
+
+
+def _written_texts(tensor: Tensor) -> Iterator[list[str]]:
+    if not tensor.name.endswith("_bytes"):
+        return written_texts(tensor, lambda item: _text(item, tensor.name))
+    coded = written_texts(tensor, lambda item: base64.b64encode(item).decode())
+    return ([f'{{"b64":{one}}}' for one in some] for some in coded)
+
+
+def _written_column(tensor: Tensor) -> Iterator[list[str]]:
+    """The JSON of each row of a tensor, some at a time; an empty list is a pause within a long one."""
+    if tensor.datatype == "BYTES":
+        yield from rows_of_texts(tensor.shape, _written_texts(tensor))
+        return
+    array = _array(tensor)
+    row = math.prod(array.shape[1:])
+    if not row:
+        yield from _empty_rows(array.shape)
+    elif row > PIECE:
+        for values in array:
+            pieces = []
+            for piece in number_pieces(values, json_of_numbers):
+                pieces.append(piece)
+                yield []
+            yield [b"".join(pieces).decode()]
+    else:
+        step, depth = PIECE // row, array.ndim - 1
+        opening, closing = "[" * depth, "]" * depth
+        for start in range(0, len(array), step):
+            text = json_of_numbers(array[start : start + step]).decode()
+            # Rows are told apart by as many brackets as nothing within them has.
+            rows = text[1 + depth : -1 - depth].split(f"{closing},{opening}")
+            yield [f"{opening}{one}{closing}" for one in rows]
+
+
+def number_pieces(array: NDArray[Any], text: Callable[[NDArray[Any]], bytes]) -> Iterator[bytes]:
+    """The JSON of an array of numbers in pieces.
+
+    Args:
+        array: of any shape.
+        text: the JSON of a small one.
+    """
     if array.size <= PIECE or not array.ndim:
-        yield _json(array)
+        yield text(array)
         return
     row = math.prod(array.shape[1:])
     if row > PIECE:
         for place, inner in enumerate(array):
             yield b"," if place else b"["
-            yield from _pieces(inner)
+            yield from number_pieces(inner, text)
     else:
         step = PIECE // row
         for start in range(0, len(array), step):
-            yield (b"," if start else b"[") + _json(array[start : start + step])[1:-1]
+            yield (b"," if start else b"[") + text(array[start : start + step])[1:-1]
     yield b"]"
 
 
-def _json(array: NDArray[Any]) -> bytes:
+def _array(tensor: Tensor) -> NDArray[Any]:
+    return np.frombuffer(tensor.data, dtype=NUMPY[tensor.datatype]).reshape(tensor.shape)
+
+
+def json_of_numbers(array: NDArray[Any]) -> bytes:
+    """The JSON of an array of numbers, NaN and infinities by their names, as no JSON has them."""
     values = shortest(array) if array.dtype.kind == "f" else array
     return write(values.tolist(), constants=True).encode()
 
@@ -269,17 +400,7 @@ def byte_strings(tensor: Tensor) -> list[bytes]:
     Raises:
         PredictionFailed: they are not as many as the shape says, or cut off.
     """
-    data, position, found = bytes(tensor.data), 0, []
-    while position + 4 <= len(data):
-        (length,) = struct.unpack_from("<I", data, position)
-        position += 4 + length
-        found.append(data[position - length : position])
-    if position != len(data) or len(found) != math.prod(tensor.shape):
-        raise PredictionFailed(
-            f"the model's output {tensor.name!r} does not hold the {math.prod(tensor.shape)} texts "
-            f"that its shape {list(tensor.shape)} says"
-        )
-    return found
+    return [one for some in elements(tensor) for one in some]
 
 
 def _text(item: bytes, name: str) -> str:

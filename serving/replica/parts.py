@@ -22,7 +22,7 @@ _MOST_TEXTS = 2**16
 class Split:
     """A request that is run in parts: what they are cut from, and the answers so far."""
 
-    __slots__ = ("_answers", "_columns", "_missing", "whole_bytes")
+    __slots__ = ("_answers", "_columns", "_missing", "answer_bytes", "whole_bytes")
 
     def __init__(
         self, frame: Sequence[Buffer], encoding: int, items: int, *, has_rows: bool
@@ -38,6 +38,8 @@ class Split:
         self._columns = _columns(frame) if has_rows and encoding == wire.Encoding.TENSORS else None
         self._answers: list[tuple[int, int, bytes]] = []
         self._missing = items
+        self.answer_bytes = 0
+        """Of the answers so far."""
         self.whole_bytes = 0
         """Sent of it so far, where it is not cut: all of its bytes for each part."""
 
@@ -58,6 +60,7 @@ class Split:
     def answered(self, start: int, stop: int, frame: Buffer) -> bool:
         """Keep the answer of items [start, stop); returns whether it was the last one."""
         self._answers.append((start, stop, bytes(frame)))
+        self.answer_bytes += len(frame)
         self._missing -= stop - start
         return self._missing <= 0
 

@@ -49,7 +49,7 @@ class Function:
         self.predict_batch = predict_batch
 
 
-class _Asked:
+class Asked:
     """One query: the ticket, and its timer."""
 
     def __init__(self, hub, application, asker):
@@ -109,16 +109,16 @@ class FakeHub:
         loop = asyncio.get_running_loop()
         self.asked.append((application, version, user))
         if not app.models:
-            asked = _Asked(self, app, asker)
+            asked = Asked(self, app, asker)
             loop.call_soon(asked.default, NO_MODELS)
             return asked
         name = app.models[0]
         version = version or self.current[name]
         model, replicas = self.running.get((name, version), (None, 0))
         if not replicas:
-            return _Asked(self, app, asker)
+            return Asked(self, app, asker)
         query = question.query(model.signature)
-        asked = _Asked(self, app, asker)
+        asked = Asked(self, app, asker)
 
         def work():
             outputs = model.predict_batch(arrays_of(query.frame))

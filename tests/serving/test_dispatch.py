@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+import logging
 import math
 import time
 
@@ -26,6 +27,11 @@ from tests.fakes.replicas import SIGNATURE
 
 CARD = ModelCard(name="echo", version="1", kind="echo", path=None)
 BODY = b'{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": [7]}]}'
+
+
+def frame_of(value):
+    """An answer of one item."""
+    return wire.encode_descriptor([Tensor("data", "UINT8", (1, 1), value)]) + value
 
 
 class Waiting:
@@ -87,8 +93,7 @@ class Bench:
         return waiter
 
     def result(self, action, worker=1, value=b"\7", status=0, count=1):
-        tensor = Tensor("data", "UINT8", (1, 1), value)
-        frame = wire.encode_descriptor([tensor]) + value
+        frame = frame_of(value)
         times = wire.ReplicaTimes(0, 0, 0, 0)
         head = wire.result_head(action, status, times, [(len(frame), status)] * count)
         self.hear(wire.MessageType.RESULT, head + count * frame, worker)
@@ -291,6 +296,18 @@ async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebiby
     assert (len(small.answers), len(large.answers)) == (1, 0)
 
 
+async def test_requests_too_large_for_a_message_do_not_flood_the_log(pair, caplog):
+    """One line a second, with the number of those that were left out."""
+    caplog.set_level(logging.INFO, "serving.dispatch")
+    for pause_s in (0.0, *[0.01] * 20, 1.0):
+        pair.now_s += pause_s
+        waiter = submitted(pair, Large(1025))
+        pair.dispatcher._pump()
+        assert len(waiter.errors) == 1
+    told = [one.untold for one in caplog.records if "too large" in one.message]
+    assert told == [0, 20]
+
+
 async def test_answers_too_large_for_one_message_are_asked_for_one_by_one(pair):
     """The replica says so; one whose answer is too large alone is told, and the other one is answered."""
     waiters = [submitted(pair, pair.query) for _ in range(2)]
@@ -331,6 +348,30 @@ async def test_a_split_request_is_answered_by_its_parts(as_json):
     (answer,) = waiter.answers
     (tensor,) = wire.decode_frame(memoryview(answer))
     assert (tensor.shape, bytes(tensor.data)) == ((3, 1), b"\2\3\4")
+    bench.dispatcher.close(CARD.label)
+
+
+@pytest.mark.parametrize("fit", [3, 2])
+async def test_answers_of_parts_are_bounded_together(fit):
+    """As one alone is; what is left of a request that fails so is not run, and others are answered."""
+    bench = Bench(batching__max_size=1)
+    answer_bytes = len(frame_of(b"\7"))
+    bench.dispatcher._workers[1].connection.max_message_bytes = fit * answer_bytes
+    waiter = submitted(bench, rows(3))
+    for action in (2, 3, 4):
+        bench.dispatcher._pump()
+        assert bench.dispatcher.holds(1)
+        bench.result(action)
+    if fit == 3:
+        assert (len(waiter.answers), waiter.errors) == (1, [])
+    else:
+        assert [type(error) for error in waiter.errors] == [PredictionFailed]
+        assert "too large for one message" in str(waiter.errors[0])
+    assert (bench.dispatcher.unfinished, bench.dispatcher.waiting_items) == (0, 0)
+    small = submitted(bench, rows(1))
+    bench.dispatcher._pump()
+    bench.result(5)
+    assert len(small.answers) == 1
     bench.dispatcher.close(CARD.label)
 
 

@@ -167,3 +167,24 @@ def test_a_replica_that_answers_more_than_it_may_is_ended():
         assert [status for status, _ in found] == [500, 200]
         assert "above the limit of 1048576" in found[0][1]["error"]
         assert len(running.json("GET", "/admin/replicas", admin=True)[1]["deaths"]) == 2
+
+
+def test_answers_of_a_split_request_are_bounded_together():
+    """Each of its parts may be answered so, and all of them would be more than a replica may answer at once."""
+    home = FakeHome()
+    wide = Tensor("data", "UINT8", (1, 2**18), bytes(2**18))
+    home.answer = lambda _model, _frame: wire.encode_descriptor([wide]) + wide.data
+    settings = {"replica.max_answer_mb": 1, "batching.max_size": 1}
+    with gateway(settings, home) as running:
+        found = []
+        for items in (3, 64, 1):
+            item = {"name": "data", "shape": [items, 1], "datatype": "UINT8", "data": [1] * items}
+            wanted = {"inputs": [item], "parameters": {"binary_data_output": True}}
+            status, _, body = running.request(
+                "POST", "/v2/models/echo/infer", json.dumps(wanted).encode()
+            )
+            found.append(status)
+            assert status == 200 or b"too large for one message" in body
+        assert found == [200, 500, 200]
+        assert sum(map(len, (replica.batches for replica in home.replicas))) < 20
+        assert running.json("GET", "/admin/replicas", admin=True)[1]["deaths"] == []

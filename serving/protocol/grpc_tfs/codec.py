@@ -10,7 +10,7 @@ Pure: no sockets, no engine. Invalid input raises `InvalidRequest`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -207,7 +207,7 @@ class Codec:
         """
         tensors = wire.decode_frame(frame)
         if query.method == "predict":
-            return self._predict_response(tensors, query.outputs)
+            return list(self._predict_response(_chosen(tensors, query.outputs)))
         if query.method == "classify":
             result = b"".join(
                 fields.content(1, b"".join(_class(label, score) for label, score in row))
@@ -220,23 +220,32 @@ class Codec:
             )
         return [fields.content(1, result) + fields.content(2, self._spec)]
 
-    def _predict_response(self, tensors: Sequence[Tensor], wanted: Sequence[str]) -> list[Buffer]:
-        chosen = tensors
-        if wanted:
-            by_name = {tensor.name: tensor for tensor in tensors}
-            missing = [name for name in wanted if name not in by_name]
-            if missing:
-                raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
-            chosen = [by_name[name] for name in wanted]
-        pieces: list[Buffer] = []
+    def written(self, frame: memoryview, query: Query) -> Iterator[bytes] | None:
+        """As `answer`, in pieces, each of which is soon made; None: it is soon made as a whole.
+
+        Raises:
+            PredictionFailed: as `answer`, at once or between two pieces.
+        """
+        if len(frame) <= tfs.LONG_BYTES or query.method != "predict":
+            return None
+        chosen = _chosen(wire.decode_frame(frame), query.outputs)
+        if not any(tensor.datatype == "BYTES" for tensor in chosen):
+            return None
+        kept = [tensor._replace(data=bytes(tensor.data)) for tensor in chosen]
+        return map(bytes, self._predict_response(kept))
+
+    def _predict_response(self, chosen: Sequence[Tensor]) -> Iterator[Buffer]:
+        """The pieces, and empty ones while those are made that follow their length."""
         for tensor in chosen:
-            body = tensor_proto.message(tensor)
+            body: list[Buffer] = []
+            for piece in tensor_proto.message(tensor):
+                body.append(piece)
+                yield b""
             body_bytes = sum(map(len, body))
             before = fields.string(1, tensor.name) + fields.opening(2, body_bytes)
-            pieces.append(fields.opening(1, len(before) + body_bytes) + before)
-            pieces += body
-        pieces.append(fields.content(2, self._spec))
-        return pieces
+            yield fields.opening(1, len(before) + body_bytes) + before
+            yield from body
+        yield fields.content(2, self._spec)
 
     def metadata(self, wanted: Sequence[str]) -> bytes:
         """A GetModelMetadataResponse.
@@ -275,6 +284,17 @@ def status(versions: Sequence[tfs.VersionState]) -> bytes:
         )
         for version, state, error in versions
     )
+
+
+def _chosen(tensors: Sequence[Tensor], wanted: Sequence[str]) -> Sequence[Tensor]:
+    """The outputs that are wanted by name; all where none is named."""
+    if not wanted:
+        return tensors
+    by_name = {tensor.name: tensor for tensor in tensors}
+    missing = [name for name in wanted if name not in by_name]
+    if missing:
+        raise PredictionFailed(f"the model returned no output {', '.join(missing)}")
+    return [by_name[name] for name in wanted]
 
 
 def _spec(message: memoryview, budget: Budget) -> Spec:

@@ -21,6 +21,7 @@ from serving.protocol import tfs, tfs_routes
 from serving.protocol.grpc_exchange import InFlight, Reply
 from serving.protocol.grpc_tfs import codec
 from serving.protocol.inference import Inference, Target
+from serving.protocol.slices import Slices
 from serving.values import Buffer
 
 PREDICTION_SERVICE = "tensorflow.serving.PredictionService"
@@ -70,6 +71,7 @@ class TfsGrpcRoutes:
 
     def __init__(self, engine: Inference) -> None:
         self._engine = engine
+        self._slices = Slices()
 
     def check(self, call: Call) -> None:
         """Whether there is such a method.
@@ -111,7 +113,15 @@ class TfsGrpcRoutes:
         try:
             model_codec = target.codecs.get(_CODEC) or _codec(target)
             query = model_codec.query(request, method, timeout_s)
-            flight = InFlight(reply, model_codec.answer, query, started_s, target.done)
+            flight = InFlight(
+                reply,
+                model_codec.answer,
+                query,
+                started_s,
+                target.done,
+                steps=model_codec.written,
+                slices=self._slices,
+            )
             flight.ticket = target.submit(query, flight, call.application)
         except ServingError as error:
             target.done(error.status, time.monotonic() - started_s)

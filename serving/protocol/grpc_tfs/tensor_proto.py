@@ -13,18 +13,18 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.errors import InvalidRequest
-from serving.json_tensors import NUMPY
+from serving.json_tensors import NUMPY, elements
 from serving.protocol import proto_fields as fields
 from serving.protocol import varints
 from serving.protocol.budget import Budget
-from serving.protocol.tfs_tensors import TYPE_NAMES, byte_strings
+from serving.protocol.tfs_tensors import TYPE_NAMES
 from serving.values import ITEM_BYTES, MAX_RANK, Buffer, Tensor, TensorSpec, is_shape
 
 MAX_TENSOR_BYTES = 64 * 2**20
@@ -113,8 +113,8 @@ def tensor(name: str, message: memoryview, budget: Budget) -> Tensor:
     return Tensor(name, datatype, given.shape, _values(name, given, datatype, elements))
 
 
-def message(given: Tensor) -> list[Buffer]:
-    """The TensorProto of a tensor, in pieces.
+def message(given: Tensor) -> Iterator[Buffer]:
+    """The TensorProto of a tensor, in pieces, each of which is soon made.
 
     Raises:
         PredictionFailed: its BYTES are malformed.
@@ -122,16 +122,23 @@ def message(given: Tensor) -> list[Buffer]:
     head = fields.number(1, DTYPES[given.datatype]) + fields.content(2, shape_message(given.shape))
     field = _FIELDS[given.datatype]
     if given.datatype == "BYTES":
-        return [head, *[fields.content(field, item) for item in byte_strings(given)]]
+        yield head
+        tag = varints.one(field << 3 | fields.BYTES)
+        for some in elements(given):
+            yield b"".join([tag + varints.one(len(item)) + item for item in some])
+        return
     data: Buffer = given.data
     if given.datatype not in {"FP32", "FP64", "BOOL"}:  # these lie packed as they are
         if len(data) > _LONG_BYTES:
-            return [head + fields.opening(_CONTENT, len(data)), data]
-        kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
-        data = varints.pack(np.frombuffer(given.data, dtype=kind))
-    if not len(data):
-        return [head]
-    return [head + fields.opening(field, len(data)), data]
+            field = _CONTENT
+        else:
+            kind = "<u2" if given.datatype == "FP16" else NUMPY[given.datatype]
+            data = varints.pack(np.frombuffer(given.data, dtype=kind))
+    if len(data):
+        yield head + fields.opening(field, len(data))
+        yield data
+    else:
+        yield head
 
 
 def shape_message(shape: Sequence[int]) -> bytes:

@@ -33,7 +33,7 @@ class TooLarge(NamedTuple):
 
 
 class NoRoom(NamedTuple):
-    """There is no room for a body, or a series, among those of all connections; what else comes of it is dropped."""
+    """There is no room for a head, a body, or a series among those of all connections; the rest of it is dropped."""
 
     stream: int
 

@@ -20,6 +20,8 @@ Pairs = tuple[tuple[bytes, bytes], ...]
 
 MAX_LIST_BYTES = 16 * 1024
 """Largest list of fields, counted as the RFC does (names, values, 32 bytes for each field)."""
+_FIELD_BYTES = 128
+"""Of memory for a field beside its name and its value."""
 _REMEMBERED = 128
 _REMEMBERED_BYTES = 1024
 """Longest block that is remembered."""
@@ -41,7 +43,7 @@ class BadBlock(Exception):  # every error of the session names what is wrong
 class Fields:
     """The fields of one request. Equal blocks share one."""
 
-    __slots__ = ("is_request", "length", "meaning", "pairs")
+    __slots__ = ("held_bytes", "is_request", "length", "meaning", "pairs")
 
     def __init__(self, pairs: Pairs) -> None:
         lengths = [value for name, value in pairs if name == b"content-length"]
@@ -50,6 +52,8 @@ class Fields:
         """Whether a request may begin with them."""
         self.length = int(lengths[0]) if lengths and self.is_request else None
         """Of the body that follows, where they tell it."""
+        self.held_bytes = sum([len(name) + len(value) + _FIELD_BYTES for name, value in pairs])
+        """Of memory that they take."""
         self.meaning: Any = None
         """Room for whoever reads the fields to keep what they mean."""
 

@@ -23,7 +23,8 @@ What a client can make it hold is bounded:
   only the one that began to grow first goes on, so that there is always one that can end; a body for which
   all connections together have no room (`held`) is given up;
 - messages of a series that nobody has asked for: a window, and one message beyond;
-- a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames;
+- a head of at most `MAX_HEAD_BYTES` over all its CONTINUATION frames, whose fields count as a body does where they
+  are large;
 - answers that the client does not take: one for each of those requests, or what of a series is sent all the
   same, of `HELD_BYTES` together (`outgoing`); `give_up` resets those that it does not take for long;
 - `TURN` units of work, until its owner lets it go on: others have their turn before that;
@@ -68,6 +69,9 @@ _BODY_UNIT = 256
 _DATA_UNIT = 2048
 """Bytes of DATA that count as one more: a loop reads megabytes of one connection before the next."""
 
+_LARGE_FIELDS = 2048
+"""Bytes of fields that are counted among what is held, until their stream ends: most are few, and shared."""
+
 _MAX_TEXT = 200
 """Characters of what GOAWAY says: it may quote what the client sent, and must fit a frame."""
 _UPDATE_BYTES = WINDOW_BYTES // 2
@@ -82,6 +86,7 @@ class _Stream:
         "body_bytes",
         "ended",
         "fields",
+        "fields_bytes",
         "is_answered",
         "refused",
         "series",
@@ -91,6 +96,8 @@ class _Stream:
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
+        self.fields_bytes = 0
+        """Of these, as they are counted."""
         self.body = bytearray()
         """Of a body in several pieces. Not a list of them: a client may send two bytes at a time."""
         self.body_bytes = 0
@@ -165,6 +172,8 @@ class Session:
         self._refreshes = 0
         self._held_bytes = 0
         """Bytes of bodies that have not ended."""
+        self._fields_bytes = 0
+        """Of fields of its streams, as they are counted."""
         self._growing: dict[int, None] = {}
         """Streams that used half their window, the first first."""
         self._received = 0
@@ -278,8 +287,8 @@ class Session:
         self._buffer = b""
         self._streams.clear()
         self._growing.clear()
-        self._held.free(self._held_bytes)
-        self._held_bytes = 0
+        self._held.free(self._held_bytes + self._fields_bytes)
+        self._held_bytes = self._fields_bytes = 0
 
     # Bytes in
 
@@ -435,6 +444,13 @@ class Session:
         known = self._streams[stream] = _Stream(fields)
         self._outgoing.opened(stream)
         opens = self._opens(fields)
+        if fields.held_bytes >= _LARGE_FIELDS and not isinstance(opens, bytes):
+            if not self._held.has_taken(fields.held_bytes):
+                known.ended = bool(is_whole)
+                self._give_up(stream, known)
+                return
+            known.fields_bytes = fields.held_bytes
+            self._fields_bytes += fields.held_bytes
         if opens is not False:
             self._open(flags, stream, known, opens)
         elif is_whole:
@@ -549,7 +565,7 @@ class Session:
             self._grow(stream, known)
 
     def _give_up(self, stream: int, known: _Stream) -> None:
-        """There is no room for more of a body."""
+        """There is no room for a head, or for more of a body."""
         known.refused = True
         self._events.append(NoRoom(stream))
 
@@ -687,6 +703,9 @@ class Session:
     def _forget(self, stream: int, known: _Stream) -> None:
         del self._streams[stream]
         self._outgoing.closed(stream)
+        if known.fields_bytes:
+            self._fields_bytes -= known.fields_bytes
+            self._held.free(known.fields_bytes)
         if not known.ended or known.series is not None:
             self._let_go(stream, known)
 

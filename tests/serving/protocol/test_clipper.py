@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
 from serving.protocol import clipper, clipper_answers
+from serving.protocol.bounded_json import write
 from serving.protocol.clipper_inputs import INPUT_TYPES, Input, input_type, input_types
 from serving.replica import wire
 from serving.values import Signature, Tensor, TensorSpec
@@ -38,9 +39,8 @@ def fed(value, kind, datatype, shape):
 
 def shown(output, **more):
     """One prediction of an answer, its query's number left out."""
-    made = json.loads(clipper_answers.answer(
-        [clipper_answers.answered(Result(7, output, **more), "-1.0")]
-    ))  # fmt: skip
+    answered = clipper_answers.answered(Result(7, output, **more), "-1.0")
+    made = json.loads(clipper_answers.answer([write(answered).encode()]))
     assert made.pop("query_id") == 7
     return made
 
@@ -403,6 +403,7 @@ def test_a_broken_frame_is_a_default():
 def test_one_prediction_stands_alone_and_several_in_a_list():
     """A batch of one is unwrapped: Clipper's clients depend on it."""
     one = {"query_id": 1, "output": 2, "default": False}
-    assert json.loads(clipper_answers.answer([one])) == one
-    assert json.loads(clipper_answers.answer([one, one])) == {"batch_predictions": [one, one]}
+    text = write(one).encode()
+    assert json.loads(clipper_answers.answer([text])) == one
+    assert json.loads(clipper_answers.answer([text, text])) == {"batch_predictions": [one, one]}
     assert json.loads(clipper_answers.answer([])) == {"batch_predictions": []}

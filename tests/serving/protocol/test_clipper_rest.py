@@ -1,11 +1,14 @@
 """Clipper's query protocol over real sockets, on a hub in memory."""
 
+import asyncio
 import base64
 import json
+import math
 import random
 import socket
 import time
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -14,13 +17,21 @@ from serving.errors import NotReady, PredictionFailed
 from serving.metrics.clipper_metrics import Registry
 from serving.protocol.clipper_catalogue import Model
 from serving.protocol.clipper_routes import ClipperRoutes
-from tests.fakes.clipper_hub import NO_MODELS, TOO_LATE, App, FakeHub
+from serving.replica import wire
+from serving.values import Tensor
+from tests.fakes.clipper_hub import NO_MODELS, TOO_LATE, App, Asked, FakeHub
 from tests.fakes.listening import listening
 from tests.fakes.servables import signature
 
 SUM = signature({"x": ("FP64", (-1, -1))}, {"y": ("FP64", (-1,))})
 TEXT = signature({"x": ("BYTES", (-1,))}, {"y": ("BYTES", (-1,))})
+WIDE = signature({"x": ("FP64", (-1, -1))}, {"y": ("FP64", (-1, -1))})
 PICTURE = signature({"x": ("UINT8", (-1, 2, 2))}, {"y": ("FP32", (-1, 2))})
+
+
+def wide(value, count):
+    """So many of a value, for which less than zero is no number."""
+    return np.full((1, int(count)), value if value >= 0 else math.nan)
 
 
 def hub():
@@ -31,6 +42,7 @@ def hub():
         ("echo", "strings", ["text"]),
         ("raw", "bytes", ["text"]),
         ("pictures", "integers", ["picture"]),
+        ("wide", "doubles", ["wide"]),
         ("alone", "doubles", []),
         ("many", "doubles", ["sum", "late"]),
         ("hurried", "doubles", ["late"]),
@@ -41,7 +53,7 @@ def hub():
         made.apps[name] = App(name, kind, "-1.0", slo_s, models)
     for name, version, kind in (
         ("sum", "1", "doubles"), ("sum", "2", "doubles"), ("text", "1", "strings"),
-        ("picture", "1", "integers"), ("late", "1", "doubles"), ("absent", "1", "doubles"),
+        ("picture", "1", "integers"), ("wide", "1", "doubles"), ("late", "1", "doubles"), ("absent", "1", "doubles"),
     ):  # fmt: skip
         made.add_model(Model(name, version, kind))
     made.run("sum", "1", SUM, lambda arrays: {"y": -arrays["x"].sum(axis=1)})
@@ -49,6 +61,7 @@ def hub():
     made.run("late", "1", SUM, lambda arrays: {"y": arrays["x"].sum(axis=1)})
     made.run("text", "1", TEXT, lambda arrays: {"y": arrays["x"]})
     made.run("picture", "1", PICTURE, lambda arrays: {"y": arrays["x"].mean(axis=2)})
+    made.run("wide", "1", WIDE, lambda arrays: {"y": wide(*arrays["x"][0])})
     made.delays_s["late"] = 0.5
     return made
 
@@ -105,6 +118,43 @@ def told(output):
 def test_predictions(port, application, body, expected):
     """Every input type, batches, versions; the default output where no model answers in time."""
     assert ask(port, application, body) == (200, expected)
+
+
+def test_long_outputs(port):
+    """They are written in pieces, beside short ones of the same batch; what no JSON has is named."""
+    expected = [1.5] * 20_000
+    assert ask(port, "wide", {"input": [1.5, 20_000]}) == (200, told(expected))
+    batch = {"input_batch": [[1.5, 20_000], [2.5, 2], [1.5, 20_000]]}
+    outputs = [told(one) for one in (expected, [2.5, 2.5], expected)]
+    assert ask(port, "wide", batch) == (200, {"batch_predictions": outputs})
+    assert ask(port, "wide", {"input": [-1, 10_000]}) == (200, told(["NaN"] * 10_000))
+
+
+def test_a_long_output_that_cannot_be_read():
+    """The default is the answer, with the reason; so is that of others beside it their own."""
+    made, counted = BadTexts(), []
+    made.apps["bad"] = App("bad", "doubles", "-1.0", 5.0, ["bad"])
+    routes = ClipperRoutes(
+        made, metrics=Registry(random.Random(0)), on_done=lambda status, _: counted.append(status)
+    )
+    with listening(routes, max_body_bytes=1_000_000) as port:
+        status, answer = ask(port, "bad", {"input_batch": [[1], [2]]})
+    assert (status, counted) == (200, [200])
+    for one in answer["batch_predictions"]:
+        why = one.pop("default_explanation")
+        assert one == {"output": -1.0, "default": True}
+        assert why.startswith("The model's answer cannot be read: the model's output 'y' does not")
+
+
+class BadTexts(FakeHub):
+    """A hub whose models answer with fewer texts than they say."""
+
+    def ask(self, application, _question, asker, **_):
+        asked = Asked(self, self.apps[application], asker)
+        tensor = Tensor("y", "BYTES", (1, 100_000), b"\4" + bytes(399_999))
+        frame = wire.encode_descriptor([tensor]) + tensor.data
+        asyncio.get_running_loop().call_soon(asked.answer, frame)
+        return asked
 
 
 def test_every_query_of_a_batch_has_its_number(port):

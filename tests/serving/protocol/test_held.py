@@ -4,8 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.protocol.held import LARGE_BYTES, Held
+from serving.protocol.http2 import frames
 from serving.protocol.http2.events import NoRoom, Request
+from serving.protocol.http2.frames import FrameType
 from serving.protocol.http2.session import WINDOW_BYTES, Session
+from serving.protocol.http_messages import Response
 from tests.fakes.http2_client import CALL, Client, Turned
 from tests.fakes.wire import connected, listening, statuses
 
@@ -31,17 +34,26 @@ class Waiting:
             connection.respond_with(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ok")
 
 
-def request(size, *, is_chunked):
+def request(size, *, is_chunked, more_bytes=0):
+    head = HEAD + (b"X-Application: %b\r\n" % (b"a" * more_bytes) if more_bytes else b"")
     if is_chunked:
-        return HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+        return head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
             size,
             bytes(size),
         )
-    return HEAD + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+    return head + b"Content-Length: %d\r\n\r\n" % size + bytes(size)
+
+
+def pipelined_bytes(connection):
+    """Bodies, and what is kept of large heads, of requests that wait on a connection."""
+    waiting = [one for one in connection._pipelined if not isinstance(one, Response)]
+    heads = [len(head.others.get(b"x-application", b"")) for head, _ in waiting]
+    return sum(len(body) for _, body in waiting) + sum(size for size in heads if size > 2048)
 
 
 SIZES = st.sampled_from([1, 1000, LARGE_BYTES - 1, LARGE_BYTES, 200_000, 500_000])
-STREAMS = st.lists(st.tuples(SIZES, st.booleans()), min_size=1, max_size=4)
+HEADS = st.sampled_from([0, 0, 100, 60_000])
+STREAMS = st.lists(st.tuples(SIZES, st.booleans(), HEADS), min_size=1, max_size=4)
 STEPS = st.lists(
     st.tuples(
         st.integers(0, 3),
@@ -61,7 +73,8 @@ def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
     listener = listening(routes, held=held)
     clients = [connected(listener) for _ in streams]
     rests = [
-        b"".join(request(size, is_chunked=chunked) for size, chunked in one) for one in streams
+        b"".join(request(size, is_chunked=chunked, more_bytes=more) for size, chunked, more in one)
+        for one in streams
     ]
     gone = set()
     for number, step in steps:
@@ -79,7 +92,8 @@ def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
         assert 0 <= held.bytes <= MOST
         large = sum(size for one, size in routes.flights.items() if size >= LARGE_BYTES
                     and not any(clients[other][0] is one for other in gone))  # fmt: skip
-        assert held.bytes >= large
+        waiting = [pipelined_bytes(one) for at, (one, _) in enumerate(clients) if at not in gone]
+        assert held.bytes >= large + sum(waiting)
     for number, (connection, wire) in enumerate(clients):
         if number not in gone:
             assert set(statuses(wire.written)) <= {200, 503}
@@ -105,6 +119,36 @@ def test_who_came_first_goes_on():
     second.data_received(request(300_000, is_chunked=False))
     routes.answer(second)
     assert statuses(other.written) == [503, 200]
+    assert held.bytes == 0
+
+
+def test_heads_that_wait_are_held():
+    """However little their bodies are; reading stops as with bodies, and beyond the bound the connection ends."""
+    held, routes = Held(), Waiting()
+    listener = listening(routes, held=held)
+    connection, wire = connected(listener)
+    large = request(1, is_chunked=False, more_bytes=60_000)
+    connection.data_received(request(1, is_chunked=False))
+    for count in range(1, 64):
+        if not wire.is_reading:
+            break
+        connection.data_received(large)
+        assert held.bytes >= count * 60_000
+    assert 1024 * 1024 < held.bytes < 1024 * 1024 + 70_000
+    held.most_bytes = held.bytes
+    other, refused = connected(listener)
+    for _ in range(2):
+        other.data_received(large)
+    routes.answer(other)
+    assert statuses(refused.written) == [200, 503]
+    while routes.flights:
+        routes.answer(connection)
+    assert set(statuses(wire.written)) == {200}
+    assert held.bytes == 0
+    for _ in range(5):
+        connection.data_received(large)
+    assert held.bytes > 4 * 60_000
+    connection.connection_lost(None)
     assert held.bytes == 0
 
 
@@ -148,6 +192,75 @@ def test_uploads_of_all_sessions_are_bounded():
     assert isinstance(event, Request)
     assert len(event.body) == 250_001
     assert held.bytes == 0
+
+
+FEW = [*CALL, *((b"x-%d" % number, b"v" * 200) for number in range(2))]
+MANY = [*CALL, *((b"x-%d" % number, b"v" * 200) for number in range(60))]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.sampled_from([CALL, FEW, MANY]), st.sampled_from([0, 1, 30_000])),
+            st.sampled_from(["answer", "reset", "end"]),
+        ),
+        max_size=30,
+    )
+)
+def test_what_a_session_holds_is_bounded_and_let_go(steps):
+    """Large fields count from their head to their stream's end; where there is no room the client is told, once."""
+    held = Held(100_000)
+    it, client = session(held)
+    last, streams, bodies = -1, {}, {}
+    for step in steps:
+        if isinstance(step, str):
+            if not streams:
+                continue
+            some = min(streams)
+            if step == "answer":
+                it.respond_short(some, b"\x88")
+            elif step == "reset":
+                it.receive(frames.frame(FrameType.RST_STREAM, 0, some, bytes(4)))
+            elif bodies[some]:
+                (event,) = it.receive(client.data(some, b""))
+                assert len(event.body) == bodies[some]
+                bodies[some] = 0
+                continue
+            else:
+                continue
+            del streams[some], bodies[some]
+        else:
+            pairs, size = step
+            last += 2
+            streams[last], bodies[last] = pairs, size
+            flags = frames.END_HEADERS | (0 if size else frames.END_STREAM)
+            sent = client.headers(last, pairs, flags)
+            if size:
+                sent += client.data(last, bytes(size), end=False)
+            for event in it.receive(sent):
+                if isinstance(event, NoRoom):
+                    it.respond_short(event.stream, b"\x88")
+                    del streams[last], bodies[last]
+        fields = [sum(map(len, sum(pairs, ()))) for pairs in streams.values()]
+        assert it.streams == len(streams)
+        assert held.bytes <= 100_000
+        assert held.bytes >= sum(size for size in fields if size > 2048) + sum(bodies.values())
+        assert bool(held.bytes) == (any(bodies.values()) or MANY in streams.values())
+    it.close()
+    assert held.bytes == 0
+
+
+def test_fields_of_streams_are_held():
+    """As many streams as there may be, each with as much of a head: those for which there is no room are refused."""
+    held = Held(1_000_000)
+    it, client = session(held)
+    told = [
+        event for number in range(500) for event in it.receive(client.headers(2 * number + 1, MANY))
+    ]
+    assert {type(event) for event in told} == {NoRoom}
+    assert 40 < 500 - len(told) < 80
+    assert 900_000 < held.bytes <= 1_000_000
 
 
 def test_a_session_that_ends_lets_go():

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.errors import InvalidRequest
+from serving.protocol.budget import MAX_VALUES
 from serving.protocol.oip_requests import Requests
 from serving.replica import wire
 from serving.values import Signature, TensorSpec
@@ -52,6 +53,23 @@ def test_few_bytes_do_not_name_many_rows_of_nothing(shape, binary):
     """Neither before the zero, where they would be walked, nor behind it, where no array has them."""
     with pytest.raises(InvalidRequest, match="invalid shape for input 'data'"):
         _nothing(shape, binary)
+
+
+@pytest.mark.parametrize("empty", ["[]", "[ ]", "[\n\t ]", "[[ ],[]]"])
+@pytest.mark.parametrize(("count", "is_read"), [(MAX_VALUES // 2, True), (MAX_VALUES + 1, False)])
+def test_many_empty_arrays_are_not_left_to_a_replica(empty, count, is_read):
+    """However they are written, and wherever the text is cut to look for them; those of numbers are nobody's harm."""
+    head = '{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "UINT8", "data": ['
+    requests = Requests("echo", SIGNATURE)
+    for fill in (",", " , 1.5,"):
+        body = (head + fill.join([empty] * count) + "]}]}").encode()
+        if is_read:
+            assert requests.query(body, None).encoding == wire.Encoding.OIP_JSON
+        else:
+            with pytest.raises(InvalidRequest, match=f"more than {MAX_VALUES} empty arrays"):
+                requests.query(body, None)
+    body = (head + ",".join(["[1]"] * (2 * MAX_VALUES)) + "]}]}").encode()
+    assert requests.query(body, None).encoding == wire.Encoding.OIP_JSON
 
 
 def test_an_output_whose_name_is_no_text_is_refused():

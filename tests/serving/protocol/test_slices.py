@@ -2,27 +2,33 @@
 
 import asyncio
 import json
+import math
+import time
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from serving import json_tensors
-from serving.errors import InvalidRequest
-from serving.json_tensors import NUMPY, PIECE
-from serving.protocol import tfs_tensors
+from serving.errors import InvalidRequest, PredictionFailed
+from serving.json_tensors import NUMPY, PIECE, PIECE_BYTES
+from serving.protocol import clipper_answers, tfs_tensors
+from serving.protocol.bounded_json import write
 from serving.protocol.budget import Budget
 from serving.protocol.grpc_oip import messages
 from serving.protocol.grpc_oip.codec import Codec as GrpcCodec
 from serving.protocol.grpc_oip.codec import Wanted as GrpcWanted
 from serving.protocol.grpc_tfs import tensor_proto
+from serving.protocol.grpc_tfs.codec import Codec as TfsGrpcCodec
+from serving.protocol.grpc_tfs.codec import Query as TfsQuery
 from serving.protocol.oip_answers import LONG_BYTES, Answers, Wanted
 from serving.protocol.slices import Slices
 from serving.protocol.tfs import Codec
 from serving.replica import wire
 from serving.values import Signature, Tensor, TensorSpec
+from tests.fakes.clipper_hub import Result
 from tests.fakes.replicas import FakeHome
 from tests.fakes.running import gateway
 
@@ -152,16 +158,173 @@ def test_an_answer_in_pieces_is_the_answer(chosen, id_):
 
 @pytest.mark.parametrize("form", ["row", "columnar"])
 def test_tensorflow_servings_answers_in_pieces(form):
-    """One output, or several by their names; several by rows are written as a whole."""
+    """One output, or several by their names or by their rows."""
     codec = Codec("m", "1", model("UINT8"))
     for tensors in ((LONG,), (LONG, SHORT)):
         frame = frame_of(*tensors)
-        pieces = codec.written(frame, form)
-        if form == "row" and len(tensors) == 2:
-            assert pieces is None
-        else:
-            assert b"".join(pieces) == codec.answer(frame, form)
+        assert b"".join(codec.written(frame, form)) == codec.answer(frame, form)
     assert codec.written(frame_of(SHORT), form) is None
+    odd = frame_of(LONG, Tensor("more", "UINT8", (3, 1), b"abc"))
+    if form == "row":
+        with pytest.raises(InvalidRequest, match="inconsistent batch size: 3 expecting: 2"):
+            codec.written(odd, form)
+
+
+INNER = [(), (0,), (1,), (3,), (2, 3), (2, 0), (1, 1, 2), (PIECE + 1,), (2, PIECE)]
+
+
+@given(
+    st.integers(0, 5),
+    st.lists(
+        st.tuples(
+            st.sampled_from(INNER),
+            st.sampled_from(["FP32", "FP64", "INT64", "BOOL", "BYTES"]),
+            st.sampled_from(["y", "%s", "y_bytes", 'a"b']),
+        ),
+        min_size=1,
+        max_size=3,
+        unique_by=lambda one: one[2],
+    ),
+    st.integers(0, 1),
+)
+@settings(deadline=None)
+def test_rows_in_pieces_are_the_rows(count, outputs, many):
+    """Whatever the shapes and kinds of the outputs are beside one another."""
+    count += many * PIECE if all(np.prod(shape) < 4 for shape, _, _ in outputs) else 0
+    few = np.array([0, 1, 0.25, 3, 100])
+    tensors = [
+        tensor_of(datatype, (count, *shape), few)._replace(name=name)
+        for shape, datatype, name in outputs
+    ]
+    pieces = list(tfs_tensors.written_rows(tensors))
+    columns = [tfs_tensors.nested(tensor) for tensor in tensors]
+    names = [tensor.name for tensor in tensors]
+    rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    assert b"".join(pieces).decode() == write(rows)
+
+
+LONG_TEXT = 'ü\U0001f600"x' * PIECE_BYTES
+TEXTS = [b"", b"a", "ü\n".encode(), LONG_TEXT.encode(), b"x" * PIECE_BYTES, b"y" * 1000]
+
+
+@given(st.lists(st.sampled_from(TEXTS), max_size=12), st.integers(1, 3), st.sampled_from("yz"))
+@settings(deadline=None, max_examples=30)
+def test_texts_in_pieces_are_the_texts(texts, width, name):
+    """Long ones among short ones, each cut where it is long: no piece is much longer than one may be."""
+    texts *= width
+    name = {"y": "y", "z": "z_bytes"}[name]
+    data = b"".join([len(one).to_bytes(4, "little") + one for one in texts])
+    tensor = Tensor(name, "BYTES", (len(texts) // width, width), data)
+    for some in json_tensors.elements(tensor):
+        assert len(some) == 1 or sum(map(len, some)) <= PIECE_BYTES
+    pieces = list(json_tensors.written(tensor))
+    whole = json_tensors.tensor_to_json(tensor)
+    assert "".join(pieces) == json.dumps(whole, separators=(",", ":"))
+    assert b"".join(tfs_tensors.written(tensor)).decode() == write(tfs_tensors.nested(tensor))
+    result = Result(7, frame_of(tensor))
+    written = clipper_answers.written(result)
+    if len(result.output) <= LONG_BYTES:
+        assert written is None
+    else:
+        answered = clipper_answers.answered(result, "-1.0")
+        assert json.loads(b"".join(written)) == answered
+
+
+@pytest.mark.parametrize(
+    ("data", "shape"),
+    [(b"\1\0\0", (1,)), (b"\5\0\0\0abcd", (1,)), (bytes(8), (1,)), (bytes(8), (3,))],
+)
+def test_texts_that_are_not_what_their_shape_says(data, shape):
+    """In pieces as in the whole: an error, once, whatever was written before."""
+    tensor = Tensor("y", "BYTES", shape, data)
+    for write_it in (
+        json_tensors.tensor_to_json,
+        lambda one: list(json_tensors.written(one)),
+        tfs_tensors.nested,
+        lambda one: list(tfs_tensors.written(one)),
+        lambda one: list(tfs_tensors.written_rows([one, one._replace(name="z")])),
+        lambda one: list(tensor_proto.message(one)),
+    ):
+        with pytest.raises(PredictionFailed, match="does not hold the"):
+            write_it(tensor)
+
+
+LONG_ANSWER = 4 * 2**20 // 4
+"""Elements of an answer of 4 MiB: of four bytes each, numbers or texts of nothing."""
+
+
+def numbers(name, *shape):
+    """A part of a long answer."""
+    values = np.random.default_rng(0).normal(size=shape).astype("<f4")
+    return Tensor(name, "FP32", shape, values.tobytes())
+
+
+def empties(name, *shape):
+    """Texts of which as many as can be fit into an answer."""
+    return Tensor(name, "BYTES", shape, bytes(4 * math.prod(shape)))
+
+
+def _open_inference(frame):
+    answers, wanted = Answers("m", "1", model("FP32")), Wanted(None, None, binary=False)
+    pieces, _ = answers.written(frame, wanted)
+    return pieces, lambda: answers.answer(frame, wanted)[0].header
+
+
+def _tensorflow(form):
+    codec = Codec("m", "1", model("FP32"))
+    return lambda frame: (codec.written(frame, form), lambda: codec.answer(frame, form))
+
+
+def _tensorflow_grpc(frame):
+    codec = TfsGrpcCodec("m", "1", model("FP32"))
+    query = TfsQuery((), 0, 0, 1, None, "predict", ())
+    return codec.written(frame, query), lambda: b"".join(codec.answer(frame, query))
+
+
+def _clipper(frame):
+    result = Result(7, frame)
+    whole = clipper_answers.answered
+    return clipper_answers.written(result), lambda: write(whole(result, "-1.0")).encode()
+
+
+@pytest.mark.parametrize(
+    ("form", "outputs"),
+    [
+        (_open_inference, lambda n: [numbers("a", 1, n)]),
+        (_open_inference, lambda n: [empties("a", 1, n)]),
+        (_tensorflow("row"), lambda n: [numbers("a", n // 8, 4), numbers("b", n // 8, 2, 2)]),
+        (_tensorflow("row"), lambda n: [numbers("a", 2, n // 4), empties("b", 2, n // 4)]),
+        (_tensorflow("row"), lambda n: [empties("a", n // 2), empties("b_bytes", n // 2, 1)]),
+        (_tensorflow("row"), lambda n: [empties("a", 1, n // 2, 2)]),
+        (_tensorflow("columnar"), lambda n: [empties("a", n)]),
+        (_tensorflow_grpc, lambda n: [empties("a", n)]),
+        (_clipper, lambda n: [numbers("a", 1, n)]),
+        (_clipper, lambda n: [empties("a", 1, n), numbers("b", 1, 4)]),
+    ],
+)
+def test_no_step_of_a_long_answer_is_much_of_it(form, outputs):
+    """4 MiB are some hundred steps, of which none takes a tenth of all; together they are the whole."""
+    pieces, whole = form(frame_of(*outputs(LONG_ANSWER // 32)))
+    assert json_or_bytes(b"".join(pieces)) == json_or_bytes(whole())
+    frame = frame_of(*outputs(LONG_ANSWER))
+    for _attempt in range(3):  # whoever else uses the machine may hold up any step
+        pieces, _ = form(frame)
+        took_s = []
+        while True:
+            began_s = time.thread_time()
+            piece = next(pieces, None)
+            took_s.append(time.thread_time() - began_s)
+            if piece is None:
+                break
+        if max(took_s) < sum(took_s) / 10:
+            break
+    assert len(took_s) > LONG_ANSWER // PIECE
+    assert max(took_s) < sum(took_s) / 10
+
+
+def json_or_bytes(answer):
+    """What an answer says: numbers may be written with more digits or fewer."""
+    return json.loads(answer) if answer.startswith(b"{") else answer
 
 
 async def test_others_are_served_while_an_answer_is_written():

@@ -8,12 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.errors import DeadlineExceeded, InvalidRequest, Overloaded, ServingError
+from serving.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    Overloaded,
+    PredictionFailed,
+    ServingError,
+)
 from serving.protocol import proto_fields as fields
-from serving.protocol.grpc_tfs import codec
+from serving.protocol.grpc_exchange import InFlight
+from serving.protocol.grpc_tfs import codec, tensor_proto
 from serving.protocol.grpc_tfs.routes import MODEL_SERVICE, PREDICTION_SERVICE, TfsGrpcRoutes
 from serving.protocol.grpc_tfs.tensor_proto import DTYPES
-from serving.values import ModelId
+from serving.protocol.slices import Slices
+from serving.values import ModelId, Tensor
 from tests.fakes.proto_messages import classes
 from tests.fakes.running import gateway
 from tests.fakes.servables import Altered, FunctionHome, counted, signature
@@ -141,6 +149,61 @@ def test_strings(server):
     """Bytes of any content."""
     answer = server.predict("text", {"t": np.array([b"\xff\x01", b"b"])})
     assert list(answer.outputs["u"].string_val) == [b"\xff\x01", b"b"]
+
+
+def test_many_strings(server):
+    """They are written in pieces, and the answer is the same; the next call is answered as well."""
+    texts = np.array([b"%d" % number * 50 for number in range(2_000)])
+    for _ in range(2):
+        answer = server.predict("text", {"t": texts})
+        assert list(answer.outputs["u"].string_val) == texts.tolist()
+        assert answer.model_spec.name == "text"
+
+
+async def test_a_call_that_is_given_up_is_not_written_to_its_end():
+    """Nobody is answered, and nothing more is written."""
+    reply, counts, steps = Reply(), [], []
+
+    def written(_frame, _asked):
+        for number in range(100):
+            steps.append(number)
+            yield b""
+
+    flight = InFlight(
+        reply, lambda *_: [], None, 0.0, lambda status, _: counts.append(status),
+        steps=written, slices=Slices(),
+    )  # fmt: skip
+    flight.ticket = Cancelled()
+    flight.answer(memoryview(b""))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    flight.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert 0 < len(steps) < 5
+    assert counts == [499]
+    assert not reply.answered.done()
+
+
+class Cancelled:
+    """The ticket of a request that is finished."""
+
+    def cancel(self):
+        pass
+
+
+async def test_an_answer_that_cannot_be_written_is_refused():
+    """What is wrong is found between two pieces."""
+    reply, counts = Reply(), []
+    tensor = Tensor("u", "BYTES", (3,), bytes(8))
+    flight = InFlight(
+        reply, lambda *_: [], None, 0.0, lambda status, _: counts.append(status),
+        steps=lambda *_: tensor_proto.message(tensor), slices=Slices(),
+    )  # fmt: skip
+    flight.answer(memoryview(b""))
+    with pytest.raises(PredictionFailed, match="does not hold the 3 texts"):
+        await reply.answered
+    assert counts == [500]
 
 
 def examples(*rows, context=None):
