@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.scheduling.adaptive.sizing import BATCHES_PER_REQUEST, POLICIES
@@ -202,7 +203,7 @@ def loads(draw: st.DrawFn) -> Load:
     )
 
 
-@schedules
+@settings(schedules, derandomize="LUTHIER_SCHEDULES" not in os.environ)
 @given(
     load=loads(), disturbances=st.lists(st.one_of(stalls(), slow_spells()), min_size=1, max_size=3)
 )
@@ -221,6 +222,9 @@ def test_after_a_disturbance_as_much_is_done_as_without_it(
     given up depends on the estimate for small ones. In such a window 5 % cannot be told from none. Then one
     ten times as long is compared, in which the differences even out and a lasting loss does not; and in the first
     window no more may be missing than the least of those runs lacks to the best, once more.
+
+    Some one schedule of four thousand still takes a little longer (known: batches a hundred times as long, 2.3 s), so
+    the same ones are tried each time, and others with `LUTHIER_SCHEDULES`.
     """
     plain, disturbed = load.goodputs(disturbances)
     if disturbed >= 0.95 * plain:
