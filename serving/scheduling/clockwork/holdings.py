@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.rates import Rate, Reserve
+from serving.scheduling.clockwork.shares import Shares
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Promises, Waiting
 from serving.scheduling.seam import Kind, ModelUp, Profiled, WorkerUp
@@ -398,6 +399,7 @@ class Pool:
         "now_s",
         "parameters",
         "reserve",
+        "shares",
         "work",
         "workers",
     )
@@ -409,6 +411,7 @@ class Pool:
         self.back = Window(parameters.lag_s, 0.0)
         """What passes between an action's end and its result."""
         self.reserve = Reserve()
+        self.shares = Shares()
         self.now_s = 0.0
         """The last time that the controller was told."""
         self.began_s = NEVER_S
