@@ -121,7 +121,7 @@ class Admission:
     def _holder(self, model: Model, demand: Demand) -> tuple[Holding | None, Bundle | None]:
         """Where a model is in memory, or will be, and would have done the work first; if in time."""
         now_s, start_s = demand.now_s, demand.start_s
-        ahead_s = self._pool.parameters.ahead_s
+        ahead_s = self._pool.ahead_s
         chosen: Holding | None = None
         chosen_bundle: Bundle | None = None
         chosen_s = NEVER_S

@@ -26,7 +26,9 @@ NEVER_S = math.inf
 ROUNDING_S = 1e-9
 """Less promised work is none."""
 PATIENCE_RECOVERS = 0.01
-"""Share by which a model's patience grows towards that of who asks next."""
+"""Share by which a patience grows towards that of who asks next."""
+AHEAD_OF_PATIENCE = 0.1
+"""A worker is given its next action no earlier than this share of the time that the least patient can wait."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 """How long a model that could not be loaded is not tried again, the first time and at most."""
 
@@ -133,12 +135,8 @@ class Model:
         """It was asked for so many items by somebody who can wait so long."""
         self.asked_before_s, self.asked_s = self.asked_s, now_s
         self.rate.add(items, now_s)
-        if within_s < self.durations.worth_s[0]:
-            return  # nobody could have helped
-        if within_s < self.patience_s:
-            self.patience_s = within_s
-        else:
-            self.patience_s += PATIENCE_RECOVERS * (within_s - self.patience_s)
+        if within_s >= self.durations.worth_s[0]:  # else nobody could have helped
+            self.patience_s = _patience_s(self.patience_s, within_s)
 
     def told(self, event: Profiled) -> None:
         """It has another profile, which counts from the next `begin` on."""
@@ -398,6 +396,7 @@ class Pool:
         "models",
         "now_s",
         "parameters",
+        "patience_s",
         "reserve",
         "shares",
         "work",
@@ -416,6 +415,8 @@ class Pool:
         """The last time that the controller was told."""
         self.began_s = NEVER_S
         """When the first request came."""
+        self.patience_s = NEVER_S
+        """How long those who ask of late can wait, the least patient ones."""
         self.work = Rate()
         """Seconds of executors that requests have asked for, in the largest batches."""
 
@@ -424,7 +425,20 @@ class Pool:
         if self.began_s == NEVER_S:
             self.began_s = self.now_s
         self.work.add(items * model.durations.item_s, self.now_s)
+        if within_s >= model.durations.worth_s[0]:
+            self.patience_s = _patience_s(self.patience_s, within_s)
         model.asked(self.now_s, within_s=within_s, items=items)
+
+    @property
+    def ahead_s(self) -> float:
+        """How long before a worker is free it is given its next action.
+
+        A batch that is given early is one without those who come meanwhile: where some can wait for a few batches only,
+        it is given later, though not later than messages allow.
+        """
+        parameters = self.parameters
+        least_s = parameters.lag_s + self.back.worth_s
+        return min(parameters.ahead_s, max(least_s, AHEAD_OF_PATIENCE * self.patience_s))
 
     def rate_of(self, model: Model) -> float:
         """Items that a model is asked for in a second."""
@@ -440,3 +454,10 @@ class Pool:
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # at first, for all of it
         return max(0.0, 1.0 - asked / count)
+
+
+def _patience_s(before_s: float, within_s: float) -> float:
+    """Of the least patient ones, now that one came who can wait so long."""
+    if within_s < before_s:
+        return within_s
+    return before_s + PATIENCE_RECOVERS * (within_s - before_s)
