@@ -61,11 +61,14 @@ class Admission:
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
         entry = Entry(event.id, items, deadline_s, event.deadline_s, flow, durations.item_s)
+        entry.alone = now_s < model.apart_until_s
         pool.asked(model, items, deadline_s - now_s)
         reason = self._place(model, entry, items, now_s, flow)
         if reason is None:
             shares.admitted(flow, work_s, least_s)
             queue.entries[event.id] = (entry, model)
+            if entry.alone:
+                model.waiting.alone.append(entry)
             return
         detail = ""
         if now_s + least_s > deadline_s:  # whatever else there is to do
@@ -164,8 +167,11 @@ class Admission:
         """A batch was not run: its items wait again.
 
         Each request goes alone where they are too large together, and where it was not run before: what is large may
-        take longer to a worker than a window is open, and would never get there in time.
+        take longer to a worker than a window is open, and would never get there in time. Where they are too large, so
+        may be those that come: they are admitted for a while as they will be run.
         """
+        if too_large:
+            sent.holding.model.were_too_large(now_s)
         counts: dict[Entry, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)

@@ -29,6 +29,8 @@ PATIENCE_RECOVERS = 0.01
 """Share by which a patience grows towards that of who asks next."""
 AHEAD_OF_PATIENCE = 0.1
 """A worker is given its next action no earlier than this share of the time that the least patient can wait."""
+FIRST_APART_S, LONGEST_APART_S = 1.0, 60.0
+"""For how long requests of a model go alone, after some that were too large together, the first time and at most."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 """How long a model that could not be loaded is not tried again, the first time and at most."""
 
@@ -88,6 +90,8 @@ class Model:
 
     __slots__ = (
         "_told",
+        "apart_s",
+        "apart_until_s",
         "asked_before_s",
         "asked_s",
         "broken_until_s",
@@ -124,6 +128,8 @@ class Model:
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0
         """Until when it is not loaded again."""
+        self.apart_s = self.apart_until_s = 0.0
+        """For how long, and until when its requests go alone: of late some were too large for a message together."""
         self.waiting = Waiting()
         self.holdings: list[Holding] = []
         self.is_gone = False
@@ -154,6 +160,17 @@ class Model:
             batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
         )
         self.load = Window(told.load_s, parameters.guard)
+
+    def were_too_large(self, now_s: float) -> None:
+        """Requests of it were too large for a message together: those that come go alone, too, for a while.
+
+        For twice as long each time that it is so again soon after.
+        """
+        if now_s < self.apart_until_s:
+            return
+        is_again = now_s < self.apart_until_s + self.apart_s
+        self.apart_s = min(LONGEST_APART_S, 2.0 * self.apart_s) if is_again else FIRST_APART_S
+        self.apart_until_s = now_s + self.apart_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
         """A load was begun and has failed: the file will hardly be better at once.

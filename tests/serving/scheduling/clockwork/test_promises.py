@@ -10,16 +10,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from serving.scheduling.clockwork.holdings import Parameters
+from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.seam import Action, Kind, Result
+from serving.values import ModelId
 from tests.serving.scheduling.clockwork.emulated import (
     LAG_S,
     RESNET,
+    Given,
     answered,
     broken,
     in_time,
+    poisson,
     was_admitted,
 )
 from tests.serving.scheduling.schedules import schedules
-from tuner.simulation.pool import Request
+from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Request
 
 PROFILES: Sequence[Mapping[int, float]] = (
     RESNET,
@@ -137,3 +143,37 @@ def test_who_can_wait_does_not_lose_its_place_to_those_who_come_later_and_cannot
     assert sum(was_admitted(one) for one in far) >= (100 if far_s < 1.0 else 500)
     if near_per_s and far_s == 30.0:
         assert in_time(near) >= 0.9 * len(near)
+
+
+class Messages(EmulatedPool):
+    """Two requests of the second stream are too large for a message, which the sender tells at once."""
+
+    def _take(self, action: Action, now_s: float) -> None:
+        large = sum(self.outcomes[id_].request.stream for id_, _, _ in action.parts)
+        if action.kind is not Kind.INFER or large < 2:
+            super()._take(action, now_s)
+            return
+        life = self.workers[action.worker].life
+        result = Result(action.id, action.worker, False, None, too_large=True)
+        self._later(now_s, result, life, action)
+
+
+@pytest.mark.parametrize(("load", "small"), [(0.8, 0.0), (1.5, 0.0), (3.0, 0.0), (0.3, 2.0)])
+def test_promises_hold_where_requests_are_too_large_together(load: float, small: float) -> None:
+    """Once it is known, they are admitted as what they are: batches of their own.
+
+    From time to time it is tried whether they still are; that costs some.
+    """
+    rng = random.Random(1)
+    first = Request(at_s=0.0, model=0, objective_s=0.1, stream=1)
+    requests = list(poisson(rng, load / RESNET[1], 5.0, first))
+    if small:
+        requests += poisson(rng, small / RESNET[1], 5.0, dataclasses.replace(first, stream=0))
+    model = EmulatedModel(id=ModelId("m", "1"), pages=1, load_s=0.008, batch_s=RESNET)
+    home = EmulatedWorker(0, pages=None, loads_apart=False)
+    home.held[model.id] = 1
+    scheduler = ClockworkScheduler(Parameters())
+    pool = Messages(scheduler, [model], [home], jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    outcomes = pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
+    assert len(broken(outcomes)) <= 0.03 * sum(was_admitted(one) for one in outcomes)
+    assert in_time(outcomes) >= 0.95 * min(load / RESNET[1], 1.0 / RESNET[1]) * 5.0
