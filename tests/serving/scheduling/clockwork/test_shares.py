@@ -31,7 +31,7 @@ from tuner.simulation.pool import Outcome, Request
 
 SMALL: Mapping[int, float] = {1: 0.001, 2: 0.0012, 4: 0.0016, 8: 0.0024, 16: 0.004}
 SINGLE: Mapping[int, float] = {1: 0.001}
-LARGE: Mapping[int, float] = {1: 0.012, 2: 0.0135}
+LARGE: Mapping[int, float] = {1: 0.01, 2: 0.0115}
 WITHIN_S = 0.1
 FROM_S = 0.5
 """What came before is not counted: the flood is the first to come, and what was admitted is kept."""
@@ -66,7 +66,7 @@ class Run:
     """What became of flows that compete, and of the same requests were they one flow's."""
 
     def __init__(
-        self, *flows: Asking, seconds: float = 4.0, workers: int = 1, from_s: float = FROM_S
+        self, *flows: Asking, seconds: float = 3.0, workers: int = 1, from_s: float = FROM_S
     ) -> None:
         rng = random.Random(1)
         profiles: list[Mapping[int, float]] = []
@@ -153,22 +153,19 @@ def test_three_flows_that_ask_for_much_for_nearly_a_share_and_for_half(
     assert run.work_s(run.found) >= 0.98 * run.work_s(run.as_one)
 
 
-@pytest.mark.parametrize("also", [None, 0.5, 5.0])
-@pytest.mark.parametrize("times", [(10.0, 3.0), (3.0, 10.0)])
+@pytest.mark.parametrize("also", [0.5, 5.0])
 @pytest.mark.parametrize(("first", "second"), MODELS)
 def test_flows_that_ask_for_more_than_their_share_get_equal_work(
     first: Mapping[int, float],
     second: Mapping[int, float],
-    times: tuple[float, float],
-    also: float | None,
+    also: float,
 ) -> None:
     """Seconds, not requests: beside one that asks for half of its share, or a third one that asks for more."""
     flows = [
-        Asking(name="a", times=times[0], profile=first),
-        Asking(name="b", times=times[1], profile=second),
+        Asking(name="a", times=10.0, profile=first),
+        Asking(name="b", times=3.0, profile=second),
     ]
-    if also is not None:
-        flows.append(Asking(name="c", times=also))
+    flows.append(Asking(name="c", times=also))
     run = Run(*flows)
     assert not broken(run.found)
     works_s = [run.work_s(run.of(one.name)) for one in flows if one.times > 1.0]
@@ -191,8 +188,8 @@ def test_shares_are_kept_whatever_the_deadlines(
     run = Run(
         Asking(name="flood", times=10.0, within_s=flood_s),
         Asking(name="modest", times=0.9, within_s=modest_s),
-        seconds=10.0,
-        from_s=4.0,
+        seconds=8.0,
+        from_s=3.5,
     )
     assert not broken(run.found)
     assert run.got("modest") >= 0.9
@@ -204,6 +201,7 @@ def test_shares_are_of_work_whatever_the_items_of_a_request(flood: int, modest: 
     run = Run(
         Asking(name="flood", times=10.0, items=flood),
         Asking(name="modest", times=0.9, items=modest),
+        seconds=6.0,
     )
     assert run.got("modest") >= 0.9
 
@@ -223,7 +221,7 @@ def test_shares_are_kept_by_all_workers_together() -> None:
 
 @pytest.mark.parametrize("within_s", [0.05, 0.1, 1.0])
 @pytest.mark.parametrize(("first", "second"), MODELS[:3])
-@pytest.mark.parametrize("times", [(0.8, 0.8), (1.2, 0.4), (0.1, 1.5)])
+@pytest.mark.parametrize("times", [(0.8, 0.8), (1.2, 0.4)])
 def test_nothing_is_refused_for_a_share_where_there_is_enough(
     first: Mapping[int, float],
     second: Mapping[int, float],
@@ -234,19 +232,21 @@ def test_nothing_is_refused_for_a_share_where_there_is_enough(
     run = Run(
         Asking(name="a", times=times[0], profile=first, within_s=within_s),
         Asking(name="b", times=times[1], profile=second, within_s=within_s),
-        seconds=3.0,
+        seconds=2.0,
     )
     assert [(one.done_s, one.refused) for one in run.found] == [
         (one.done_s, one.refused) for one in run.as_one
     ]
 
 
-@pytest.mark.parametrize("within_s", [0.1, 1.0])
-@pytest.mark.parametrize("others", [(0.5,), (0.9,), (3.0,), (0.9, 0.5), (3.0, 0.5)])
+@pytest.mark.parametrize("within_s", [0.02, 0.05, 0.1, 1.0])
+@pytest.mark.parametrize("others", [(0.9,), (3.0,), (0.9, 0.5)])
 def test_shares_of_one_model_cost_no_requests(within_s: float, others: tuple[float, ...]) -> None:
-    """As many requests are answered in time as if all were one flow's."""
+    """As many requests are answered in time as if all were one flow's, also with short deadlines."""
     flows = [Asking(name=str(n), times=times, within_s=within_s) for n, times in enumerate(others)]
     run = Run(Asking(name="flood", times=10.0, within_s=within_s), *flows)
+    modest = [one.name for one in flows if one.times < 1.0]
+    assert all(run.got(name) >= 0.9 for name in modest)
     assert in_time(run.found) >= 0.95 * in_time(run.as_one)
 
 
