@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, Worker
-from serving.scheduling.clockwork.shares import Flow
+from serving.scheduling.clockwork.shares import Flow, Shares
 from serving.scheduling.clockwork.waiting import Bundle
 
 TOGETHER = 0.75
@@ -52,10 +52,13 @@ class Demand:
         self._durations = model.durations
         self._is_alone = is_alone
         shares = pool.shares
-        is_scarce = flow is not None and shares.level_s < NEVER_S
-        has_had = is_scarce and flow is not None and flow.had_s >= shares.level_s
-        self._others = shares if has_had else None
-        self._alone = 1.0 if is_scarce and not has_had else ALONE
+        self._others: Shares | None = None
+        self._alone = ALONE
+        if flow is not None and shares.level_s < NEVER_S:
+            if flow.had_s >= shares.level_s:
+                self._others = shares
+            else:
+                self._alone = 1.0
         self._share = pool.reserve.share
         self.items = items
         self.deadline_s = deadline_s
@@ -121,8 +124,10 @@ class Demand:
         if from_s + self.least_s > until_s:
             return False, None
         backlog, promises = worker.backlog, holding.promises
-        if is_free and self._others is not None:
-            is_free = free_s <= self.start_s
+        others = self._others
+        if others is not None:
+            is_free = is_free and free_s <= self.start_s
+        share = 0.0 if is_free else self._share
         cell_s = backlog.cell_s(until_s, now_s)
         load_s = holding.load_before_s(cell_s)
         place = 0 if self._is_alone else bisect_right(promises.cells_s, cell_s)
@@ -136,11 +141,14 @@ class Demand:
                 if due_s < soonest_s:
                     break
                 took_s = quickest_s(bundle.count + self.items)
+                held_s = share * (due_s - now_s)
+                if others is not None and not is_free:
+                    held_s = self._held_s(1.0, due_s - now_s)
                 if from_s + took_s <= due_s and backlog.fits(
                     bundle.cell_s,
                     due_s,
                     took_s - bundle.cost_s,
-                    free_s=free_s + (0.0 if is_free else self._held_s(1.0, due_s - now_s)),
+                    free_s=free_s + held_s,
                 ):
                     return True, bundle
         held_up_s = 0.0 if is_free else self._held_s(self._alone, until_s - now_s)

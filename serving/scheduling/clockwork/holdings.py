@@ -408,6 +408,7 @@ class Pool:
     """All of it, and what is known of no model or worker alone."""
 
     __slots__ = (
+        "ahead_s",
         "back",
         "began_s",
         "models",
@@ -434,6 +435,10 @@ class Pool:
         """When the first request came."""
         self.patience_s = NEVER_S
         """How long those who ask of late can wait, the least patient ones."""
+        self.ahead_s = parameters.ahead_s
+        """How long before a worker is free it is given its next action. A batch that is given early is one without
+        those who come meanwhile: where some can wait for a few batches only, it is later, though not later than
+        messages allow."""
         self.work = Rate()
         """Seconds of executors that requests have asked for, in the largest batches."""
 
@@ -444,18 +449,10 @@ class Pool:
         self.work.add(items * model.durations.item_s, self.now_s)
         if within_s >= model.durations.worth_s[0]:
             self.patience_s = _patience_s(self.patience_s, within_s)
-        model.asked(self.now_s, within_s=within_s, items=items)
-
-    @property
-    def ahead_s(self) -> float:
-        """How long before a worker is free it is given its next action.
-
-        A batch that is given early is one without those who come meanwhile: where some can wait for a few batches only,
-        it is given later, though not later than messages allow.
-        """
         parameters = self.parameters
         least_s = parameters.lag_s + self.back.worth_s
-        return min(parameters.ahead_s, max(least_s, AHEAD_OF_PATIENCE * self.patience_s))
+        self.ahead_s = min(parameters.ahead_s, max(least_s, AHEAD_OF_PATIENCE * self.patience_s))
+        model.asked(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: Model) -> float:
         """Items that a model is asked for in a second."""
