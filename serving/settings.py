@@ -277,7 +277,7 @@ class ClockworkSettings:
     """A replica is given its next batch when it will be free within this time.
 
     Default 10 ms, Clockwork's: longer than a message and a plan take. A longer one decides earlier, with fewer
-    requests to choose from.
+    requests to choose from; it is at most a tenth of the time of those who can wait least of late.
     """
     window_ms: float = _knob(50.0, "ms", 0.1, 1000)
     """A batch or load that has not begun this long after it was expected to is not begun any more.

@@ -26,6 +26,7 @@ from serving.values import ModelCard, Program
 from tests.fakes.adding import adding
 from tests.fakes.docker_engine import needs_docker
 from tests.fakes.running import gateway
+from tests.fakes.submissions import submissions
 
 ZOO = pathlib.Path(__file__).parents[2] / "serving" / "zoo"
 CLOCKWORK = {"scheduling.policy": "clockwork"}
@@ -159,6 +160,16 @@ def test_what_cannot_be_in_time_is_refused_at_once(card_of, home):
         assert status == 503, error
         assert "cannot be loaded before the request's deadline" in error
         assert ask(running, "slow", 1, timeout_us=5_000_000) == (200, 2)
+
+
+@pytest.mark.parametrize("fields", [{}, {"X-Application": "digits"}])
+def test_whose_request_it_is_reaches_the_scheduler(card_of, fields):
+    """By the field X-Application: whose share of the replicas it takes."""
+    with gateway(CLOCKWORK, Processes(), card_of("m0")) as running, submissions(running) as seen:
+        inputs = [{"name": "x", "shape": [1, 1], "datatype": "INT32", "data": [1]}]
+        body = json.dumps({"inputs": inputs})
+        assert running.request("POST", "/v2/models/m0/infer", body, fields)[0] == 200
+    assert seen == [(0, fields.get("X-Application", ""))]
 
 
 def test_versions_come_and_go(card_of, home):

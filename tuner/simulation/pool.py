@@ -67,6 +67,8 @@ class Request:
     """Whose it is; -1: nobody's who waits for it."""
     stream: int = 0
     """Which of the kinds of requests it is, for whoever counts them."""
+    flow: str = ""
+    """Whose share of the workers it takes."""
 
 
 class Traffic(Protocol):
@@ -225,7 +227,8 @@ class EmulatedPool:
         self.outcomes.append(Outcome(request, left=request.items))
         model = self._models[request.model].id
         deadline_s = request.at_s + request.objective_s
-        self._scheduler.on(Submitted(id_, model, request.items, deadline_s), now_s)
+        event = Submitted(id_, model, request.items, deadline_s, flow=request.flow)
+        self._scheduler.on(event, now_s)
 
     def _plan(self, now_s: float, done: list[Outcome]) -> float | None:
         plan = self._scheduler.plan(now_s)

@@ -19,6 +19,7 @@ from serving.scheduling.clockwork.holdings import (
 from serving.scheduling.clockwork.loading import Loading
 from serving.scheduling.clockwork.memory import Memory
 from serving.scheduling.clockwork.queue import Queue
+from serving.scheduling.clockwork.shares import Flow
 from serving.scheduling.clockwork.waiting import Bundle, Entry
 from serving.scheduling.seam import BACKGROUND, Reason, Refusal, Submitted
 
@@ -45,26 +46,37 @@ class Admission:
         if event.priority >= BACKGROUND and queue.items:
             queue.refusals.append(Refusal(event.id, Reason.CANNOT_FINISH, ""))
             return
-        if queue.items + event.items > parameters.most_waiting:
-            fits = event.items <= parameters.most_waiting
-            why = Reason.QUEUE_FULL if fits else Reason.TOO_MANY_ITEMS
-            queue.refusals.append(Refusal(event.id, why, str(parameters.most_waiting)))
+        shares, durations, items = pool.shares, model.durations, event.items
+        work_s, least_s = items * durations.item_s, durations.quickest_s(items)
+        flow = shares.flow(event.flow, now_s, len(pool.workers) or 1)
+        most = parameters.most_waiting
+        if items > most:
+            queue.refusals.append(Refusal(event.id, Reason.TOO_MANY_ITEMS, str(most)))
+            return
+        kept = shares.kept(most, durations.item_s) if flow.had_s >= shares.level_s else 0.0
+        if queue.items + items + kept > most:
+            shares.refused(flow, work_s, least_s)
+            queue.refusals.append(Refusal(event.id, Reason.QUEUE_FULL, str(most)))
             return
         buffer_s = parameters.buffer_share * (event.deadline_s - now_s)
         deadline_s = event.deadline_s - buffer_s - pool.back.worth_s
-        entry = Entry(event.id, event.items, deadline_s, event.deadline_s)
-        pool.asked(model, event.items, deadline_s - now_s)
-        reason = self._place(model, entry, event.items, now_s)
+        entry = Entry(event.id, items, deadline_s, event.deadline_s, flow, durations.item_s)
+        entry.alone = now_s < model.apart_until_s
+        pool.asked(model, items, deadline_s - now_s)
+        reason = self._place(model, entry, items, now_s, flow)
         if reason is None:
+            shares.admitted(flow, work_s, least_s)
             queue.entries[event.id] = (entry, model)
+            if entry.alone:
+                model.waiting.alone.append(entry)
             return
-        least_s = model.durations.quickest_s(event.items)
+        detail = ""
         if now_s + least_s > deadline_s:  # whatever else there is to do
             reason, detail = Reason.CANNOT_FINISH, repr(least_s)
-        else:
-            detail = ""
+        elif _is_possible(model, least_s, deadline_s, now_s):
+            shares.refused(flow, work_s, least_s)
         queue.refusals.append(Refusal(event.id, reason, detail))
-        self._loading.foresee(model, deadline_s, event.items, now_s)
+        self._loading.foresee(model, deadline_s, items, now_s)
         if now_s - model.told_s > DOUBTED_AFTER_S:
             self._doubt(model, now_s)
 
@@ -84,14 +96,21 @@ class Admission:
             self._queue.watch(model)
             self._queue.offer(model)
 
-    def _place(self, model: Model, entry: Entry, items: int, now_s: float) -> Reason | None:
-        """Promise items of a request to a worker and let them wait; why not, where none can keep the promise."""
+    def _place(
+        self, model: Model, entry: Entry, items: int, now_s: float, flow: Flow | None = None
+    ) -> Reason | None:
+        """Promise items of a request to a worker and let them wait; why not, where none can keep the promise.
+
+        Of a flow it is let in only where there is left what others have a share in; None: it was let in before.
+        """
         for holding in tuple(model.holdings):
             if (
                 holding.is_idle and holding.is_counted_on
             ):  # it goes now, and may come back behind that
                 self._memory.evict(holding)
-        demand = Demand(self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone)
+        demand = Demand(
+            self._pool, model, entry.deadline_s, now_s, items, is_alone=entry.alone, flow=flow
+        )
         chosen, bundle = self._holder(model, demand)
         if chosen is None:
             chosen = self._loading.plan(model, demand)
@@ -105,7 +124,7 @@ class Admission:
     def _holder(self, model: Model, demand: Demand) -> tuple[Holding | None, Bundle | None]:
         """Where a model is in memory, or will be, and would have done the work first; if in time."""
         now_s, start_s = demand.now_s, demand.start_s
-        ahead_s = self._pool.parameters.ahead_s
+        ahead_s = self._pool.ahead_s
         chosen: Holding | None = None
         chosen_bundle: Bundle | None = None
         chosen_s = NEVER_S
@@ -148,8 +167,11 @@ class Admission:
         """A batch was not run: its items wait again.
 
         Each request goes alone where they are too large together, and where it was not run before: what is large may
-        take longer to a worker than a window is open, and would never get there in time.
+        take longer to a worker than a window is open, and would never get there in time. Where they are too large, so
+        may be those that come: they are admitted for a while as they will be run.
         """
+        if too_large:
+            sent.holding.model.were_too_large(now_s)
         counts: dict[Entry, int] = {}
         for entry, item in sent.items:
             entry.returned.append(item)
@@ -182,3 +204,9 @@ class Admission:
         is_broken = now_s < model.broken_until_s and not model.holdings
         queue.refuse(entry, model, Reason.CANNOT_LOAD if is_broken else Reason.HOPELESS)
         return False
+
+
+def _is_possible(model: Model, least_s: float, deadline_s: float, now_s: float) -> bool:
+    """Whether work could be in time behind what workers have begun, whatever they have promised."""
+    latest_s = deadline_s - least_s
+    return any(holding.worker.exec.free_s(now_s) <= latest_s for holding in model.holdings)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from serving.scheduling.clockwork.holdings import Holding, Model, Pool, Worker
+from serving.scheduling.clockwork.holdings import NEVER_S, Holding, Model, Pool, Worker
+from serving.scheduling.clockwork.shares import Flow, Shares
 from serving.scheduling.clockwork.waiting import Bundle
 
 TOGETHER = 0.75
@@ -15,15 +16,18 @@ TOGETHER = 0.75
 ASKED = 2
 """Bundles that a request may go along with, of which it is asked."""
 ALONE = 1.5
-"""So many times the reserve is kept free of one that goes with none: others may be planned to run with it later."""
+"""So many times the reserve is kept free of one that goes with none: others may be planned to run with it later. Of a
+flow that has not had its share it is kept free once."""
 
 
 class Demand:
     """What a request asks of a worker."""
 
     __slots__ = (
+        "_alone",
         "_durations",
         "_is_alone",
+        "_others",
         "_share",
         "deadline_s",
         "items",
@@ -42,9 +46,19 @@ class Demand:
         items: int = 1,
         *,
         is_alone: bool = False,
+        flow: Flow | None = None,
     ) -> None:
+        """Of a flow that has had its share, what others have not had is kept free besides; None: whoever it is."""
         self._durations = model.durations
         self._is_alone = is_alone
+        shares = pool.shares
+        self._others: Shares | None = None
+        self._alone = ALONE
+        if flow is not None and shares.level_s < NEVER_S:
+            if flow.had_s >= shares.level_s:
+                self._others = shares
+            else:
+                self._alone = 1.0
         self._share = pool.reserve.share
         self.items = items
         self.deadline_s = deadline_s
@@ -53,8 +67,15 @@ class Demand:
         """When a worker could have been told."""
         self.least_s = model.durations.quickest_s(items)
         """What the batches take that answer it alone."""
-        self.reserve_s = self._share * (deadline_s - now_s)
+        self.reserve_s = self._held_s(1.0, deadline_s - now_s)
         """Of its time, to be kept free."""
+
+    def _held_s(self, times: float, within_s: float) -> float:
+        """What is to be kept free up to a deadline that is so far: so many times the reserve, or what is others'."""
+        held_s = times * self._share * within_s
+        if self._others is None:
+            return held_s
+        return max(held_s, self._share * within_s + self._others.held_s(within_s))
 
     def is_in_time(
         self,
@@ -103,6 +124,9 @@ class Demand:
         if from_s + self.least_s > until_s:
             return False, None
         backlog, promises = worker.backlog, holding.promises
+        others = self._others
+        if others is not None:
+            is_free = is_free and free_s <= self.start_s
         share = 0.0 if is_free else self._share
         cell_s = backlog.cell_s(until_s, now_s)
         load_s = holding.load_before_s(cell_s)
@@ -117,13 +141,16 @@ class Demand:
                 if due_s < soonest_s:
                     break
                 took_s = quickest_s(bundle.count + self.items)
+                held_s = share * (due_s - now_s)
+                if others is not None and not is_free:
+                    held_s = self._held_s(1.0, due_s - now_s)
                 if from_s + took_s <= due_s and backlog.fits(
                     bundle.cell_s,
                     due_s,
                     took_s - bundle.cost_s,
-                    free_s=free_s + share * (due_s - now_s),
+                    free_s=free_s + held_s,
                 ):
                     return True, bundle
-        held_up_s = ALONE * share * (until_s - now_s)
+        held_up_s = 0.0 if is_free else self._held_s(self._alone, until_s - now_s)
         work_s = self.least_s + load_s
         return backlog.fits(cell_s, until_s, work_s, free_s=free_s + held_up_s), None

@@ -15,6 +15,7 @@ from typing import NamedTuple, Self
 from serving.scheduling.clockwork.backlog import Backlog
 from serving.scheduling.clockwork.durations import Durations, Window
 from serving.scheduling.clockwork.rates import Rate, Reserve
+from serving.scheduling.clockwork.shares import Shares
 from serving.scheduling.clockwork.timeline import Timeline
 from serving.scheduling.clockwork.waiting import Entry, Promises, Waiting
 from serving.scheduling.seam import Kind, ModelUp, Profiled, WorkerUp
@@ -25,7 +26,11 @@ NEVER_S = math.inf
 ROUNDING_S = 1e-9
 """Less promised work is none."""
 PATIENCE_RECOVERS = 0.01
-"""Share by which a model's patience grows towards that of who asks next."""
+"""Share by which a patience grows towards that of who asks next."""
+AHEAD_OF_PATIENCE = 0.1
+"""A worker is given its next action no earlier than this share of the time that the least patient can wait."""
+FIRST_APART_S, LONGEST_APART_S = 1.0, 60.0
+"""For how long requests of a model go alone, after some that were too large together, the first time and at most."""
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 """How long a model that could not be loaded is not tried again, the first time and at most."""
 
@@ -85,6 +90,8 @@ class Model:
 
     __slots__ = (
         "_told",
+        "apart_s",
+        "apart_until_s",
         "asked_before_s",
         "asked_s",
         "broken_until_s",
@@ -121,6 +128,8 @@ class Model:
         """Loads in a row that have failed."""
         self.broken_until_s = 0.0
         """Until when it is not loaded again."""
+        self.apart_s = self.apart_until_s = 0.0
+        """For how long, and until when its requests go alone: of late some were too large for a message together."""
         self.waiting = Waiting()
         self.holdings: list[Holding] = []
         self.is_gone = False
@@ -132,12 +141,8 @@ class Model:
         """It was asked for so many items by somebody who can wait so long."""
         self.asked_before_s, self.asked_s = self.asked_s, now_s
         self.rate.add(items, now_s)
-        if within_s < self.durations.worth_s[0]:
-            return  # nobody could have helped
-        if within_s < self.patience_s:
-            self.patience_s = within_s
-        else:
-            self.patience_s += PATIENCE_RECOVERS * (within_s - self.patience_s)
+        if within_s >= self.durations.worth_s[0]:  # else nobody could have helped
+            self.patience_s = _patience_s(self.patience_s, within_s)
 
     def told(self, event: Profiled) -> None:
         """It has another profile, which counts from the next `begin` on."""
@@ -155,6 +160,17 @@ class Model:
             batch_s, most=parameters.most_items, guard=parameters.guard, pads=told.pads
         )
         self.load = Window(told.load_s, parameters.guard)
+
+    def were_too_large(self, now_s: float) -> None:
+        """Requests of it were too large for a message together: those that come go alone, too, for a while.
+
+        For twice as long each time that it is so again soon after.
+        """
+        if now_s < self.apart_until_s:
+            return
+        is_again = now_s < self.apart_until_s + self.apart_s
+        self.apart_s = min(LONGEST_APART_S, 2.0 * self.apart_s) if is_again else FIRST_APART_S
+        self.apart_until_s = now_s + self.apart_s
 
     def broke(self, now_s: float, *, is_sure: bool) -> None:
         """A load was begun and has failed: the file will hardly be better at once.
@@ -392,12 +408,15 @@ class Pool:
     """All of it, and what is known of no model or worker alone."""
 
     __slots__ = (
+        "ahead_s",
         "back",
         "began_s",
         "models",
         "now_s",
         "parameters",
+        "patience_s",
         "reserve",
+        "shares",
         "work",
         "workers",
     )
@@ -409,10 +428,17 @@ class Pool:
         self.back = Window(parameters.lag_s, 0.0)
         """What passes between an action's end and its result."""
         self.reserve = Reserve()
+        self.shares = Shares()
         self.now_s = 0.0
         """The last time that the controller was told."""
         self.began_s = NEVER_S
         """When the first request came."""
+        self.patience_s = NEVER_S
+        """How long those who ask of late can wait, the least patient ones."""
+        self.ahead_s = parameters.ahead_s
+        """How long before a worker is free it is given its next action. A batch that is given early is one without
+        those who come meanwhile: where some can wait for a few batches only, it is later, though not later than
+        messages allow."""
         self.work = Rate()
         """Seconds of executors that requests have asked for, in the largest batches."""
 
@@ -421,6 +447,11 @@ class Pool:
         if self.began_s == NEVER_S:
             self.began_s = self.now_s
         self.work.add(items * model.durations.item_s, self.now_s)
+        if within_s >= model.durations.worth_s[0]:
+            self.patience_s = _patience_s(self.patience_s, within_s)
+        parameters = self.parameters
+        least_s = parameters.lag_s + self.back.worth_s
+        self.ahead_s = min(parameters.ahead_s, max(least_s, AHEAD_OF_PATIENCE * self.patience_s))
         model.asked(self.now_s, within_s=within_s, items=items)
 
     def rate_of(self, model: Model) -> float:
@@ -437,3 +468,10 @@ class Pool:
         count = max(1, sum(not worker.draining for worker in self.workers.values()))
         asked = self.work.per_s(self.now_s, self.began_s, count)  # at first, for all of it
         return max(0.0, 1.0 - asked / count)
+
+
+def _patience_s(before_s: float, within_s: float) -> float:
+    """Of the least patient ones, now that one came who can wait so long."""
+    if within_s < before_s:
+        return within_s
+    return before_s + PATIENCE_RECOVERS * (within_s - before_s)

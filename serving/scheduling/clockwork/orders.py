@@ -54,11 +54,11 @@ class Orders:
 
     def start_s(self, worker: Worker, executor: Timeline, now_s: float) -> float | None:
         """When an executor could begin what it is given now; None: not soon, and it is looked at again then."""
-        parameters = self._pool.parameters
+        ahead_s = self._pool.ahead_s
         free_s = executor.free_s(now_s)
-        if free_s <= now_s + parameters.ahead_s:
-            return max(free_s, now_s + parameters.lag_s)
-        self.look(worker, free_s - parameters.ahead_s)
+        if free_s <= now_s + ahead_s:
+            return max(free_s, now_s + self._pool.parameters.lag_s)
+        self.look(worker, free_s - ahead_s)
         return None
 
     def stir(self, worker: Worker) -> None:

@@ -125,6 +125,7 @@ class Queue:
                 holding.charge.take_back()
             holding.charge = Charge.of(backlog, bundle.cell_s, bundle.until_s, load_s)
         bundle.count += items
+        entry.flow.promised_s += items * entry.cost_s
         bundle.entries.append(entry)
         entry.bundle = bundle
         promises.owes += items
@@ -134,6 +135,7 @@ class Queue:
         bundle = entry.bundle
         if bundle is not None:
             entry.bundle = None
+            entry.flow.promised_s -= items * entry.cost_s
             bundle.entries.remove(entry)
             self._shrink(bundle, model, items)
 
@@ -147,6 +149,7 @@ class Queue:
             bundle = entry.bundle
             if bundle is not None:
                 counts[bundle] = counts.get(bundle, 0) + 1
+                entry.flow.promised_s -= entry.cost_s
                 if not entry.waits:
                     entry.bundle = None
                     bundle.entries.remove(entry)

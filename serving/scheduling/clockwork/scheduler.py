@@ -11,7 +11,7 @@ while it waits, the moment it does (Gujarati et al., Serving DNNs like Clockwork
 
 A batch is given to a worker only `ahead` before the worker is free, so that it is chosen late. Work is promised
 when a request is admitted, so that one that was admitted is hardly ever lost to a later one; the paper admits
-all and drops in the queue.
+all and drops in the queue. Under overload flows have shares, which are kept when requests come, too (`shares`).
 
     scheduler --> admission --> loading --> swapping --> queue --> memory --> orders --> holdings (what is known)
               \                        \-> places

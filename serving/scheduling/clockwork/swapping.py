@@ -114,7 +114,9 @@ class Swapping:
             self._stay(one)
             self._settle(one)
         stays = [one.model for one in swap.gives]
-        return needless + [one for one in worker.planned if one.model in stays]
+        return needless + [
+            one for one in worker.planned if one.model in stays and one not in swap.gives
+        ]
 
     def _end(self, holding: Holding, swap: Swap) -> None:
         holding.swap = None

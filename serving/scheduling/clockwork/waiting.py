@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from serving.scheduling.clockwork.backlog import Backlog
+from serving.scheduling.clockwork.shares import Flow
 
 
 class Promises:
@@ -71,8 +72,10 @@ class Entry:
     __slots__ = (
         "alone",
         "bundle",
+        "cost_s",
         "deadline_s",
         "due_s",
+        "flow",
         "id",
         "items",
         "losses",
@@ -83,7 +86,15 @@ class Entry:
         "was_unrun",
     )
 
-    def __init__(self, id_: int, items: int, deadline_s: float, due_s: float) -> None:
+    def __init__(
+        self,
+        id_: int,
+        items: int,
+        deadline_s: float,
+        due_s: float,
+        flow: Flow | None = None,
+        cost_s: float = 0.0,
+    ) -> None:
         self.id = id_
         self.items = items
         self.deadline_s = deadline_s
@@ -107,6 +118,10 @@ class Entry:
         """Whether a worker was given it and did not run it."""
         self.bundle: Bundle | None = None
         """With which its items that wait are promised."""
+        self.flow = flow or Flow("")
+        """Whose it is."""
+        self.cost_s = cost_s
+        """What an item of it counts in the share of that."""
 
     def give(self) -> int:
         """Another of its items is given to a worker; returns which."""

@@ -19,6 +19,7 @@ from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.clockwork.waiting import Promises
 from serving.scheduling.seam import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
 from serving.values import ModelId
+from tests.serving.scheduling.clockwork.emulated import broken
 from tuner.simulation.pool import (
     EmulatedModel,
     EmulatedPool,
@@ -450,6 +451,34 @@ def test_what_was_admitted_is_in_time_where_models_change_places(
     for model in range(12):
         mine = [one for one in outcomes if one.request.model == model]
         assert sum(one.in_time for one in mine) >= 0.5 * len(mine)
+
+
+@pytest.mark.parametrize("loads_apart", [True, False])
+@pytest.mark.parametrize("seed", [5, 19, 44, 46, 56])
+def test_a_return_that_nobody_waits_for_takes_no_other_load_with_it(
+    seed: int, loads_apart: bool
+) -> None:
+    """A model was to give way for another one and come back, and all that waits for it is done before.
+
+    The load of the other one is planned still, and all that were admitted are in time: beside many requests, some of
+    hundreds of items.
+    """
+    rng = random.Random(seed)
+    models = rng.choice([2, 3, 4])
+    room = rng.choice([1, 2]) if models > 2 else 1
+    traffic: list[Request] = []
+    for model in range(models):
+        rate, objective_s = rng.choice([20, 60, 150]), rng.choice([0.5, 1.0, 3.0, 10.0])
+        traffic += poisson(rate, 5.0, [model], objective_s, seed=10 * seed + model)
+    for _ in range(rng.randint(2, 10)):
+        at_s, model = rng.uniform(0.3, 4.5), rng.randrange(models)
+        objective_s, items = rng.choice([0.6, 1.0, 2.0, 3.0, 8.0]), rng.choice([100, 200, 400])
+        traffic.append(Request(at_s=at_s, model=model, objective_s=objective_s, items=items))
+    scheduler = Watched(ClockworkScheduler(Parameters()))
+    found = pool(scheduler, models=models, workers=1, room=room, loads_apart=loads_apart)
+    outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
+    finished(scheduler, found, outcomes)
+    assert not broken(outcomes)
 
 
 def test_who_cannot_wait_does_not_give_way() -> None:

@@ -12,11 +12,21 @@ from hypothesis import strategies as st
 
 from serving.scheduling.clockwork.holdings import Parameters
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
+from serving.scheduling.seam import Action, Kind, Result
 from serving.values import ModelId
+from tests.serving.scheduling.clockwork.emulated import (
+    LAG_S,
+    RESNET,
+    Given,
+    answered,
+    broken,
+    in_time,
+    poisson,
+    was_admitted,
+)
 from tests.serving.scheduling.schedules import schedules
-from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Outcome, Request
+from tuner.simulation.pool import EmulatedModel, EmulatedPool, EmulatedWorker, Request
 
-RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 PROFILES: Sequence[Mapping[int, float]] = (
     RESNET,
     {1: 0.001},
@@ -24,20 +34,6 @@ PROFILES: Sequence[Mapping[int, float]] = (
     {1: 0.02, 2: 0.022},
     {1: 0.004, 3: 0.005, 5: 0.0125},
 )
-LAG_S = 0.0002
-
-
-@dataclasses.dataclass(frozen=True)
-class Given:
-    """Traffic as a list; nobody asks again."""
-
-    requests: Sequence[Request]
-
-    def __iter__(self) -> Iterator[Request]:
-        return iter(self.requests)
-
-    def answered(self, request: Request, now_s: float) -> Request | None:
-        return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,52 +48,26 @@ class Stream:
     most_s: float
     """Deadlines lie between these, as often in each doubling."""
     items: int = 1
+    flow: str = ""
 
     def requests(self, rng: random.Random) -> Iterator[Request]:
         at_s = self.from_s
         for _ in range(self.count):
             within_s = self.least_s * (self.most_s / self.least_s) ** rng.random()
-            yield Request(at_s=at_s, model=self.model, objective_s=within_s, items=self.items)
+            yield Request(
+                at_s=at_s,
+                model=self.model,
+                objective_s=within_s,
+                items=self.items,
+                flow=self.flow,
+            )
             at_s += rng.expovariate(self.per_s) if self.per_s else 1e-5
 
 
-def answered(
-    requests: Sequence[Request],
-    *,
-    profiles: Sequence[Mapping[int, float]] = (RESNET,),
-    workers: int = 1,
-    lag_s: float = LAG_S,
-) -> Sequence[Outcome]:
-    """What became of requests with all models in the memory of every worker, and without jitter."""
-    models = [
-        EmulatedModel(id=ModelId(f"m{number}", "1"), pages=1, load_s=0.008, batch_s=batch_s)
-        for number, batch_s in enumerate(profiles)
-    ]
-    homes = [EmulatedWorker(number, pages=None, loads_apart=False) for number in range(workers)]
-    for home in homes:
-        home.held.update({model.id: model.pages for model in models})
-    pool = EmulatedPool(
-        ClockworkScheduler(Parameters()), models, homes, jitter=lambda: 1.0, lag_s=lambda: lag_s
-    )
-    return pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
-
-
-def was_admitted(outcome: Outcome) -> bool:
-    return not (outcome.refused and outcome.done_s == outcome.request.at_s)
-
-
-def broken(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Those that were admitted, and refused later or answered late."""
-    return [one for one in outcomes if was_admitted(one) and not one.in_time]
-
-
-def in_time(outcomes: Sequence[Outcome]) -> int:
-    return sum(one.in_time for one in outcomes)
-
-
 exponents = st.floats(-3.0, 2.0)
+whose = st.sampled_from(["", "a", "b", "c"])
 streams = st.builds(
-    lambda model, from_s, rate, count, ends, items: Stream(
+    lambda model, from_s, rate, count, ends, items, flow: Stream(
         model=model,
         from_s=from_s,
         per_s=rate,
@@ -105,6 +75,7 @@ streams = st.builds(
         least_s=10.0 ** min(ends),
         most_s=10.0 ** max(ends),
         items=items,
+        flow=flow,
     ),
     model=st.integers(0, 4),
     from_s=st.floats(0.0, 1.0),
@@ -112,6 +83,7 @@ streams = st.builds(
     count=st.integers(1, 120),
     ends=st.one_of(st.tuples(exponents, exponents), st.builds(lambda one: (one, one), exponents)),
     items=st.sampled_from([1, 1, 1, 1, 2, 5, 20]),
+    flow=whose,
 )
 single = st.builds(
     Request,
@@ -119,12 +91,13 @@ single = st.builds(
     model=st.integers(0, 4),
     objective_s=exponents.map(lambda one: 10.0**one),
     items=st.sampled_from([1, 1, 1, 2, 5, 20]),
+    flow=whose,
 )
 
 
 @schedules
 @given(
-    flows=st.lists(streams, min_size=1, max_size=5),
+    kinds=st.lists(streams, min_size=1, max_size=5),
     singles=st.lists(single, max_size=40),
     profiles=st.lists(st.sampled_from(PROFILES), min_size=5, max_size=5),
     workers=st.integers(1, 3),
@@ -132,16 +105,16 @@ single = st.builds(
     seed=st.integers(0, 1000),
 )
 def test_what_was_admitted_is_in_time_whatever_comes(
-    flows: Sequence[Stream],
+    kinds: Sequence[Stream],
     singles: Sequence[Request],
     profiles: Sequence[Mapping[int, float]],
     workers: int,
     lag_s: float,
     seed: int,
 ) -> None:
-    """Deadlines of a millisecond to a hundred seconds, any arrivals; models in memory, and times as expected."""
+    """Deadlines of a millisecond to a hundred seconds, any arrivals and flows; models in memory, times as expected."""
     rng = random.Random(seed)
-    requests = [one for flow in flows for one in flow.requests(rng)]
+    requests = [one for kind in kinds for one in kind.requests(rng)]
     outcomes = answered([*requests, *singles], profiles=profiles, workers=workers, lag_s=lag_s)
     assert not broken(outcomes)
 
@@ -170,3 +143,37 @@ def test_who_can_wait_does_not_lose_its_place_to_those_who_come_later_and_cannot
     assert sum(was_admitted(one) for one in far) >= (100 if far_s < 1.0 else 500)
     if near_per_s and far_s == 30.0:
         assert in_time(near) >= 0.9 * len(near)
+
+
+class Messages(EmulatedPool):
+    """Two requests of the second stream are too large for a message, which the sender tells at once."""
+
+    def _take(self, action: Action, now_s: float) -> None:
+        large = sum(self.outcomes[id_].request.stream for id_, _, _ in action.parts)
+        if action.kind is not Kind.INFER or large < 2:
+            super()._take(action, now_s)
+            return
+        life = self.workers[action.worker].life
+        result = Result(action.id, action.worker, False, None, too_large=True)
+        self._later(now_s, result, life, action)
+
+
+@pytest.mark.parametrize(("load", "small"), [(0.8, 0.0), (1.5, 0.0), (3.0, 0.0), (0.3, 2.0)])
+def test_promises_hold_where_requests_are_too_large_together(load: float, small: float) -> None:
+    """Once it is known, they are admitted as what they are: batches of their own.
+
+    From time to time it is tried whether they still are; that costs some.
+    """
+    rng = random.Random(1)
+    first = Request(at_s=0.0, model=0, objective_s=0.1, stream=1)
+    requests = list(poisson(rng, load / RESNET[1], 5.0, first))
+    if small:
+        requests += poisson(rng, small / RESNET[1], 5.0, dataclasses.replace(first, stream=0))
+    model = EmulatedModel(id=ModelId("m", "1"), pages=1, load_s=0.008, batch_s=RESNET)
+    home = EmulatedWorker(0, pages=None, loads_apart=False)
+    home.held[model.id] = 1
+    scheduler = ClockworkScheduler(Parameters())
+    pool = Messages(scheduler, [model], [home], jitter=lambda: 1.0, lag_s=lambda: LAG_S)
+    outcomes = pool.run(Given(sorted(requests, key=lambda one: one.at_s)))
+    assert len(broken(outcomes)) <= 0.03 * sum(was_admitted(one) for one in outcomes)
+    assert in_time(outcomes) >= 0.95 * min(load / RESNET[1], 1.0 / RESNET[1]) * 5.0
