@@ -3,7 +3,7 @@
     python -m tests.abuse [--half 1|2] [--stages C,D1] [--quick] [--seed N] [--fresh]
 
 Goes on where a run of the same commit was cut, unless `--fresh` or another seed is given. Ends with 1 where a
-stage failed. The ledger is `build/abuse/ledger.jsonl`; a whole run writes `benchmarks/results/abuse.md`.
+stage failed. The ledger is `build/abuse/ledger.jsonl`; a whole half writes `benchmarks/results/abuse.md`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             say(f"== {stage.name}: left out, for there is no {', '.join(stage.missing())}")
         else:
             entries.append(run.stage(stage))
-    if not given.quick or given.page != page.PAGE:
+    is_whole = not given.quick and given.stages is None
+    if is_whole or given.page != page.PAGE:
         page.write(ledger, STAGES, given.page)
     failed = [entry.stage for entry in entries if not entry.has_passed]
     say(f"{len(entries) - len(failed)} passed, {len(failed)} failed")
