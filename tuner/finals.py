@@ -25,6 +25,11 @@ LEAST_SD = 0.005
 INFLATION = 1.15
 
 
+def roles_of(finalists: Sequence[Configuration]) -> dict[str, Configuration]:
+    """The finalists by role."""
+    return {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
+
+
 def standings(
     believed: Finalists,
     starts: Sequence[FreshStart],
@@ -46,7 +51,7 @@ def standings(
         cores: of the machine.
         limits: that it must keep to.
     """
-    roles = [f"finalist {place + 1}" for place in range(len(believed.configurations))]
+    roles = list(roles_of(believed.configurations))
     failed = {start.role for start in starts if start.measurement is None}
     failed |= {
         role

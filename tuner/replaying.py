@@ -361,7 +361,7 @@ def verdict_of(
 
     needs = Needs(objective=search.objective.name, limits=ground.limits)
     if len(believed.configurations) > 1:
-        roles = {f"finalist {n + 1}": one for n, one in enumerate(believed.configurations)}
+        roles = finals.roles_of(believed.configurations)
         rounds = verification.alternate(
             launches, roles, rounds=FINAL_ROUNDS, needs=needs, report=quiet
         )
@@ -375,27 +375,18 @@ def verdict_of(
         )[0].configuration
 
     rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
-
-    def is_enough(rounds: verification.Rounds) -> bool:
-        sides = rounds.measurements["default"], rounds.measurements["best"]
-        return comparison.is_enough(*sides, [search.objective.name], rule)
-
+    compared = verification.Pairs(names=[search.objective.name], rule=rule)
     rounds = verification.alternate(
         launches,
         {"default": default, "best": best},
         rounds=order.pairs,
         needs=needs,
         report=quiet,
-        is_enough=is_enough,
+        is_enough=compared.is_enough,
     )
-    if rounds.counted < comparison.LEAST_PAIRS:
+    found = compared.verdict(rounds)
+    if found is None:
         return ReplayedVerdict(outcome="no difference shown", best=best)
-    found = comparison.compare(
-        default=rounds.measurements["default"],
-        best=rounds.measurements["best"],
-        objective=search.objective.name,
-        rule=rule,
-    )
     return ReplayedVerdict(
         outcome=found.outcome,
         best=best,

@@ -319,7 +319,7 @@ def _chosen(setup: Setup, search: Search, ending: Ending) -> Ending:
     rounds = budget.final_rounds_in(left_s, len(finalists)) if len(finalists) > 1 else 0
     starts = ending.finals
     if rounds:
-        roles = {f"finalist {place + 1}": one for place, one in enumerate(finalists)}
+        roles = finals.roles_of(finalists)
         setup.progress.say(
             f"{len(finalists)} configurations may be the best: each is launched afresh {rounds} times"
         )
@@ -389,12 +389,12 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
         return ending, None
     names = setup.settings.measurement.names
     rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd, objectives=len(names))
+    compared = verification.Pairs(names=names, rule=rule)
 
     def is_enough(rounds: verification.Rounds) -> bool:
-        pairs = verification.among(rounds.starts, "default", "best")
-        both = pairs.measurements["default"], pairs.measurements["best"]
-        return comparison.is_enough(*both, names, rule) or (
-            pairs.counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
+        counted = verification.among(rounds.starts, "default", "best").counted
+        return compared.is_enough(rounds) or (
+            counted >= sequential.LEAST_PAIRS and setup.left_s() <= keeps_s
         )
 
     rounds = _alternated(
@@ -406,16 +406,9 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
         is_enough=is_enough,
     )
     ending = dataclasses.replace(ending, starts=rounds.starts)
-    pairs = verification.among(rounds.starts, "default", "best")
-    if pairs.counted < comparison.LEAST_PAIRS:
+    verdict = compared.verdict(rounds)
+    if verdict is None:
         return ending, None
-    verdict = comparison.compare(
-        default=pairs.measurements["default"],
-        best=pairs.measurements["best"],
-        objective=names[0],
-        second=names[1] if len(names) > 1 else None,
-        rule=rule,
-    )
     beside = verification.among(rounds.starts, "guess", "best")
     if ending.guess is not None and beside.counted >= comparison.LEAST_PAIRS:
         against = comparison.against(

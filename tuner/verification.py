@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from tuner.bench import Launch
+from tuner.measurement import comparison
 from tuner.measurement.outcome import Needs
-from tuner.values import Configuration, FreshStart, Measurement
+from tuner.values import Configuration, FreshStart, Measurement, Verdict
 
 Report = Callable[[Sequence[FreshStart], Launch], None]
 """Called after each launch with all fresh starts so far, its own the last, and with what it gave."""
@@ -113,6 +114,33 @@ def among(starts: Sequence[FreshStart], *roles: str) -> Rounds:
         roles: those that are looked at.
     """
     return counted([start for start in starts if start.role in roles], roles)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Pairs:
+    """How default and best are compared by their rounds, in a study and in a replay alike."""
+
+    names: Sequence[str]
+    """Of the objectives."""
+    rule: comparison.Rule
+
+    def is_enough(self, rounds: Rounds) -> bool:
+        """Whether the pairs so far end the comparison."""
+        both = among(rounds.starts, "default", "best").measurements
+        return comparison.is_enough(both["default"], both["best"], self.names, self.rule)
+
+    def verdict(self, rounds: Rounds) -> Verdict | None:
+        """What they show; None of too few."""
+        pairs = among(rounds.starts, "default", "best")
+        if pairs.counted < comparison.LEAST_PAIRS:
+            return None
+        return comparison.compare(
+            default=pairs.measurements["default"],
+            best=pairs.measurements["best"],
+            objective=self.names[0],
+            second=self.names[1] if len(self.names) > 1 else None,
+            rule=self.rule,
+        )
 
 
 def counted(starts: Sequence[FreshStart], roles: Sequence[str]) -> Rounds:

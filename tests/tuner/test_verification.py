@@ -11,10 +11,11 @@ import pytest
 from tests.fakes.benches import ToyBench
 from tuner import limits
 from tuner.bench import Launch
+from tuner.measurement.comparison import Rule
 from tuner.measurement.outcome import Needs
 from tuner.outcomes import tallied
 from tuner.values import Configuration, FreshStart, Outcome, Tally
-from tuner.verification import alternate, among, counted
+from tuner.verification import Pairs, alternate, among, counted
 
 ONE = Configuration({"replica.count": 1})
 TWO = Configuration({"replica.count": 2})
@@ -162,3 +163,27 @@ def test_it_ends_with_the_round_that_is_enough() -> None:
     )
     assert rounds.counted == 3
     assert len(bench.launched) == 6
+
+
+@pytest.mark.parametrize("others", [{}, {"guess": THREE}])
+def test_pairs_are_compared_alike_whoever_else_was_launched(
+    others: dict[str, Configuration],
+) -> None:
+    """Until the pairs of default and best are enough; one of them shows nothing."""
+    pairs = Pairs(names=("mean",), rule=Rule(most=8, sd=0.02))
+    roles = {"default": ONE, "best": TWO, **others}
+    rounds = alternate(
+        ToyBench(),
+        roles,
+        rounds=8,
+        needs=NEEDS,
+        report=lambda *_: None,
+        is_enough=pairs.is_enough,
+    )
+    assert pairs.is_enough(rounds)
+    before = among(rounds.starts[: -len(roles)], *roles)
+    assert not pairs.is_enough(before)
+    found = pairs.verdict(rounds)
+    assert found is not None
+    assert len(found.best) == len(found.default) == rounds.counted
+    assert pairs.verdict(among(rounds.starts[: len(roles)], *roles)) is None
