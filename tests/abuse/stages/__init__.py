@@ -21,6 +21,7 @@ from tests.abuse.stages import (
     network,
     readers,
     replicas,
+    schedulers,
     second_user,
     slow_clients,
     soak,
@@ -49,6 +50,7 @@ STAGES: tuple[Stage, ...] = (
     second_user.STAGE,
     soak.STAGE,
     static.STAGE,
+    schedulers.STAGE,
 )
 
 REPLAYS: dict[str, Callable[[Case, Subject], str | None]] = {
