@@ -341,9 +341,10 @@ class Connection(asyncio.Protocol):
 
     def _later(self) -> None:
         """Others have their turn before this goes on."""
-        if not self._is_later and self._transport is not None:
+        transport = self._transport
+        if not self._is_later and transport is not None and not transport.is_closing():
             self._is_later = True
-            self._transport.pause_reading()
+            transport.pause_reading()
             self._listener.slices.begin(self._turns(), self._caught_up)
 
     def _turns(self) -> Iterator[bytes]:
