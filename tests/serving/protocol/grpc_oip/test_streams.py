@@ -237,8 +237,10 @@ def test_requests_of_streams_are_counted_with_all_others():
             home.release.set()
             client.stop_stream()
             said = [callback.next() for _ in range(4)]
-        assert [error is None for _, error in said] == [True, True, False, True]
-        assert "server.max_held_mb" in str(said[2][1])
+        answered = [error is None for _, error in said]
+        assert sorted(answered[:3]) == [False, True, True]  # they are decompressed two at a time
+        assert answered[3]
+        assert "server.max_held_mb" in str(said[answered.index(False)][1])
         assert until(lambda: port.running.do(lambda: held.bytes) == 0)
         home.release.clear()
         home.hold.set()
