@@ -408,6 +408,7 @@ def _let_in(data: bytes) -> list[tuple[str, str, bytes]]:
     """Method, target and body of what reaches the routes, of a connection without a socket."""
     from serving.protocol.http import Listener  # noqa: PLC0415 - stages import what they test late
     from serving.protocol.http_messages import Response  # noqa: PLC0415
+    from tests.fakes.wire import Fed  # noqa: PLC0415
 
     seen: list[tuple[str, str, bytes]] = []
 
@@ -419,9 +420,10 @@ def _let_in(data: bytes) -> list[tuple[str, str, bytes]]:
     listener = Listener(Routes(), max_body_bytes=1 << 20, idle_s=120, request_s=30)
     connection, transport = listener.protocol(), Sink()
     connection.connection_made(transport)  # type: ignore[arg-type]  # it has what is called
+    fed = Fed(connection)
     for start in range(0, len(data), 65_536):
         if not transport.closed:
-            connection.data_received(data[start : start + 65_536])
+            fed.data_received(data[start : start + 65_536])
     return seen
 
 
