@@ -107,13 +107,13 @@ def tfs_grpc(data: bytes) -> None:
 
 
 def clippers(data: bytes) -> None:
-    """Clipper, every kind of input, predict and update."""
-    for kind in ("integers", "floats", "doubles", "strings", "bytes"):
-        with contextlib.suppress(ServingError):
-            for one in clipper.prediction(clipper.predict_document(data), kind).inputs:
-                one.query(_signature_of(data))
-        with contextlib.suppress(ServingError):
-            clipper.update(data, kind)
+    """Clipper, predict and update; the length says of which kind of input."""
+    kind = ("integers", "floats", "doubles", "strings", "bytes")[len(data) % 5]
+    with contextlib.suppress(ServingError):
+        for one in clipper.prediction(clipper.predict_document(data), kind).inputs:
+            one.query(_signature_of(data))
+    with contextlib.suppress(ServingError):
+        clipper.update(data, kind)
 
 
 def triton_load(data: bytes) -> None:
