@@ -203,7 +203,7 @@ def _of_input(
         raise InvalidSettings(
             f"{source} {spec.name}={'x'.join(size.text for size in given)}: {len(given)} sizes, expected "
             f"{len(axes)}, for {list(spec.shape)}"
-            + ("" if items is None else f" without the item axis {items}")
+            + (" of the whole input" if items is None else f" without the item axis {items}")
         )
     found = list(_by_dimension(spec, {}, signature))
     if is_one:

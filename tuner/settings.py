@@ -143,7 +143,7 @@ class TargetSettings:
         dataclasses.MISSING,
         "--model",
         "NAME|FILE",
-        "bundled model by name, a model file (.onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, "
+        "bundled model by name, a model file (.onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, "
         "LightGBM's .txt, .py:NAME), or a folder (model.yaml, SavedModel, MLmodel)",
         instead="scenario",
         more="; no default: needed without --scenario",

@@ -26,6 +26,7 @@ TEXTS = {
 
 SUFFIXES: dict[str, str] = {
     ".onnx": "onnx",
+    ".ort": "onnx",
     ".skops": "sklearn",
     ".npz": "sklearn",
     ".pkl": "sklearn",
@@ -42,7 +43,7 @@ SUFFIXES: dict[str, str] = {
 """Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
 them."""
 OFFERED = (
-    ".onnx, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
+    ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
 )
 """The suffixes that load, for messages."""
 _ZIP = b"PK\x03\x04"
@@ -64,6 +65,7 @@ _BEGINNINGS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     ),
     (re.compile(rb"tree\r?\nversion=v"), "lightgbm"),
     (re.compile(rb"CBM1"), "catboost"),
+    (re.compile(rb"(?s).{4}ORTM"), "onnx"),  # ONNX Runtime's own format
 )
 
 

@@ -44,6 +44,7 @@ def test_an_archive_is_known_by_its_parts(tmp_path, parts, kind):
         pytest.param(b"tree\nversion=v4\n", "lightgbm", id="LightGBM"),
         pytest.param(b"tree\r\nversion=v3\r\n", "lightgbm", id="lines of Windows"),
         pytest.param(b"CBM1\0\0", "catboost", id="CatBoost"),
+        pytest.param(b"\x30\0\0\0ORTM\0\0", "onnx", id="ONNX Runtime's own"),
         pytest.param(b'{"name": "learner"}', None, id="other JSON"),
         pytest.param(b"tree\nhouse\n", None, id="a text"),
         pytest.param(b"", None, id="nothing"),
