@@ -323,7 +323,8 @@ class Connection(asyncio.Protocol):
                 if reader.parts >= _TURN_PARTS:
                     self._turn -= reader.parts // _TURN_PARTS
                     reader.parts = 0
-            self._leave(data[position:])
+            if self._rest or position < len(data):
+                self._leave(data[position:])
         except ServingError as error:
             self._leave(data[:0])
             self._fail(error)

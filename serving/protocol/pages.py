@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Collection
 
+_REMEMBERED = 64
 _PORT = re.compile(r"^([^:]*|\[.*\]):\d*$")
 
 
@@ -26,11 +27,17 @@ class Hosts:
             names: further names and addresses, without a port.
         """
         self._names = {_bare(name) for name in names}
+        self._passed: set[str] = set()
+        """Some fields as they came: to take one apart costs as much as the rest of a head."""
 
     def refusal(self, host: str) -> str | None:
         """Why a request with this field Host is not answered; None: it is."""
+        if host in self._passed:
+            return None
         name = _bare(host)
         if name in self._names or name == "localhost" or _is_loopback(name):
+            if len(self._passed) < _REMEMBERED:
+                self._passed.add(host)
             return None
         return (
             f"Host is {host!r:.100}; this port is asked as localhost or by a loopback address. "

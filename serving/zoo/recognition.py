@@ -42,9 +42,7 @@ SUFFIXES: dict[str, str] = {
 }
 """Suffix -> kind, where a file's content tells none. Pickles are here so that the container can say how to convert
 them."""
-OFFERED = (
-    ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
-)
+OFFERED = ".onnx, .ort, .skops, .npz, .pt, .pt2, .jit, .ubj, .cbm, XGBoost's .json, LightGBM's .txt, .py:NAME"
 """The suffixes that load, for messages."""
 _ZIP = b"PK\x03\x04"
 _PARTS: Mapping[bytes, str] = {

@@ -91,7 +91,7 @@ def test_what_all_connections_hold_is_bounded_and_let_go(streams, steps):
             rests[number] = rests[number][step:]
         assert 0 <= held.bytes <= MOST
         large = sum(size for one, size in routes.flights.items() if size >= LARGE_BYTES
-                    and not any(clients[other][0] is one for other in gone))  # fmt: skip
+                    and not any(clients[other][0] == one for other in gone))  # fmt: skip
         waiting = [pipelined_bytes(one) for at, (one, _) in enumerate(clients) if at not in gone]
         assert held.bytes >= large + sum(waiting)
     for number, (connection, wire) in enumerate(clients):
