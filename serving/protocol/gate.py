@@ -158,9 +158,8 @@ class _Coded:
         if self._is_gone or work.cancelled():
             return
         outcome: Exchange | Response
-        error = (
-            work.exception()
-        )  # not raised here: it would keep this frame, which keeps it, and the body
+        # Not raised here: an error keeps the frames that it passes, and this one would keep it, and the body.
+        error = work.exception()
         if isinstance(error, ServingError):
             outcome = error_response(error)
         elif error is not None:

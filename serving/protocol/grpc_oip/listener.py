@@ -382,9 +382,8 @@ class Connection(asyncio.Protocol):
         if self._exchanges.get(stream) is not work:
             return  # nobody waits for it any more
         del self._exchanges[stream]
-        error = (
-            work.exception()
-        )  # not raised here: it would keep this frame, which keeps it, and the message
+        # Not raised here: an error keeps the frames that it passes, and this one would keep it, and the message.
+        error = work.exception()
         try:
             if error is None:
                 data = work.result()

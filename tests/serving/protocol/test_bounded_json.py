@@ -50,7 +50,7 @@ def test_nesting_up_to_the_bound_is_read(levels, text):
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":', b'[{"x":[1,'])
-@pytest.mark.parametrize("times", [MAX_DEPTH + 1, 60_000])
+@pytest.mark.parametrize("times", [MAX_DEPTH + 1, 100_000])
 def test_deeper_nesting_is_refused(opening, times):
     """One level more is an error with the bound in it, and so is a hundred thousand."""
     with pytest.raises(JsonError, match="at most 100"):
@@ -75,7 +75,7 @@ def test_constants_on_request():
 def test_values_in_errors_are_cut_off():
     """A large value in an error's text costs and shows its beginning only."""
     assert shown({"a": [1, 2]}) == '{"a":[1,2]}'
-    assert len(shown(["x" * 1000] * 60_000)) == 203
+    assert len(shown(["x" * 1000] * 100_000)) == 203
 
 
 @given(
