@@ -572,7 +572,7 @@ async def _greet(
         OSError: it closes the connection meanwhile.
         ReplicaStartFailed: it says something else.
     """
-    sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+    sock = await greeting.accept(listener)
     replica.connected(sock)
     if again:
         error_output.send_none(sock)

@@ -416,7 +416,7 @@ async def _greet(
         ReplicaStartFailed: it says something else.
     """
     replica.pid = await asyncio.shield(replica.started)
-    sock, _ = await asyncio.get_running_loop().sock_accept(listener)
+    sock = await greeting.accept(listener)
     replica.connected(sock)
     if again:
         error_output.send(sock)

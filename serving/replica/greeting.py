@@ -72,6 +72,28 @@ async def while_alive(ended: asyncio.Future[Ended], work: Coroutine[Any, Any, T]
             await asyncio.wait({task})
 
 
+async def accept(listener: socket.socket) -> socket.socket:
+    """The first connection to a socket, non-blocking.
+
+    `loop.sock_accept` loses a connection, unclosed, where its task is cancelled between the accepting and its
+    next step.
+    """
+    loop = asyncio.get_running_loop()
+    while True:
+        try:
+            sock, _ = listener.accept()
+        except BlockingIOError:
+            is_ready = asyncio.Event()
+            loop.add_reader(listener, is_ready.set)
+            try:
+                await is_ready.wait()
+            finally:
+                loop.remove_reader(listener)
+        else:
+            sock.setblocking(False)
+            return sock
+
+
 async def hello_of(
     sock: socket.socket, *, most_bytes: int = MAX_HELLO_BYTES
 ) -> wire.HelloMessage | None:
