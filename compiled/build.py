@@ -55,6 +55,7 @@ MODULES = (
     "serving/protocol/http2/session.py",
     "serving/protocol/http_messages.py",
     "serving/protocol/http_reader.py",
+    "serving/protocol/known_heads.py",
     "serving/protocol/oip.py",
     "serving/protocol/oip_answers.py",
     "serving/protocol/oip_requests.py",

@@ -4,8 +4,8 @@ In: bytes of HTTP/1.1 or 1.0; out: bytes. The connection is itself the waiter of
 flight; what a client pipelines behind it waits here, in order. What the requests mean is
 `serving.protocol.routes`'s affair; this file knows the order of answers, keep-alive and flow control.
 
-Clients on kept-alive connections repeat the head of their requests byte for byte: a request that arrives
-whole behind a head that is known skips the parser. All others are read by `http_reader`.
+Clients repeat the heads of their requests, byte for byte or but for what means nothing here: a request that
+arrives whole behind a head that is known skips the parser. All others are read by `http_reader`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from serving.protocol.http_messages import (
     json_response,
 )
 from serving.protocol.http_reader import PIECE_BYTES, Refused, RequestReader
+from serving.protocol.known_heads import KnownHeads
 from serving.protocol.slices import Slices
 from serving.protocol.stalls import Stalls
 from serving.values import Buffer
@@ -62,7 +63,6 @@ _FULL = b"HTTP/1.1 503 Service Unavailable\r\n%b%b" % (
 _UNREADABLE = Head(
     method="",
     path="",
-    content_length=None,
     inference_header_bytes=None,
     content_encoding="",
     keep_alive=False,
@@ -142,7 +142,7 @@ class Listener:
         self.slices = Slices()
         """Connections that have had their turn, and more to do."""
         self.connections: set[Connection] = set()
-        self.heads: dict[bytes, Head] = {}
+        self.heads = KnownHeads(max_body_bytes)
         self.draining = False
 
     def protocol(self) -> Connection:
@@ -293,8 +293,8 @@ class Connection(asyncio.Protocol):
                 return
             end = data.find(b"\r\n\r\n") + 4
             raw_head = data[:end]
-            head = self._listener.heads.get(raw_head) if end > 3 else None
-            if head is not None and end + (head.content_length or 0) == len(data):
+            head = self._listener.heads.find(raw_head, len(data) - end)
+            if head is not None:
                 self._last_head, self._last_raw, self._last_bytes = head, raw_head, len(data)
                 self._take(head, data[end:])
                 return

@@ -51,12 +51,11 @@ REASONS = {
 
 
 class Head:
-    """What a request's head says. Equal heads of kept-alive connections share one."""
+    """What a request's head says, but for the length of the body. Heads that say the same share one."""
 
     __slots__ = (
         "application",
         "content_encoding",
-        "content_length",
         "handle",
         "inference_header_bytes",
         "inserted",
@@ -73,7 +72,6 @@ class Head:
         *,
         method: str,
         path: str,
-        content_length: int | None,
         inference_header_bytes: int | None,
         content_encoding: str,
         keep_alive: bool,
@@ -82,7 +80,6 @@ class Head:
     ) -> None:
         self.method = method
         self.path = path
-        self.content_length = content_length
         self.inference_header_bytes = inference_header_bytes
         self.content_encoding = content_encoding
         self.keep_alive = keep_alive
@@ -108,7 +105,6 @@ class Head:
         return Head(
             method=self.method,
             path=self.path,
-            content_length=self.content_length,
             inference_header_bytes=self.inference_header_bytes,
             content_encoding=content_encoding,
             keep_alive=self.keep_alive,

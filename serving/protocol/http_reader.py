@@ -1,8 +1,8 @@
 """Reads requests that come in any pieces: httptools' callbacks, and what bounds them.
 
 In: bytes of HTTP/1.1 or 1.0. Out: heads and bodies, in order, through callbacks. A head that was read
-once, with a plain Content-Length, is remembered with what it means: `Connection` recognises its bytes
-and hands nothing like it to the reader any more. A reader serves one connection.
+once, with a plain Content-Length, is remembered with what it means (`known_heads`): `Connection` hands
+nothing like it to the reader any more. A reader serves one connection.
 
 What is no body is bounded by `MAX_HEAD_BYTES`: the head, the trailers, the extension of each chunk. Trailers
 mean nothing here: what a request says, its head says (RFC 9110, section 6.5.1). The body of a request that is
@@ -22,17 +22,14 @@ import httptools
 from serving.errors import BodyTooLarge, InvalidRequest, ServingError, Unimplemented
 from serving.protocol.held import Held
 from serving.protocol.http_messages import OTHERS, Head, Response, error_response
+from serving.protocol.known_heads import KnownHeads
 
 MAX_HEAD_BYTES = 64 * 1024
 """Largest request head, trailers or extension of a chunk; more is answered 431."""
 PIECE_BYTES = 16 * 1024
 """That are fed at once: within them, what is no body is not told from what is."""
-_REMEMBERED_HEADS = 512
-_REMEMBERED_HEAD_BYTES = 2048
 _SMALL_BYTES = 4096
 """A piece of a body from here on is kept as it is: what an object takes beside it is no more than a hundredth."""
-_NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade"})
-"""A request with one of these is no plain one: its head is not remembered."""
 _LISTS = frozenset({b"accept-encoding"})
 """Fields that are kept and may come more than once, as one list; of the others the meaning would be open."""
 _HOST = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[A-Fa-f0-9:.]+\])(?::\d*)?")
@@ -83,7 +80,7 @@ class RequestReader:
 
     def __init__(
         self,
-        heads: dict[bytes, Head],
+        heads: KnownHeads,
         *,
         max_body_bytes: int,
         held: Held,
@@ -93,7 +90,7 @@ class RequestReader:
         """Wait for a request.
 
         Args:
-            heads: heads by their bytes, where new ones are remembered.
+            heads: where those that were read are remembered.
             max_body_bytes: a larger body is refused.
             held: counts bodies that have not arrived whole.
             on_head: gets each head before its body, and whether the client waits to be told that it may send
@@ -156,7 +153,7 @@ class RequestReader:
         Args:
             raw_head: the bytes up to the first empty line, if it is there already.
         """
-        self._raw_head = raw_head if 4 < len(raw_head) <= _REMEMBERED_HEAD_BYTES else None
+        self._raw_head = raw_head
         self._outside_bytes = 0
         self.is_between_requests = False
         self.began_s = time.monotonic()
@@ -275,13 +272,11 @@ class RequestReader:
             self._encoding = value.decode("latin-1").strip().lower()
         elif key in OTHERS:
             self._keep(key, value)
-        elif key in _NOT_PLAIN:
-            self._raw_head = None
-            if key == b"transfer-encoding":
-                _check_first(name, self._coding)
-                self._coding = value.strip().lower()
-            elif key == b"expect":
-                self._expect = value.lower() == b"100-continue"
+        elif key == b"transfer-encoding":
+            _check_first(name, self._coding)
+            self._coding = value.strip().lower()
+        elif key == b"expect":
+            self._expect = value.lower() == b"100-continue"
 
     def _keep(self, key: bytes, value: bytes) -> None:
         """A field that is kept as it is."""
@@ -291,8 +286,6 @@ class RequestReader:
                 _check_first(key, before)
             value = before + b", " + value
         self._others[key] = value
-        if key == b"traceparent":  # no two requests have the same
-            self._raw_head = None
 
     def on_headers_complete(self) -> None:
         """Parser: the head is complete."""
@@ -304,7 +297,6 @@ class RequestReader:
         head = self._head = Head(
             method=method,
             path=self._url.decode("latin-1"),
-            content_length=self._length,
             inference_header_bytes=self._inference_header,
             content_encoding=self._encoding or "",
             keep_alive=parser.should_keep_alive(),
@@ -381,10 +373,7 @@ class RequestReader:
         if refusal is not None:
             head.handle = lambda *_: refusal
         elif self._raw_head is not None and self._body_bytes == (self._length or 0):
-            if len(self._heads) >= _REMEMBERED_HEADS:
-                self._heads.clear()
-            self._heads[self._raw_head] = head
-            head.own_bytes = 0
+            self._heads.remember(self._raw_head, head)
         self._raw_head = None
         self._body_bytes = 0
         self.is_between_requests = True

@@ -15,7 +15,6 @@ def head(method="GET", path="/v2", **others):
     return Head(
         method=method,
         path=path,
-        content_length=None,
         inference_header_bytes=None,
         content_encoding="",
         keep_alive=True,
