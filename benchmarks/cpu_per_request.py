@@ -1,11 +1,12 @@
 """CPU time that one request costs the gateway and its replica, for one checkout or for several in turn.
 
 A rate says little on a machine that does other work as well; the CPU time that the kernel counts for a
-process says nearly the same either way. `echo` answers 3 KB of bytes at 20 keep-alive connections from
-`wrk`. The checkouts are loaded in alternating rounds, and the figure is the median over the rounds.
+process says nearly the same either way. A model answers 3 KB of bytes at 20 keep-alive connections from
+`wrk`. The checkouts are loaded in alternating rounds; the figures are medians over the rounds, and what each
+later checkout costs and gives over the first one, of rounds side by side, with the 95 % interval.
 
     apt-get install wrk
-    python benchmarks/cpu_per_request.py [--tree DIR]... [--seconds 2] [--rounds 5] [--json]
+    python benchmarks/cpu_per_request.py [--tree DIR]... [--model resnet] [--differing] [--rounds 5]
 
 Ends with 1 when any answer was wrong. It has no target: it is for comparing changes.
 """
@@ -16,18 +17,22 @@ import argparse
 import contextlib
 import dataclasses
 import json
-import os
 import pathlib
 import statistics
 import sys
 
 import bodies
+import candidates
+import ratio
 import result
 import server_process
 import wrk
 
-PAYLOAD_BYTES = 3072
-INFER = "/v2/models/echo/infer"
+WORKLOADS = {"echo": candidates.echo, "resnet": candidates.resnet}
+SETTINGS = {
+    "echo": {},
+    "resnet": {"replica.count": 2, "replica.threads": 1},
+}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,11 @@ class Cost:
     replica_us: float
     requests_per_s: float
     p50_ms: float
+
+    @property
+    def us(self) -> float:
+        """Of both."""
+        return self.gateway_us + self.replica_us
 
 
 def processes(root: int) -> tuple[int, list[int]]:
@@ -72,7 +82,7 @@ def measured(port: int, pid: int, body: bodies.Body, options: argparse.Namespace
     before = cpu_ns(gateway), sum(map(cpu_ns, others))
     load = wrk.drive(
         port,
-        INFER,
+        f"/v2/models/{options.model}/infer",
         body=body.data,
         headers=body.headers,
         connections=options.connections,
@@ -89,19 +99,18 @@ def measured(port: int, pid: int, body: bodies.Body, options: argparse.Namespace
 
 def rounds(trees: list[pathlib.Path], options: argparse.Namespace) -> dict[str, list[Cost]]:
     """Rounds over every checkout, one after another; the order turns from round to round."""
-    settings = {"batching.max_size": options.max_size}
+    settings = {"batching.max_size": options.max_size, **SETTINGS[options.model]}
+    workload = WORKLOADS[options.model]()
+    body = bodies.binary(workload.tensor, workload.shape, workload.payload)
+    if options.differing:
+        body.headers["X-Request-Id"] = wrk.NUMBERED
     found: dict[str, list[Cost]] = {str(tree): [] for tree in trees}
     with contextlib.ExitStack() as servers:
         started = []
         for tree in trees:
-            where = servers.enter_context(server_process.served("echo", settings, tree=tree))
-            port, pid = where.port, where.pid
-            _, _, answer = server_process.request(port, "GET", "/v2/models/echo")
-            tensor = json.loads(answer)["inputs"][0]
-            payload = os.urandom(PAYLOAD_BYTES)
-            body = bodies.binary(tensor, bodies.filled_shape(tensor, payload), payload)
-            measured(port, pid, body, options)  # to warm up
-            started.append((tree, port, pid, body))
+            where = servers.enter_context(server_process.served(options.model, settings, tree=tree))
+            measured(where.port, where.pid, body, options)  # to warm up
+            started.append((tree, where.port, where.pid, body))
         for number in range(options.rounds):
             turn = number % len(started)
             for tree, port, pid, body in started[turn:] + started[:turn]:
@@ -110,8 +119,9 @@ def rounds(trees: list[pathlib.Path], options: argparse.Namespace) -> dict[str, 
 
 
 def table(found: dict[str, list[Cost]]) -> result.Table:
-    """Medians, and the range of the gateway's."""
+    """Medians, the range of the gateway's, and both ratios to the first checkout."""
     rows = []
+    first = next(iter(found.values()))
     for number, costs in enumerate(found.values(), 1):
         gateway = [cost.gateway_us for cost in costs]
         replica = [cost.replica_us for cost in costs]
@@ -123,11 +133,28 @@ def table(found: dict[str, list[Cost]]) -> result.Table:
                 f"{statistics.median(replica):.1f}",
                 f"{statistics.median(cost.requests_per_s for cost in costs):,.0f}",
                 f"{statistics.median(cost.p50_ms for cost in costs):.2f}",
+                ""
+                if costs is first
+                else ratio.paired([one.us for one in costs], [one.us for one in first]).text(),
+                ""
+                if costs is first
+                else ratio.paired(
+                    [one.requests_per_s for one in costs], [one.requests_per_s for one in first]
+                ).text(),
             )
         )
     return result.Table(
         title="CPU time per request, medians of the rounds",
-        head=("tree", "gateway us", "range", "replica us", "requests/s", "p50 ms"),
+        head=(
+            "tree",
+            "gateway us",
+            "range",
+            "replica us",
+            "requests/s",
+            "p50 ms",
+            "CPU / first",
+            "requests/s / first",
+        ),
         rows=rows,
     )
 
@@ -140,6 +167,12 @@ def main() -> int:
         type=pathlib.Path,
         action="append",
         help="checkout to measure; may be repeated (default: this one)",
+    )
+    parser.add_argument(
+        "--model", choices=WORKLOADS, default="echo", help="what is asked (default echo)"
+    )
+    parser.add_argument(
+        "--differing", action="store_true", help="each request has an X-Request-Id of its own"
     )
     parser.add_argument("--connections", type=int, default=20, help="of wrk (default 20)")
     parser.add_argument("--max-size", type=int, default=20, help="batching.max_size (default 20)")
