@@ -94,6 +94,7 @@ class Job(Submitted):
         self.deadline_s = deadline_s
         self.priority = priority
         self.flow = flow
+        self.bytes = request.frame_bytes
         self._dispatcher = dispatcher
         self.request = request
         self.waiter: Waiter = waiter

@@ -39,7 +39,7 @@ class Submitted:
     """A request waits. `items` >= 1; `deadline_s` on the clock of `now_s`; ids grow."""
 
     # No named tuple, which takes longer to make: here and in what there is for each batch.
-    __slots__ = ("deadline_s", "flow", "id", "items", "model", "priority")
+    __slots__ = ("bytes", "deadline_s", "flow", "id", "items", "model", "priority")
 
     def __init__(
         self,
@@ -49,6 +49,7 @@ class Submitted:
         deadline_s: float,
         priority: int = 0,
         flow: str = "",
+        size_bytes: int = 0,
     ) -> None:
         self.id = id_
         self.model = model
@@ -58,6 +59,8 @@ class Submitted:
         """1 is the most urgent, 0 the default of the settings. It orders the requests of one flow."""
         self.flow = flow
         """Whose request it is: flows share the workers evenly while they compete for them."""
+        self.bytes = size_bytes
+        """That are sent to a worker for it."""
 
 
 class Cancelled(NamedTuple):

@@ -2,8 +2,9 @@
 
 In: requests with a flow and a level each. Out: batches of parts. While several flows wait, each gets as
 many items into batches as any other one, whatever it sends: start-time fair queueing (Goyal, Vin and
-Cheng, SIGCOMM 1996) with equal weights, an item being the unit. Over any time in which two flows wait all
-along, what they got differs by at most the largest part of each. What a flow leaves unused the others get.
+Cheng, SIGCOMM 1996) with equal weights, an item being the unit (a large one counts for more: its `cost`). Over
+any time in which two flows wait all along, what they got differs by at most the largest part of each. What a
+flow leaves unused the others get. Large items and others share no batch: the others would wait for their copying.
 
 Within a flow the more urgent level goes first, strictly, and within a level the earliest deadline.
 Levels say nothing across flows: who could overtake the others by calling itself urgent would.
@@ -184,6 +185,8 @@ class FairQueue(DeadlineQueue):
                 if batch:
                     break
                 size = min(size, wanted)
+            elif batch and (entry.cost > 1) != (batch[0][0].cost > 1):
+                break
             elif batch and most is not None and entry.deadline_s < earliest_s:
                 size = min(size, most(entry.deadline_s))
                 if size <= taken:
@@ -199,7 +202,7 @@ class FairQueue(DeadlineQueue):
                     heapq.heappop(flow.heap)
             batch.append((entry, (entry.id, start, stop)))
             earliest_s = min(earliest_s, entry.deadline_s)
-            self._charge(flow, stop - start)
+            self._charge(flow, stop - start, entry.cost)
             taken += stop - start
         self.items -= taken
         if len(self._arrivals) > 2 * self.items + SLACK or len(self._heap) > 2 * self.items + SLACK:
@@ -235,9 +238,9 @@ class FairQueue(DeadlineQueue):
             del self._flows[flow.name]
         return None
 
-    def _charge(self, flow: Flow, items: int) -> None:
-        """The flow whose turn it is got so many items."""
+    def _charge(self, flow: Flow, items: int, cost: int) -> None:
+        """The flow whose turn it is got so many items, each of which counts for so much."""
         turns = self._turns
         self._now = turns[0][0]
         flow.items -= items
-        heapq.heapreplace(turns, (self._now + items, flow.number, flow))
+        heapq.heapreplace(turns, (self._now + items * cost, flow.number, flow))

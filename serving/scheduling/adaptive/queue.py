@@ -29,6 +29,7 @@ class Entry:
         "alone",
         "arrived_s",
         "attempts",
+        "cost",
         "deadline_s",
         "flow",
         "id",
@@ -47,6 +48,7 @@ class Entry:
         arrived_s: float,
         level: int = 1,
         flow: str = "",
+        cost: int = 1,
     ) -> None:
         self.id = id_
         """Ids grow: they are the order of arrival, which decides among equal deadlines."""
@@ -57,6 +59,8 @@ class Entry:
         """1 is the most urgent."""
         self.flow = flow
         """Whose request it is."""
+        self.cost = cost
+        """What an item of it counts for among flows; 1, but for large ones."""
         self.spans = [(0, items)]
         """Item ranges that wait, the next one last."""
         self.outstanding = 0

@@ -9,10 +9,11 @@ batches that ran; a request that can no longer finish in time is refused before 
 short batch would leave the next one as short or shorter, when that can no longer be made up: under overload
 batches would shrink to single items, and with them what the model can do (`shedding`).
 
-Requests of several flows (applications) or of several priorities wait in a queue that gives each flow its
-share and orders its requests by priority, then by deadline (`fair_queue`). While all that waits is alike,
-which is the rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue
-refuses the newcomer, or whoever has to give way to it: the last one of the flow with the most items.
+Requests of several flows or of several priorities wait in a queue that gives each flow its share and orders
+its requests by priority, then by deadline (`fair_queue`). A flow is an application, and all large requests
+that name none, so that small ones do not wait behind all of them. While all that waits is alike, which is the
+rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue refuses the newcomer,
+or whoever has to give way to it: the last one of the flow with the most items.
 
 Each model's pool has one queue; each worker loads the model once, when it comes up, and windows are
 open. A request whose deadline passes is refused wherever it is. When a worker is lost, the members of
@@ -65,6 +66,13 @@ its own; the other half is ample for the way there on busy cores, so that the wo
 _WAITS = 0.5
 """Share of its time to spare for which the most urgent request waits for company: the other half is for what the
 profile does not know."""
+
+_LARGE_BYTES = 1 << 20
+"""An item from here on is large: copying it takes as long as a small model's batch, or longer. In a queue of
+several flows it counts as one for each so many bytes, and one more."""
+
+_LARGE = "\0large"
+"""Flow of large requests that name none; no client can name it."""
 
 _MIXED = -1
 """Level of a queue with several levels or flows: no request has it."""
@@ -177,6 +185,11 @@ class AdaptiveScheduler:
     def _submitted(self, event: Submitted, now_s: float) -> None:
         id_, flow = event.id, event.flow
         level = event.priority or self._default_priority
+        cost = 1
+        if event.bytes >= _LARGE_BYTES:
+            cost += event.bytes // (event.items * _LARGE_BYTES)
+            if cost > 1 and not flow:
+                flow = _LARGE
         queue = self._queue
         if level != self._level or flow != self._flow:
             queue = self._queue_for(flow, level)
@@ -186,7 +199,9 @@ class AdaptiveScheduler:
             reason = Reason.QUEUE_FULL if fits else Reason.TOO_MANY_ITEMS
             self._refusals.append(Refusal(id_, reason, str(self._capacity)))
             return
-        entry = self._entries[id_] = Entry(id_, event.items, event.deadline_s, now_s, level, flow)
+        entry = self._entries[id_] = Entry(
+            id_, event.items, event.deadline_s, now_s, level, flow, cost
+        )
         queue.push(entry)
         if is_full:
             self._make_room(entry)

@@ -324,12 +324,12 @@ def test_short_batches_are_buffered_at_once():
 class Flows(Bench):
     """A bench for requests of applications."""
 
-    def ask(self, flow, count=1, *, priority=0, items=1, limit_s=30.0, now_s=0.0):
+    def ask(self, flow, count=1, *, priority=0, items=1, limit_s=30.0, now_s=0.0, size_bytes=0):
         """Submit so many; returns their ids."""
         first = self.ids + 1
         for _ in range(count):
             self.ids += 1
-            event = Submitted(self.ids, MODEL, items, now_s + limit_s, priority, flow)
+            event = Submitted(self.ids, MODEL, items, now_s + limit_s, priority, flow, size_bytes)
             self.scheduler.on(event, now_s)
         return list(range(first, self.ids + 1))
 
@@ -371,6 +371,18 @@ def test_a_priority_is_no_claim_on_another_applications_share():
         [loud[0], quiet[0], loud[1], quiet[1]],
         [loud[2], quiet[2], loud[3], quiet[3]],
     ]
+
+
+def test_a_small_request_does_not_wait_behind_all_large_ones():
+    """Where nobody names an application: it waits for one more of them, and shares a batch with none."""
+    bench = Flows(batching__max_size=8, slots=1)
+    large = bench.ask("", 30, size_bytes=8 << 20)
+    assert bench.batches(0.0) == [large[:8]]
+    small = bench.ask("", 2, size_bytes=3000)
+    many = bench.ask("", items=8, size_bytes=4 << 20)
+    for batch in (large[8:9], small, many, large[9:17]):
+        bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
+        assert bench.batches(0.1) == [batch]
 
 
 def test_a_full_queue_belongs_to_all_applications():

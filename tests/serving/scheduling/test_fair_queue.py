@@ -26,8 +26,8 @@ STEPS = st.lists(
 )
 
 
-def entry_of(id_, items=1, deadline_s=30.0, level=1, flow=""):
-    return Entry(id_, items, deadline_s, float(id_), level, flow)
+def entry_of(id_, items=1, deadline_s=30.0, level=1, flow="", cost=1):
+    return Entry(id_, items, deadline_s, float(id_), level, flow, cost)
 
 
 def queue_of(entries):
@@ -122,6 +122,28 @@ def test_flows_that_wait_get_the_same(backlogs, before, size):
         assert max(got.values()) - min(got.values()) <= 2 * size
         for entry, (_, start, stop) in queue.take(size):
             got[entry.flow] += stop - start
+
+
+@given(
+    costs=st.lists(st.integers(1, 9), min_size=2, max_size=4),
+    items=st.integers(1, 3),
+    size=st.integers(3, 8),
+)
+def test_large_items_count_for_more_and_are_by_themselves(costs, items, size):
+    """Flows that wait get the same by what their items count for; no batch has both large ones and others."""
+    entries = [
+        entry_of(20 * flow + number, items, flow=str(flow), cost=cost)
+        for flow, cost in enumerate(costs)
+        for number in range(20)
+    ]
+    queue = queue_of(entries)
+    got = dict.fromkeys({entry.flow for entry in entries}, 0)
+    while got.keys() == {entry.flow for entry in entries if entry.waiting}:
+        assert max(got.values()) - min(got.values()) <= 2 * size * max(costs)
+        batch = queue.take(size)
+        assert len({entry.cost > 1 for entry, _ in batch}) == 1
+        for entry, (_, start, stop) in batch:
+            got[entry.flow] += entry.cost * (stop - start)
 
 
 @given(items=st.integers(1, 8), size=st.integers(1, 8), rounds=st.integers(1, 60))
