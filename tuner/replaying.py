@@ -27,7 +27,6 @@ from tuner.budget import FINAL_ROUNDS, MOST_FINALISTS, Budget
 from tuner.errors import InvalidSurface, WrongUse
 from tuner.inputs import Arena
 from tuner.limits import Limit
-from tuner.measurement import comparison
 from tuner.measurement.outcome import Needs
 from tuner.objective import Objective
 from tuner.racing import Racing
@@ -374,8 +373,9 @@ def verdict_of(
             limits=ground.limits,
         )[0].configuration
 
-    rule = comparison.Rule(most=order.pairs, sd=finals.presumed_sd(believed))
-    compared = verification.Pairs(names=[search.objective.name], rule=rule)
+    compared = verification.Pairs(
+        names=[search.objective.name], most=order.pairs, sd=finals.presumed_sd(believed)
+    )
     rounds = verification.alternate(
         launches,
         {"default": default, "best": best},

@@ -388,8 +388,7 @@ def _verified(setup: Setup, ending: Ending, *, keeps_s: float) -> tuple[Ending, 
     if sides is None:
         return ending, None
     names = setup.settings.measurement.names
-    rule = comparison.Rule(most=ending.pairs, sd=ending.presumed_sd, objectives=len(names))
-    compared = verification.Pairs(names=names, rule=rule)
+    compared = verification.Pairs(names=names, most=ending.pairs, sd=ending.presumed_sd)
 
     def is_enough(rounds: verification.Rounds) -> bool:
         counted = verification.among(rounds.starts, "default", "best").counted

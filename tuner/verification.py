@@ -121,8 +121,16 @@ class Pairs:
     """How default and best are compared by their rounds, in a study and in a replay alike."""
 
     names: Sequence[str]
-    """Of the objectives."""
-    rule: comparison.Rule
+    """Of the objectives, which share the error."""
+    most: int
+    """Pairs that there may be."""
+    sd: float
+    """Of the logarithms of the pairs' ratios, as the search presumes it."""
+
+    @property
+    def rule(self) -> comparison.Rule:
+        """When they end, and what they show."""
+        return comparison.Rule(most=self.most, sd=self.sd, objectives=len(self.names))
 
     def is_enough(self, rounds: Rounds) -> bool:
         """Whether the pairs so far end the comparison."""

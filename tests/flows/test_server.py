@@ -19,6 +19,8 @@ import pytest
 
 from serving import zoo
 from serving.replica import limits
+from serving.server import _door
+from serving.settings import ServerSettings
 from tests.fakes import control_groups
 from tests.fakes.admin import token_fields
 from tests.fakes.certificate import certificate_in
@@ -493,6 +495,52 @@ def test_tls_and_a_token(certificate, tmp_path):
             assert running.request("GET", path, headers=headers, admin=True)[0] == status
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(20) == 0
+
+
+def heard(sock):
+    """The status of the next answer."""
+    return int(sock.recv(4096).split()[1])
+
+
+def test_what_clients_send_is_bounded_before_it_is_there(tmp_path):
+    """Who has no token is told so by the head, and bodies that are not whole have a bound together."""
+    (tmp_path / "token").write_text(TOKEN)
+    settings = {"token_file": tmp_path / "token", "max_body_bytes": 2**20, "max_held_mb": 1}
+    arguments = [f"server.{name}={value}" for name, value in settings.items()]
+    with (
+        server(
+            "--model", "echo", *(word for one in arguments for word in ("--set", one))
+        ) as running,
+        contextlib.ExitStack() as clients,
+    ):
+        socks = [
+            clients.enter_context(socket.create_connection(("127.0.0.1", running.port), 10))
+            for _ in range(4)
+        ]
+        head = (
+            b"POST /v2/models/echo/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n"
+        )
+        socks[0].sendall(head + b"Expect: 100-continue\r\n\r\n")
+        assert heard(socks[0]) == 401
+        token = f"Authorization: Bearer {TOKEN}\r\n\r\n".encode()
+        for sock in socks[1:3]:
+            sock.sendall(head + token + bytes(999_999))
+
+        def answered():
+            socks[3].sendall(head + token + bytes(1_000_000))
+            return heard(socks[3])
+
+        assert until(lambda: answered() == 503)
+        for sock in socks[1:3]:
+            sock.sendall(b"x")
+            assert heard(sock) == 400
+
+
+@pytest.mark.parametrize(("given", "most"), [(None, 25), (60, 60)])
+def test_one_client_has_a_part_of_the_connections(given, most):
+    """A quarter, where no other is set."""
+    door = _door(ServerSettings(max_connections=100, max_connections_of_client=given))
+    assert (door.most, door.most_of_client) == (100, most)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import pytest
 from tests.fakes.benches import ToyBench
 from tuner import limits
 from tuner.bench import Launch
-from tuner.measurement.comparison import Rule
 from tuner.measurement.outcome import Needs
 from tuner.outcomes import tallied
 from tuner.values import Configuration, FreshStart, Outcome, Tally
@@ -165,12 +164,19 @@ def test_it_ends_with_the_round_that_is_enough() -> None:
     assert len(bench.launched) == 6
 
 
+def test_two_objectives_share_the_error_of_their_pairs() -> None:
+    """However they are compared, in a study or in a replay."""
+    one, two = (Pairs(names=names, most=8, sd=0.02) for names in (("mean",), ("mean", "cost")))
+    assert two.rule.alpha == one.rule.alpha / 2
+    assert (two.rule.most, two.rule.sd) == (8, 0.02)
+
+
 @pytest.mark.parametrize("others", [{}, {"guess": THREE}])
 def test_pairs_are_compared_alike_whoever_else_was_launched(
     others: dict[str, Configuration],
 ) -> None:
     """Until the pairs of default and best are enough; one of them shows nothing."""
-    pairs = Pairs(names=("mean",), rule=Rule(most=8, sd=0.02))
+    pairs = Pairs(names=("mean",), most=8, sd=0.02)
     roles = {"default": ONE, "best": TWO, **others}
     rounds = alternate(
         ToyBench(),

@@ -22,6 +22,7 @@ from typing import Any, TextIO
 
 import yaml
 
+from serving import bounded_yaml
 from serving.yaml_problem import yaml_problem
 from tuner.errors import StorageFailed, StudyBusy, UnknownStudy, WrongUse
 
@@ -54,6 +55,14 @@ FILES = frozenset(
     }
 )
 """Every name that a study may leave in its folder."""
+
+
+class _Written(yaml.SafeDumper):
+    """Writes each value out, as `bounded_yaml` reads it."""
+
+    def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
+        """No value stands for another one."""
+        return True
 
 
 @contextlib.contextmanager
@@ -130,9 +139,8 @@ class RunFolder:
             self.path.mkdir()
         try:
             self.write_json("environment.json", environment)
-            self.write_text(
-                settings_file, MARK + "\n" + yaml.safe_dump(dict(settings), sort_keys=False)
-            )
+            text = yaml.dump(dict(settings), Dumper=_Written, sort_keys=False)
+            self.write_text(settings_file, f"{MARK}\n{text}")
         except BaseException:
             self.discard()
             raise
@@ -173,15 +181,16 @@ class RunFolder:
         """
         path = self.path / SETTINGS_FILE
         try:
-            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+            data = bounded_yaml.read(path)
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise WrongUse(f"{path} cannot be read: {yaml_problem(error)}") from error
-        except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
+        except (
+            ValueError,
+            AttributeError,
+        ) as error:  # too much; or 2001-99-99, which looks like a date
             raise WrongUse(
                 f"{path} holds a value that cannot be read ({error}); a text goes in quotes"
             ) from error
-        except RecursionError:
-            raise WrongUse(f"{path} is nested too deeply for the settings of a study") from None
         if not isinstance(data, dict):
             raise WrongUse(f"{path} holds {type(data).__name__}, expected the settings of a study")
         return data

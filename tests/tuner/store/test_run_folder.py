@@ -32,12 +32,22 @@ def test_a_created_folder_is_a_study_and_gives_back_its_settings(folder: RunFold
     assert run_folder.known_studies(folder.runs_dir) == ("one",)
 
 
+def test_a_value_that_is_there_twice_is_read_back(tmp_path: pathlib.Path) -> None:
+    """Each is written out."""
+    same = [1, 2]
+    folder = RunFolder(tmp_path, "one")
+    folder.create({"a": same, "b": same}, {})
+    assert folder.settings() == {"a": same, "b": same}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("a: 2001-99-99", "holds a value that cannot be read (month must be in 1..12)"),
         ("a: !!timestamp x", "holds a value that cannot be read"),
-        ("a: " + "[" * 5000, "nested too deeply"),
+        ("a: " + "[" * 5000, "nested deeper than 32"),
+        ("a: &a [1]\nb: [*a, *a]", "anchors are not used here"),
+        ("a: " + "b" * 2**20, "larger than 1 MiB"),
         ("a: [1", "cannot be read: while parsing"),
         ("[1]", "holds list"),
     ],
