@@ -12,10 +12,13 @@ try:
 except ImportError:  # tests/frameworks run in an environment of their own, without it
     pass
 else:
-    # On a shared machine an example may take any time: what bounds a test is pytest's timeout.
+    # On a shared machine an example, and drawing it, may take any time: what bounds a test is pytest's timeout.
     # Where the same laws are tried once more, on other versions or compiled, fewer examples will do.
     hypothesis.settings.register_profile(
-        "shared machine", deadline=None, max_examples=int(os.environ.get("LUTHIER_EXAMPLES", "100"))
+        "shared machine",
+        deadline=None,
+        max_examples=int(os.environ.get("LUTHIER_EXAMPLES", "100")),
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
     hypothesis.settings.load_profile("shared machine")
 

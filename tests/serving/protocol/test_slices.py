@@ -309,9 +309,8 @@ def test_no_step_of_a_long_answer_is_much_of_it(form, outputs):
     assert json_or_bytes(b"".join(pieces)) == json_or_bytes(whole())
     frame = frame_of(*outputs(LONG_ANSWER))
     runs = []
-    for _ in range(
-        3
-    ):  # whoever else uses the machine may hold up any step, but hardly the same one each time
+    for _ in range(3):
+        # Whoever else uses the machine may hold up any step, but hardly the same one each time.
         pieces, _ = form(frame)
         took_s = []
         gc.disable()  # a collection of other tests' garbage is no step's
