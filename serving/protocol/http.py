@@ -31,7 +31,7 @@ from serving.protocol.http_messages import (
     error_response,
     json_response,
 )
-from serving.protocol.http_reader import PIECE_BYTES, Refused, RequestReader
+from serving.protocol.http_reader import Refused, RequestReader
 from serving.protocol.known_heads import KnownHeads
 from serving.protocol.slices import Slices
 from serving.protocol.stalls import Stalls
@@ -317,7 +317,7 @@ class Connection(asyncio.Protocol):
         position = 0
         try:
             while position < len(data) and self._turn > 0 and not self._overfull:
-                piece = data[position : position + PIECE_BYTES]
+                piece = data[position : position + reader.most_bytes]
                 position += len(piece)
                 reader.feed(piece)
                 if reader.parts >= _TURN_PARTS:

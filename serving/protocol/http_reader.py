@@ -6,7 +6,8 @@ nothing like it to the reader any more. A reader serves one connection.
 
 What is no body is bounded by `MAX_HEAD_BYTES`: the head, the trailers, the extension of each chunk. Trailers
 mean nothing here: what a request says, its head says (RFC 9110, section 6.5.1). The body of a request that is
-refused by its head is dropped as it comes, and so is one for which there is no room.
+refused by its head is dropped as it comes, and so is one for which there is no room. What is still to come of a
+long one passes the parser, which would copy it: it is the length that says where it ends.
 
 Knows methods, lengths and limits; nothing of answers, their order, or the socket.
 """
@@ -50,6 +51,7 @@ class RequestReader:
     __slots__ = (
         "_body_bytes",
         "_coding",
+        "_direct_bytes",
         "_encoding",
         "_expect",
         "_has_moved",
@@ -114,13 +116,15 @@ class RequestReader:
         self._others: dict[bytes, bytes] = {}
         self._expect = False
         self._refusal: Response | None = None
-        self._pieces: list[bytes | bytearray] = []
+        self._pieces: list[bytes | bytearray | memoryview] = []
         """Of the body. Small ones that follow one another are one: a client may send two bytes at a time."""
         self._small: bytearray | None = None
         """The last of them, where more may be added to it."""
         self._body_bytes = 0
         self._held_bytes = 0
         """Of these, as `held` counts them."""
+        self._direct_bytes = 0
+        """Of a body, that are still to come and pass the parser."""
         self._head_bytes = 0
         self._outside_bytes = 0
         """Fed since the request, or a part of its body, began."""
@@ -158,17 +162,28 @@ class RequestReader:
         self.is_between_requests = False
         self.began_s = time.monotonic()
 
+    @property
+    def most_bytes(self) -> int:
+        """That may be fed next."""
+        return self._direct_bytes or PIECE_BYTES
+
     def feed(self, piece: memoryview) -> None:
         """Read on.
 
         Args:
-            piece: of at most `PIECE_BYTES`.
+            piece: of at most `most_bytes`.
 
         Raises:
             ServingError: the stream cannot be read any further.
         """
         self._has_moved = False
-        self._parse(piece)
+        if self._direct_bytes:
+            self._direct_bytes -= len(piece)
+            self.on_body(piece)
+            if not self._direct_bytes:
+                self.on_message_complete()
+        else:
+            self._parse(piece)
         if self.is_between_requests:
             return
         # The parser keeps an unfinished field to itself, so what is fed is counted here; the piece in which
@@ -178,6 +193,12 @@ class RequestReader:
             raise _HeadTooLarge
         if self._body_bytes > self._held_bytes and self._refusal is None:
             self._hold(self._body_bytes - self._held_bytes)
+        head = self._head
+        if head is not None and head.keep_alive and self._coding is None:
+            rest_bytes = (self._length or 0) - self._body_bytes
+            if rest_bytes >= PIECE_BYTES and not self._direct_bytes:
+                self._direct_bytes = rest_bytes
+                self._parser = httptools.HttpRequestParser(self)  # for what comes behind it
 
     def _parse(self, view: memoryview) -> None:
         while True:
@@ -336,7 +357,7 @@ class RequestReader:
             f"Transfer-Encoding is {_shown(coding)}, expected chunked, in HTTP/1.1"
         )
 
-    def on_body(self, body: bytes) -> None:
+    def on_body(self, body: bytes | memoryview) -> None:
         """Parser: (a part of) the body."""
         self._has_moved = True
         self.parts += 1

@@ -5,6 +5,8 @@ import tracemalloc
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from serving.protocol.held import Held
 from serving.protocol.http_messages import Response
@@ -222,6 +224,51 @@ def test_a_head_that_is_refused_is_not_remembered():
         )
     assert statuses(wire.written) == [401] * 3
     assert len(listener.heads) == 0
+
+
+LONG = 3 * PIECE
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(-1, 1), st.booleans(), st.sampled_from([b"", b"Upgrade", b"close"])),
+        min_size=1,
+        max_size=4,
+    ),
+    st.lists(
+        st.one_of(
+            st.integers(1, 200),
+            st.integers(PIECE - 100, PIECE + 100),
+            st.integers(1, 5 * LONG),
+        ),
+        max_size=20,
+    ),
+)
+def test_long_bodies_in_any_pieces_are_the_same(requests, sizes):
+    """What passes the parser ends where the length says, with whatever comes before and behind it."""
+    stream, bodies = b"", []
+    for number, (odd, is_long, told) in enumerate(requests):
+        body = bytes([number]) * (odd + (LONG if is_long else PIECE))
+        fields = b"Connection: %b\r\nUpgrade: h2c\r\n" % told if told else b""
+        stream += HEAD + fields + b"Content-Length: %d\r\n\r\n" % len(body) + body
+        bodies.append(body)
+        if told == b"close":
+            break
+    if told != b"close":
+        stream += GET
+        bodies.append(b"")
+    routes = Kept()
+    listener = listening(routes, held=Held(1 << 20))
+    connection, wire = connected(listener)
+    position = 0
+    for size in [*sizes, len(stream)]:
+        if piece := stream[position : position + size]:
+            connection.data_received(piece)
+        position += size
+    assert routes.bodies == bodies
+    assert statuses(wire.written) == [200] * len(bodies)
+    assert wire.closed == (told == b"close")
+    assert listener.held.bytes == 0
 
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"
