@@ -95,6 +95,16 @@ def connected(listener):
     return Fed(connection), wire
 
 
+def exchanged(listener, pieces):
+    """The routes that a new connection's requests reach, and its transport."""
+    routes = listener.routes = Kept()
+    connection, wire = connected(listener)
+    for piece in pieces:
+        if not wire.closed:
+            connection.data_received(piece)
+    return routes, wire
+
+
 def answers(written):
     """The answers in what was written: status, head and body of each."""
     found = []

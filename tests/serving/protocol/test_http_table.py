@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.fakes.wire import Kept, connected, listening, statuses
+from tests.fakes.wire import Kept, exchanged, listening, statuses
 
 GET = b"GET /a HTTP/1.1\r\n"
 POST = b"POST /a HTTP/1.1\r\n"
@@ -171,11 +171,7 @@ def shown(head, body):
 
 def outcome(listener, pieces):
     """What is seen, answered and done on a new connection."""
-    routes = listener.routes = Kept()
-    connection, wire = connected(listener)
-    for piece in pieces:
-        if not wire.closed:
-            connection.data_received(piece)
+    routes, wire = exchanged(listener, pieces)
     seen = [shown(head, body) for head, body in zip(routes.heads, routes.bodies, strict=True)]
     return seen, statuses(wire.written), wire.closed
 

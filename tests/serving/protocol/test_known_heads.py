@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving.protocol.http_messages import Head
 from serving.protocol.known_heads import MAX_HEAD_BYTES, MAX_HEADS, KnownHeads
-from tests.fakes.wire import Kept, connected, listening, statuses
+from tests.fakes.wire import Kept, connected, exchanged, listening, statuses
 
 POST = b"POST /a HTTP/1.1"
 SAYING = [
@@ -62,11 +62,7 @@ def request(first, lines, body=b"abc"):
 
 def outcome(listener, pieces):
     """What reaches the routes over a new connection, and what is answered."""
-    routes = listener.routes = Kept()
-    connection, wire = connected(listener)
-    for piece in pieces:
-        if not wire.closed:
-            connection.data_received(piece)
+    routes, wire = exchanged(listener, pieces)
     facts = [
         (
             head.method,
