@@ -53,6 +53,8 @@ _TURN_PARTS = 64
 """Fields and pieces of bodies that count as one more."""
 
 
+_NOTHING = memoryview(b"")
+
 _FULL_BODY = b'{"error":"%b"}' % TEXT.encode()
 _FULL = b"HTTP/1.1 503 Service Unavailable\r\n%b%b" % (
     CLOSE,
@@ -231,7 +233,7 @@ class Connection(asyncio.Protocol):
         """What is left of it."""
         self._is_later = False
         """It has had its turn; reading stops until it has caught up."""
-        self._rest = memoryview(b"")
+        self._rest = _NOTHING
         """What has come and was not read."""
         self._blocked = False
         """More answers wait for the client than it reads."""
@@ -254,7 +256,7 @@ class Connection(asyncio.Protocol):
         if self._reader is not None:
             self._reader.close()
             self._reader = None
-        self._leave(self._rest[:0])
+        self._leave(_NOTHING)
         self._listener.connections.discard(self)
         self._listener.door.leave(self._client or "")
         self._forget_pipelined()
@@ -326,7 +328,7 @@ class Connection(asyncio.Protocol):
             if self._rest or position < len(data):
                 self._leave(data[position:])
         except ServingError as error:
-            self._leave(data[:0])
+            self._leave(_NOTHING)
             self._fail(error)
 
     def _leave(self, rest: memoryview) -> None:
@@ -336,8 +338,10 @@ class Connection(asyncio.Protocol):
             TooMuchHeld: there is no room for it.
         """
         self._listener.held.free(len(self._rest))
-        self._rest = rest[:0]
+        self._rest = _NOTHING
         self._listener.held.take(len(rest))
+        if 2 * len(rest) < len(cast("bytes", rest.obj)):  # a view keeps the whole
+            rest = memoryview(bytes(rest))
         self._rest = rest
 
     def _later(self) -> None:
@@ -461,7 +465,7 @@ class Connection(asyncio.Protocol):
         self._worked = True
         if closes:
             self._forget_pipelined()
-            self._leave(self._rest[:0])
+            self._leave(_NOTHING)
             transport.close()
         elif self._pipelined:
             self._next()
@@ -515,7 +519,7 @@ class Connection(asyncio.Protocol):
         self._pipelined.append(refused)
         if self._reader is not None:
             self._reader.drop()
-        self._leave(self._rest[:0])
+        self._leave(_NOTHING)
         transport.pause_reading()
         self._next()
 

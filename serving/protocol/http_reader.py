@@ -116,7 +116,7 @@ class RequestReader:
         self._others: dict[bytes, bytes] = {}
         self._expect = False
         self._refusal: Response | None = None
-        self._pieces: list[bytes | bytearray | memoryview] = []
+        self._pieces: list[bytes | bytearray] = []
         """Of the body. Small ones that follow one another are one: a client may send two bytes at a time."""
         self._small: bytearray | None = None
         """The last of them, where more may be added to it."""
@@ -179,7 +179,10 @@ class RequestReader:
         self._has_moved = False
         if self._direct_bytes:
             self._direct_bytes -= len(piece)
-            self.on_body(piece)
+            read = piece.obj  # of which a view of a part would keep the whole
+            if not isinstance(read, bytes) or len(read) != len(piece):
+                read = bytes(piece)
+            self.on_body(read)
             if not self._direct_bytes:
                 self.on_message_complete()
         else:
@@ -357,7 +360,7 @@ class RequestReader:
             f"Transfer-Encoding is {_shown(coding)}, expected chunked, in HTTP/1.1"
         )
 
-    def on_body(self, body: bytes | memoryview) -> None:
+    def on_body(self, body: bytes) -> None:
         """Parser: (a part of) the body."""
         self._has_moved = True
         self.parts += 1
@@ -387,6 +390,7 @@ class RequestReader:
         head = self._head
         if self._is_cut or head is None:
             return  # its body follows
+        self._head = None
         body = self._joined()
         self.drop()
         refusal = self._refusal

@@ -25,7 +25,9 @@ _MEANT = OTHERS | {
     b"inference-header-content-length",
     b"proxy-connection",
 }
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~]*)")
+_REQUEST = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t -~]*)")
+"""Plain ones; each byte is looked at once, whatever a client sends."""
 _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
 """What a line is, if not a length of the body: a field that means nothing, one that means something, none of both."""
 
@@ -62,8 +64,8 @@ class KnownHeads:
     def remember(self, raw_head: bytes, head: Head) -> None:
         """Find it from now on, if it is plain."""
         said = self._said(raw_head)
-        if said is not None:
-            if len(self._heads) >= MAX_HEADS:
+        if said is not None and _REQUEST.fullmatch(said[0][0]):
+            if len(self._heads) >= MAX_HEADS and said[0] not in self._heads:
                 self._heads.clear()
             self._heads[said[0]] = head
             head.own_bytes = 0
@@ -100,7 +102,7 @@ def _kind(line: bytes) -> int:
     field = _FIELD.fullmatch(line)
     if field is None:
         return _UNCLEAR
-    key, value = field[1].lower(), field[2]
+    key, value = field[1].lower(), field[2].lstrip(b" \t")
     if key == b"content-length":
         return int(value) if value.isdigit() and len(value) <= 18 else _UNCLEAR
     if key in _NOT_PLAIN:

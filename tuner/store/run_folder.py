@@ -184,10 +184,7 @@ class RunFolder:
             data = bounded_yaml.read(path)
         except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
             raise WrongUse(f"{path} cannot be read: {yaml_problem(error)}") from error
-        except (
-            ValueError,
-            AttributeError,
-        ) as error:  # too much; or 2001-99-99, which looks like a date
+        except (ValueError, AttributeError) as error:  # 2001-99-99 looks like a date
             raise WrongUse(
                 f"{path} holds a value that cannot be read ({error}); a text goes in quotes"
             ) from error

@@ -4,7 +4,8 @@ In: requests with a flow and a level each. Out: batches of parts. While several 
 many items into batches as any other one, whatever it sends: start-time fair queueing (Goyal, Vin and
 Cheng, SIGCOMM 1996) with equal weights, an item being the unit (a large one counts for more: its `cost`). Over
 any time in which two flows wait all along, what they got differs by at most the largest part of each. What a
-flow leaves unused the others get. Large items and others share no batch: the others would wait for their copying.
+flow leaves unused the others get. Large items and others share no batch, for the others would wait for their
+copying: a flow whose next item is of the other kind lets those behind it fill the batch, and begins the next one.
 
 Within a flow the more urgent level goes first, strictly, and within a level the earliest deadline.
 Levels say nothing across flows: who could overtake the others by calling itself urgent would.
@@ -108,7 +109,9 @@ class FairQueue(DeadlineQueue):
             self._arrivals.append(entry)
             heapq.heappush(self._heap, (entry.deadline_s, entry.id, entry))
             self.items += items
+            self._now = entry.cost - 1  # a flow of large ones has just had its turn, alone
             self._join(entry, items)
+        self._now = 0
 
     def drain(self) -> list[Entry]:
         """All waiting entries in the order of arrival; they wait here no more, and no flow is known."""
@@ -170,11 +173,12 @@ class FairQueue(DeadlineQueue):
                 first, but not its flow's turn, is in the batch only as far as the batch stays so small.
         """
         batch: list[tuple[Entry, Part]] = []
+        aside: list[tuple[int, int, Flow]] = []
         whole = size
         taken = 0
         earliest_s = math.inf
         while taken < size:
-            flow = self._next_flow()
+            flow = self._fitting_flow(batch, aside)
             if flow is None:
                 break
             entry = flow.heap[0][3]
@@ -185,8 +189,6 @@ class FairQueue(DeadlineQueue):
                 if batch:
                     break
                 size = min(size, wanted)
-            elif batch and (entry.cost > 1) != (batch[0][0].cost > 1):
-                break
             elif batch and most is not None and entry.deadline_s < earliest_s:
                 size = min(size, most(entry.deadline_s))
                 if size <= taken:
@@ -204,6 +206,8 @@ class FairQueue(DeadlineQueue):
             earliest_s = min(earliest_s, entry.deadline_s)
             self._charge(flow, stop - start, entry.cost)
             taken += stop - start
+        for turn in aside:
+            heapq.heappush(self._turns, turn)
         self.items -= taken
         if len(self._arrivals) > 2 * self.items + SLACK or len(self._heap) > 2 * self.items + SLACK:
             self._tidy()
@@ -237,6 +241,16 @@ class FairQueue(DeadlineQueue):
             heapq.heappop(turns)
             del self._flows[flow.name]
         return None
+
+    def _fitting_flow(
+        self, batch: list[tuple[Entry, Part]], aside: list[tuple[int, int, Flow]]
+    ) -> Flow | None:
+        """The flow whose turn it is, of those whose next entry may be in the batch; the others are put aside."""
+        while (flow := self._next_flow()) is not None:
+            if not batch or (flow.heap[0][3].cost > 1) == (batch[0][0].cost > 1):
+                break
+            aside.append(heapq.heappop(self._turns))
+        return flow
 
     def _charge(self, flow: Flow, items: int, cost: int) -> None:
         """The flow whose turn it is got so many items, each of which counts for so much."""

@@ -11,9 +11,9 @@ batches would shrink to single items, and with them what the model can do (`shed
 
 Requests of several flows or of several priorities wait in a queue that gives each flow its share and orders
 its requests by priority, then by deadline (`fair_queue`). A flow is an application, and all large requests
-that name none, so that small ones do not wait behind all of them. While all that waits is alike, which is the
-rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue refuses the newcomer,
-or whoever has to give way to it: the last one of the flow with the most items.
+that name none (nor a priority), so that small ones do not wait behind all of them. While all that waits is
+alike, which is the rule, the order is by deadline alone, and a queue that costs less keeps it. A full queue
+refuses the newcomer, or whoever has to give way to it: the last one of the flow with the most items.
 
 Each model's pool has one queue; each worker loads the model once, when it comes up, and windows are
 open. A request whose deadline passes is refused wherever it is. When a worker is lost, the members of
@@ -188,7 +188,7 @@ class AdaptiveScheduler:
         cost = 1
         if event.bytes >= _LARGE_BYTES:
             cost += event.bytes // (event.items * _LARGE_BYTES)
-            if cost > 1 and not flow:
+            if cost > 1 and not flow and level == self._default_priority:
                 flow = _LARGE
         queue = self._queue
         if level != self._level or flow != self._flow:

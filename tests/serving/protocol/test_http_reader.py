@@ -1,6 +1,7 @@
 """What a request may cost before it is whole: what is no body is bounded, and so is the memory of a body in pieces."""
 
 import asyncio
+import itertools
 import tracemalloc
 from collections import Counter
 
@@ -231,7 +232,12 @@ LONG = 3 * PIECE
 
 @given(
     st.lists(
-        st.tuples(st.integers(-1, 1), st.booleans(), st.sampled_from([b"", b"Upgrade", b"close"])),
+        st.tuples(
+            st.integers(-1, 1),
+            st.booleans(),
+            st.sampled_from([b"", b"Upgrade", b"close"]),
+            st.sampled_from([b"", b"\r\n", b"\r\n\r\n"]),
+        ),
         min_size=1,
         max_size=4,
     ),
@@ -243,32 +249,56 @@ LONG = 3 * PIECE
         ),
         max_size=20,
     ),
+    st.booleans(),
 )
-def test_long_bodies_in_any_pieces_are_the_same(requests, sizes):
-    """What passes the parser ends where the length says, with whatever comes before and behind it."""
+def test_long_bodies_in_any_pieces_are_the_same(requests, sizes, is_cut):
+    """What passes the parser ends where the length says, with whatever comes before and behind it, as the empty
+    lines that some clients send behind a body (RFC 9112, section 2.2), in a piece of their own or not."""
     stream, bodies = b"", []
-    for number, (odd, is_long, told) in enumerate(requests):
+    starts = []
+    for number, (odd, is_long, told, blank) in enumerate(requests):
         body = bytes([number]) * (odd + (LONG if is_long else PIECE))
         fields = b"Connection: %b\r\nUpgrade: h2c\r\n" % told if told else b""
         stream += HEAD + fields + b"Content-Length: %d\r\n\r\n" % len(body) + body
         bodies.append(body)
+        starts.append(len(stream))
+        stream += blank if told != b"close" else b""
+        starts.append(len(stream))
         if told == b"close":
             break
+    stream += GET
     if told != b"close":
-        stream += GET
         bodies.append(b"")
     routes = Kept()
     listener = listening(routes, held=Held(1 << 20))
     connection, wire = connected(listener)
-    position = 0
-    for size in [*sizes, len(stream)]:
-        if piece := stream[position : position + size]:
-            connection.data_received(piece)
-        position += size
+    cuts = {0, len(stream), *itertools.accumulate(sizes)} | (set(starts) if is_cut else set())
+    for start, end in itertools.pairwise(sorted(cut for cut in cuts if cut <= len(stream))):
+        if not wire.closed:
+            connection.data_received(stream[start:end])
     assert routes.bodies == bodies
     assert statuses(wire.written) == [200] * len(bodies)
     assert wire.closed == (told == b"close")
     assert listener.held.bytes == 0
+
+
+def test_a_long_body_holds_what_is_counted():
+    """Of a piece that holds the end of another request and one byte of this body, one byte is kept."""
+    routes = Kept()
+    listener = listening(routes, held=Held(1 << 20))
+    connection, _ = connected(listener)
+    length = b"Content-Length: %d\r\n\r\n" % (20 * PIECE)
+    connection.data_received(HEAD + length)
+    connection.data_received(bytes(4 * PIECE))
+    head = HEAD + b"A: " + b"a" * (PIECE - len(HEAD + length) - 5) + b"\r\n" + length
+
+    def send():
+        connection.data_received(bytes(16 * PIECE) + head + b"x")
+        routes.bodies.clear()
+
+    left, _ = traced(send)
+    assert listener.held.bytes == 1
+    assert left < PIECE
 
 
 GET = b"GET /a HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -1,5 +1,7 @@
 """Heads that are found again: those that say the same, and no others."""
 
+import time
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -54,6 +56,8 @@ ILL = [
 ]  # fmt: skip
 LINES = st.lists(st.sampled_from(SILENT + SAYING + ILL), max_size=5)
 FIRST = st.sampled_from([POST, b"POST /b HTTP/1.1", b"POST /a HTTP/1.0", b"GET /a HTTP/1.1", b""])
+FIRST_OF_TWO = [b"%b\n%b" % (POST, line) for line in SAYING]
+"""Some versions of the parser take a bare LF for the end of the first line."""
 
 
 def request(first, lines, body=b"abc"):
@@ -137,6 +141,32 @@ def head():
         keep_alive=True,
         http_1_0=False,
     )
+
+
+@pytest.mark.parametrize("first", [*FIRST_OF_TWO, b"POST /\xe9 HTTP/1.1", b"\r\n" + POST])
+def test_a_first_line_that_is_not_plain_is_always_read(first):
+    """However the parser understands it."""
+    known = KnownHeads(10)
+    raw = request(first, [b"Host: x"], b"")
+    known.remember(raw, head())
+    assert len(known) == 0
+    known.remember(request(POST, [b"Host: x"], b""), head())
+    assert len(known) == 1
+
+
+def test_a_line_costs_by_its_length():
+    """Whatever it holds: it is looked at before anybody is asked who sends it."""
+
+    def took_s(filling):
+        heads = [request(POST, [b"A:%b\xe9%d" % (filling, number)], b"") for number in range(20)]
+        known = KnownHeads(10)
+        began_s = time.thread_time()
+        for raw in heads:
+            assert known.find(raw, 0) is None
+        return time.thread_time() - began_s
+
+    plain, blank = (min(took_s(one * 1900) for _ in range(5)) for one in (b"a", b" "))
+    assert blank < 10 * plain
 
 
 def test_a_body_of_any_length_has_its_bound():

@@ -374,15 +374,27 @@ def test_a_priority_is_no_claim_on_another_applications_share():
 
 
 def test_a_small_request_does_not_wait_behind_all_large_ones():
-    """Where nobody names an application: it waits for one more of them, and shares a batch with none."""
+    """Where nobody names an application: it is in the next batch, and shares it with none of them."""
     bench = Flows(batching__max_size=8, slots=1)
     large = bench.ask("", 30, size_bytes=8 << 20)
     assert bench.batches(0.0) == [large[:8]]
     small = bench.ask("", 2, size_bytes=3000)
     many = bench.ask("", items=8, size_bytes=4 << 20)
-    for batch in (large[8:9], small, many, large[9:17]):
+    for batch in (small, many, large[8:16]):
         bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
         assert bench.batches(0.1) == [batch]
+
+
+def test_large_requests_with_a_priority_wait_among_the_others():
+    """Those that are less urgent give way to small ones, and urgent ones go before them."""
+    bench = Flows(workers=0, batching__max_size=4, scheduling__queue_capacity=4)
+    small = bench.ask("", 4)
+    copies = bench.ask("", 2, priority=255, size_bytes=8 << 20)
+    assert bench.refused() == copies
+    urgent = bench.ask("", priority=1, size_bytes=8 << 20)
+    assert bench.refused() == small[3:]
+    bench.up(1, 0.0)
+    assert bench.batches(0.0)[0] == urgent
 
 
 def test_a_full_queue_belongs_to_all_applications():

@@ -130,7 +130,8 @@ def test_flows_that_wait_get_the_same(backlogs, before, size):
     size=st.integers(3, 8),
 )
 def test_large_items_count_for_more_and_are_by_themselves(costs, items, size):
-    """Flows that wait get the same by what their items count for; no batch has both large ones and others."""
+    """Flows that wait get the same by what their items count for; no batch has both large ones and others, and
+    each is as full as it can be."""
     entries = [
         entry_of(20 * flow + number, items, flow=str(flow), cost=cost)
         for flow, cost in enumerate(costs)
@@ -140,8 +141,11 @@ def test_large_items_count_for_more_and_are_by_themselves(costs, items, size):
     got = dict.fromkeys({entry.flow for entry in entries}, 0)
     while got.keys() == {entry.flow for entry in entries if entry.waiting}:
         assert max(got.values()) - min(got.values()) <= 2 * size * max(costs)
+        waiting = [entry for entry in entries if entry.waiting]
         batch = queue.take(size)
-        assert len({entry.cost > 1 for entry, _ in batch}) == 1
+        (are_large,) = {entry.cost > 1 for entry, _ in batch}
+        alike = sum(entry.items for entry in waiting if (entry.cost > 1) == are_large)
+        assert sum(stop - start for _, (_, start, stop) in batch) > min(alike, size) - items
         for entry, (_, start, stop) in batch:
             got[entry.flow] += entry.cost * (stop - start)
 
