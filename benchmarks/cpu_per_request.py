@@ -46,7 +46,7 @@ class Cost:
 
     @property
     def us(self) -> float:
-        """Of both."""
+        """CPU time of gateway and replica together, per request."""
         return self.gateway_us + self.replica_us
 
 

@@ -124,7 +124,7 @@ class RequestReader:
         self._held_bytes = 0
         """Of these, as `held` counts them."""
         self._direct_bytes = 0
-        """Of a body, that are still to come and pass the parser."""
+        """Bytes of the body that are still to come, and are kept without the parser."""
         self._head_bytes = 0
         self._outside_bytes = 0
         """Fed since the request, or a part of its body, began."""
@@ -164,7 +164,7 @@ class RequestReader:
 
     @property
     def most_bytes(self) -> int:
-        """That may be fed next."""
+        """How many bytes may be fed next."""
         return self._direct_bytes or PIECE_BYTES
 
     def feed(self, piece: memoryview) -> None:

@@ -33,7 +33,7 @@ _UNMEANT, _SAID, _UNCLEAR = -1, -2, -3
 
 
 class KnownHeads:
-    """Those of one port."""
+    """The heads that one port has read, by what they say."""
 
     def __init__(self, max_body_bytes: int) -> None:
         """None is known.
@@ -58,19 +58,19 @@ class KnownHeads:
         """
         if body_bytes > self._max_body_bytes:
             return None
-        said = self._said(raw_head)
+        said = self._meaning(raw_head)
         return None if said is None or said[1] != body_bytes else self._heads.get(said[0])
 
     def remember(self, raw_head: bytes, head: Head) -> None:
         """Find it from now on, if it is plain."""
-        said = self._said(raw_head)
+        said = self._meaning(raw_head)
         if said is not None and _REQUEST.fullmatch(said[0][0]):
             if len(self._heads) >= MAX_HEADS and said[0] not in self._heads:
                 self._heads.clear()
             self._heads[said[0]] = head
             head.own_bytes = 0
 
-    def _said(self, raw_head: bytes) -> tuple[tuple[bytes, ...], int] | None:
+    def _meaning(self, raw_head: bytes) -> tuple[tuple[bytes, ...], int] | None:
         """The lines of a head that mean something, and the length of the body."""
         if not 4 < len(raw_head) <= MAX_HEAD_BYTES:
             return None

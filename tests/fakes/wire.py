@@ -95,8 +95,8 @@ def connected(listener):
     return Fed(connection), wire
 
 
-def exchanged(listener, pieces):
-    """The routes that a new connection's requests reach, and its transport."""
+def exchange(listener, pieces):
+    """Send pieces over a new connection; returns the routes that its requests reach, and its transport."""
     routes = listener.routes = Kept()
     connection, wire = connected(listener)
     for piece in pieces:

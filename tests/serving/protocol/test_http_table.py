@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.fakes.wire import Kept, exchanged, listening, statuses
+from tests.fakes.wire import Kept, exchange, listening, statuses
 
 GET = b"GET /a HTTP/1.1\r\n"
 POST = b"POST /a HTTP/1.1\r\n"
@@ -171,7 +171,7 @@ def shown(head, body):
 
 def outcome(listener, pieces):
     """What is seen, answered and done on a new connection."""
-    routes, wire = exchanged(listener, pieces)
+    routes, wire = exchange(listener, pieces)
     seen = [shown(head, body) for head, body in zip(routes.heads, routes.bodies, strict=True)]
     return seen, statuses(wire.written), wire.closed
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.protocol.http_messages import Head
 from serving.protocol.known_heads import MAX_HEAD_BYTES, MAX_HEADS, KnownHeads
-from tests.fakes.wire import Kept, connected, exchanged, listening, statuses
+from tests.fakes.wire import Kept, connected, exchange, listening, statuses
 
 POST = b"POST /a HTTP/1.1"
 SAYING = [
@@ -66,7 +66,7 @@ def request(first, lines, body=b"abc"):
 
 def outcome(listener, pieces):
     """What reaches the routes over a new connection, and what is answered."""
-    routes, wire = exchanged(listener, pieces)
+    routes, wire = exchange(listener, pieces)
     facts = [
         (
             head.method,
