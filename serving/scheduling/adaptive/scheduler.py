@@ -71,6 +71,12 @@ _LARGE_BYTES = 1 << 20
 """An item from here on is large: copying it takes as long as a small model's batch, or longer. In a queue of
 several flows it counts as one for each so many bytes, and one more."""
 
+_COPIED = 16
+"""MiB that a batch of large items has at most, or a single item, unless it runs for longer than copying takes:
+what comes behind it waits for all its copies, and it would gain nothing."""
+_MIB_S = 0.001
+"""Expected time of copying a MiB to a replica and back."""
+
 _LARGE = "\0large"
 """Flow of large requests that name none; no client can name it."""
 
@@ -428,6 +434,9 @@ class AdaptiveScheduler:
             return 0
         starts_s = worker.starts_s(now_s)
         full_s = self.profile.estimate_s(size)
+        if head.cost > 1:
+            size = min(size, int(max(_COPIED, full_s / _MIB_S)) // head.cost or 1)
+            full_s = self.profile.estimate_s(size)
         left_s = head.deadline_s - starts_s
         soonest = head if self._queue is self._plain else self._fair.head()
         if soonest is not None and soonest.deadline_s - starts_s < AMPLE * full_s:

@@ -376,13 +376,30 @@ def test_a_priority_is_no_claim_on_another_applications_share():
 def test_a_small_request_does_not_wait_behind_all_large_ones():
     """Where nobody names an application: it is in the next batch, and shares it with none of them."""
     bench = Flows(batching__max_size=8, slots=1)
-    large = bench.ask("", 30, size_bytes=8 << 20)
-    assert bench.batches(0.0) == [large[:8]]
+    large = bench.ask("", 30, size_bytes=3 << 20)
+    assert bench.batches(0.0) == [large[:4]]
     small = bench.ask("", 2, size_bytes=3000)
     many = bench.ask("", items=8, size_bytes=4 << 20)
-    for batch in (small, many, large[8:16]):
+    for batch in (small, many, large[4:8]):
         bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.1)
         assert bench.batches(0.1) == [batch]
+
+
+@pytest.mark.parametrize(
+    ("batch_s", "mebibytes", "items"),
+    [(0.001, 40, 1), (0.001, 7, 2), (0.001, 1, 8), (0.032, 7, 4), (0.2, 7, 8)],
+)
+def test_a_batch_of_large_items_is_copied_within_the_time_that_it_runs(batch_s, mebibytes, items):
+    """Or it has 16 MiB, or one item; a request of more is split. Nothing else would wait for less."""
+    bench = Flows(batching__max_size=8, slots=1)
+    bench.scheduler.profile.seed({8: batch_s})
+    bench.ask("", 8, size_bytes=mebibytes << 20)
+    assert [len(batch) for batch in bench.batches(0.0)] == [items]
+    bench = Flows(batching__max_size=8, slots=1)
+    bench.scheduler.profile.seed({8: batch_s})
+    bench.ask("", items=8, size_bytes=8 * mebibytes << 20)
+    bench.batches(0.0)
+    assert [action.parts for action in bench.plan.actions] == [[(1, 0, items)]]
 
 
 def test_large_requests_with_a_priority_wait_among_the_others():
