@@ -3,8 +3,9 @@
 In: bytes that come, and bytes that are let go. Out: whether there is room for more. Counted are bodies that have
 not arrived whole, those that wait behind another request of their connection, with their heads where these are
 large, what compressed ones become, and those of `LARGE_BYTES` or more until they are answered; smaller ones that
-have arrived are bounded by their number (`scheduling.queue_capacity`). Where there is no room, who asks for more is
-refused, and lets go of what it had: those that came before it go on. Pure.
+have arrived are bounded by their number (`scheduling.queue_capacity`). So are answers that their client does not
+take. Where there is no room, who asks for more is refused, and lets go of what it had: those that came before it go
+on. Pure.
 """
 
 from __future__ import annotations
@@ -32,10 +33,9 @@ class Held:
 
     def has_taken(self, size: int) -> bool:
         """Whether there was room for that many bytes more; then they are counted."""
-        if self.most_bytes is not None and self.bytes + size > self.most_bytes:
+        if size and self.most_bytes is not None and self.bytes + size > self.most_bytes:
             return False
-        self.bytes += size
-        self.most_seen = max(self.most_seen, self.bytes)
+        self.keep(size)
         return True
 
     def take(self, size: int) -> None:
@@ -46,6 +46,11 @@ class Held:
         """
         if not self.has_taken(size):
             raise self.refusal()
+
+    def keep(self, size: int) -> None:
+        """That many bytes more, whether there is room or not: an answer is there, and the next requests are refused."""
+        self.bytes += size
+        self.most_seen = max(self.most_seen, self.bytes)
 
     def free(self, size: int) -> None:
         """Bytes that were taken are let go."""

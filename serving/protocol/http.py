@@ -196,6 +196,7 @@ class Connection(asyncio.Protocol):
         "_taking_up",
         "_transport",
         "_turn",
+        "_unsent_bytes",
         "_waiting",
         "_worked",
     )
@@ -235,6 +236,8 @@ class Connection(asyncio.Protocol):
         """It has had its turn; reading stops until it has caught up."""
         self._rest = _NOTHING
         """What has come and was not read."""
+        self._unsent_bytes = 0
+        """Of answers, while the client does not read them, as `held` counts them."""
         self._blocked = False
         """More answers wait for the client than it reads."""
         self._failed = False
@@ -261,6 +264,7 @@ class Connection(asyncio.Protocol):
         self._listener.door.leave(self._client or "")
         self._forget_pipelined()
         self._let_go()
+        self._count_unsent(0)
         exchange, self._exchange = self._exchange, None
         if self._waiting and exchange is not None:
             exchange.cancel()
@@ -274,10 +278,12 @@ class Connection(asyncio.Protocol):
         self._blocked = True
         if self._transport is not None:
             self._transport.pause_reading()
+            self._count_unsent(self._transport.get_write_buffer_size())
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._blocked = False
+        self._count_unsent(0)
         self._resume()
         self._next()
 
@@ -462,6 +468,8 @@ class Connection(asyncio.Protocol):
         if asked.method == "HEAD":
             head, body = head[: head.index(b"\r\n\r\n") + 4], b""
         transport.write(b"".join((head, body)))
+        if self._blocked:
+            self._count_unsent(transport.get_write_buffer_size())
         self._worked = True
         if closes:
             self._forget_pipelined()
@@ -501,6 +509,12 @@ class Connection(asyncio.Protocol):
         """The request in flight is not held any more."""
         self._listener.held.free(self._held_bytes)
         self._held_bytes = 0
+
+    def _count_unsent(self, size: int) -> None:
+        """So much of answers waits for the client."""
+        self._listener.held.free(self._unsent_bytes)
+        self._listener.held.keep(size)
+        self._unsent_bytes = size
 
     def _forget_pipelined(self) -> None:
         """What waits is not answered any more."""

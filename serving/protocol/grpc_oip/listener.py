@@ -176,6 +176,7 @@ class Connection(asyncio.Protocol):
         "_marks",
         "_streams",
         "_transport",
+        "_unsent_bytes",
         "session",
     )
 
@@ -196,6 +197,8 @@ class Connection(asyncio.Protocol):
         self._streams: dict[int, InferStream] = {}
         self._flushing = False
         """What is to be sent is sent at the end of this turn of the loop."""
+        self._unsent_bytes = 0
+        """Of answers, as `held` counts them."""
         self._blocked = False
         """The client does not read what it asked for."""
         self._is_later = False
@@ -221,6 +224,7 @@ class Connection(asyncio.Protocol):
         self._listener.connections.discard(self)
         self._listener.door.leave(self._client or "")
         self.session.close()
+        self._count_unsent()
         self._listener.held.free(sum(self._held.values()))
         self._held.clear()
         exchanges, self._exchanges = self._exchanges, {}
@@ -235,10 +239,12 @@ class Connection(asyncio.Protocol):
         self._blocked = True
         if self._transport is not None:
             self._transport.pause_reading()
+            self._count_unsent()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self._blocked = False
+        self._count_unsent()
         self._resume()
 
     def data_received(self, data: bytes) -> None:
@@ -497,8 +503,21 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(pieces)
         elif pieces:
             self._transport.write(b"".join(pieces))
+        self._count_unsent()
         if self.session.closed or (self._listener.draining and not self.session.streams):
             self._transport.close()
+
+    def _count_unsent(self) -> None:
+        """Count what waits for the client, in its windows and, where it does not read, in the transport."""
+        size = 0
+        if self._transport is not None:
+            size = self.session.unsent_bytes
+            if self._blocked:
+                size += self._transport.get_write_buffer_size()
+        if size != self._unsent_bytes:
+            self._listener.held.free(self._unsent_bytes)
+            self._listener.held.keep(size)
+            self._unsent_bytes = size
 
     # Ends
 

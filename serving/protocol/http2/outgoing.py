@@ -56,8 +56,8 @@ class Outgoing:
         self._windows: dict[int, int] = {}
         """Bytes that the client takes of each open stream; may be below 0."""
         self._rests: dict[int, _Rest] = {}
-        self._held_bytes = 0
-        """The sizes of all that is in them."""
+        self.held_bytes = 0
+        """The sizes of all answers that wait for the client."""
         self._sent_bytes = 0
         """Of answers that did not leave at once."""
         self._blocked: dict[int, None] = {}
@@ -83,7 +83,7 @@ class Outgoing:
         del self._windows[stream]
         rest = self._rests.pop(stream, None)
         if rest is not None:
-            self._held_bytes -= rest.size + sum(map(len, rest.more or ()))
+            self.held_bytes -= rest.size + sum(map(len, rest.more or ()))
             self._blocked.pop(stream, None)
 
     def answer(self, stream: int, head: bytes, data: bytes, trailers: bytes) -> bool:
@@ -136,9 +136,9 @@ class Outgoing:
         return False
 
     def _hold(self, size: int) -> None:
-        if self._held_bytes and self._held_bytes + size > HELD_BYTES:
+        if self.held_bytes and self.held_bytes + size > HELD_BYTES:
             raise Full
-        self._held_bytes += size
+        self.held_bytes += size
 
     def _sent(self, stream: int) -> bool:
         """Send as much of what waits as the windows take now; True when all of it has left."""
@@ -157,7 +157,7 @@ class Outgoing:
                 at += part
                 sent += part
             elif at == size and rest.more:
-                self._held_bytes -= rest.size
+                self.held_bytes -= rest.size
                 data, at = memoryview(rest.more.popleft()), 0
                 rest.size = size = len(data)
             else:
@@ -172,7 +172,7 @@ class Outgoing:
             else:
                 self._blocked.pop(stream, None)
             return False
-        self._held_bytes -= rest.size
+        self.held_bytes -= rest.size
         del self._rests[stream]
         self._blocked.pop(stream, None)
         if rest.trailers is not None:

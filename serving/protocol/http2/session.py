@@ -274,6 +274,11 @@ class Session:
         """What is to be sent now, in pieces."""
         return self._outgoing.take()
 
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that wait for the client's windows."""
+        return self._outgoing.held_bytes
+
     def go_away(self) -> None:
         """No new requests from now on; those that are there are answered."""
         if not self._going_away:

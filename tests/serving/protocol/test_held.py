@@ -152,6 +152,27 @@ def test_heads_that_wait_are_held():
     assert held.bytes == 0
 
 
+def test_answers_that_a_client_does_not_read_are_held():
+    """Until it reads, or leaves: what is there cannot be refused, and the next large request is."""
+    held, routes = Held(MOST), Waiting()
+    listener = listening(routes, held=held)
+    (slow, wire), (other, refused) = connected(listener), connected(listener)
+    for leaves in (False, True):
+        wire.get_write_buffer_size = lambda: 0
+        slow.data_received(request(1, is_chunked=False))
+        wire.get_write_buffer_size = lambda: 2 * MOST
+        slow.pause_writing()  # within the write, or at the end of the loop's turn
+        routes.answer(slow)
+        assert held.bytes == 2 * MOST
+        other.data_received(request(LARGE_BYTES, is_chunked=False))
+        assert statuses(refused.written)[-1] == 503
+        if leaves:
+            slow.connection_lost(None)
+        else:
+            slow.resume_writing()
+        assert held.bytes == 0
+
+
 def test_small_requests_are_served_whatever_is_held():
     """Those that come whole are bounded by their number alone."""
     held, routes = Held(MOST), Waiting()
