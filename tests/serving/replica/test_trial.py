@@ -48,6 +48,9 @@ def found(model, *shapes, **told):
     [
         ("on what else is in the batch", lambda x: {"y": x / np.abs(x).max()}),
         ("on what else is in the batch", lambda x: {"y": np.cumsum(x, 0)}),
+        ("on what else is in the batch", lambda x: {"y": x / len(x)}),
+        ("on what else is in the batch", lambda x: {"y": x + np.float32(1e-3) * x.mean()}),
+        ("on what else is in the batch", lambda x: {"y": quantised(x)}),
         ("for 1 items", lambda x: {"y": np.repeat(x, 3, 0)}),
         ("fails on two items together", lambda x: {"y": x.reshape(1, 4)}),
         (
@@ -60,6 +63,23 @@ def test_items_that_are_not_alone_are_found(phrase, function):
     signature, _ = found(rows(function))
     assert not signature.is_batched
     assert phrase in signature.unbatched
+
+
+def quantised(x):
+    """With one scale for all that is in the batch: half of a step of 8 bits is lost."""
+    scale = np.abs(x).max() / 127
+    return (np.round(x / scale) * scale).astype(np.float32)
+
+
+def as_bfloat16(x):
+    """With 7 bits of the mantissa, as the matrix units of a GPU may take them."""
+    return (np.ascontiguousarray(x).view(np.uint32) & 0xFFFF0000).view(np.float32)
+
+
+def test_another_size_of_batch_may_be_rounded_otherwise():
+    """By other kernels, as on a GPU; what it shares the batch with still makes no difference."""
+    signature, _ = found(rows(lambda x: {"y": np.tanh(as_bfloat16(x) if len(x) > 1 else x)}))
+    assert signature.unbatched == ""
 
 
 def test_items_that_are_alone_are_batched():
