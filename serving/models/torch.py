@@ -26,6 +26,7 @@ import contextlib
 import os
 import pathlib
 import shlex
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -203,9 +204,7 @@ def _load_script(
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
     """A TorchScript module, and its inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    module = torch.jit.load(
-        str(path), map_location=device, _extra_files=extra, _restore_shapes=has_example
-    )
+    module = torch.jit.load(str(path), map_location=device, _extra_files=extra)
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is the module itself
     required = sum(not item.has_default_value() for item in arguments)
@@ -224,7 +223,7 @@ def _load_script(
             f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
             f"{shlex.quote(str(_beside(path)))}"
         )
-    return module, _traced(module, device, [item.name for item in arguments])
+    return module, _traced(module, path, device, [item.name for item in arguments])
 
 
 def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
@@ -259,10 +258,12 @@ def _example(schema: Any) -> str:
 
 
 def _traced(
-    module: Any, device: torch.device, names: Sequence[str]
+    module: Any, path: pathlib.Path, device: torch.device, names: Sequence[str]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs as the example of the trace had them; outputs as one item of zeros has them."""
-    kinds = [value.type() for value in list(module.graph.inputs())[1:]]
+    # The example runs through the module as it is loaded, and stays on the CPU wherever the module goes.
+    shaped = torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
+    kinds = [value.type() for value in list(shaped.graph.inputs())[1:]]
     inputs = tuple(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
         for name, kind in zip(names, kinds, strict=True)
@@ -290,7 +291,9 @@ def _load_program(
     """An exported program, and its inputs and outputs."""
     del has_example
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    with _only_tensors_unpickled():
+    with _only_tensors_unpickled(), warnings.catch_warnings():
+        # PyTorch's own reading warns of its own buffer.
+        warnings.filterwarnings("ignore", "The given buffer is not writable", UserWarning)
         program = torch.export.load(path, extra_files=extra)
     program = torch.export.passes.move_to_device_pass(program, device)
     own = _of_program(program)
