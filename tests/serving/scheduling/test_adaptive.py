@@ -387,7 +387,7 @@ def test_a_small_request_does_not_wait_behind_all_large_ones():
 
 @pytest.mark.parametrize(
     ("batch_s", "mebibytes", "items"),
-    [(0.001, 40, 1), (0.001, 7, 2), (0.001, 1, 8), (0.032, 7, 4), (0.2, 7, 8)],
+    [(0.001, 40, 1), (0.001, 7, 2), (0.001, 1, 8), (0.032, 7, 2), (0.064, 7, 4), (0.2, 7, 8)],
 )
 def test_a_batch_of_large_items_is_copied_within_the_time_that_it_runs(batch_s, mebibytes, items):
     """Or it has 16 MiB, or one item; a request of more is split. Nothing else would wait for less."""
