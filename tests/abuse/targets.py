@@ -107,13 +107,18 @@ def tfs_grpc(data: bytes) -> None:
 
 
 def clippers(data: bytes) -> None:
-    """Clipper, predict and update; the length says of which kind of input."""
-    kind = ("integers", "floats", "doubles", "strings", "bytes")[len(data) % 5]
-    with contextlib.suppress(ServingError):
-        for one in clipper.prediction(clipper.predict_document(data), kind).inputs:
-            one.query(_signature_of(data))
-    with contextlib.suppress(ServingError):
-        clipper.update(data, kind)
+    """Clipper, predict; the length says of which kind of input."""
+    for one in clipper.prediction(clipper.predict_document(data), _kind_of(data)).inputs:
+        one.query(_signature_of(data))
+
+
+def clipper_updates(data: bytes) -> None:
+    """Clipper, update."""
+    clipper.update(data, _kind_of(data))
+
+
+def _kind_of(data: bytes) -> str:
+    return ("integers", "floats", "doubles", "strings", "bytes")[len(data) % 5]
 
 
 def triton_load(data: bytes) -> None:
@@ -230,6 +235,7 @@ READERS: dict[str, Callable[[bytes], None]] = {
     "tfs_rest": tfs_rest,
     "tfs_grpc": tfs_grpc,
     "clipper": clippers,
+    "clipper_update": clipper_updates,
     "triton_load": triton_load,
     "gunzip": gunzip,
     "collation": collation,
@@ -318,7 +324,7 @@ def seeds(target: str) -> Iterator[bytes]:  # noqa: PLR0912 - a table
             yield b'{"examples":[{"x":[1,2]}]}'
         case "tfs_grpc":
             yield b"\x0a\x03\x0a\x01m\x12\x13\x0a\x01x\x12\x0e\x08\x01\x12\x08\x12\x02\x08\x01\x12\x02\x08\x02\x2a\x00"
-        case "clipper":
+        case "clipper" | "clipper_update":
             yield b'{"input":[1,2],"uid":1}'
             yield b'{"input_batch":[[1],[2]]}'
             yield b'{"input":[1],"uid":1,"label":1}'
