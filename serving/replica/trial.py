@@ -234,9 +234,7 @@ def _difference_in_company(
     return ""
 
 
-def _difference(
-    one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES
-) -> str:
+def _difference(one: Outputs, other: Outputs, tolerances: Mapping[str, float] = TOLERANCES) -> str:
     """Where two answers to the same request differ by more than rounding; empty: nowhere."""
     for a, b in zip(one, other, strict=True):
         if a.shape != b.shape:
