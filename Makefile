@@ -95,8 +95,8 @@ test-engines: $(DEV) $(ENGINES)  ## small studies of mosec and Triton; Triton an
 test-essential: $(DEV)
 	$(FEWER) $(BIN)/python -m pytest -m "not slow" -n logical --maxprocesses 4 --dist worksteal $(ESSENTIAL) $(PYTEST)
 
-test-pythons: $(BIN)/python  ## the essential tests on every other Python from 3.11 on that is here
-	@others=$$(.ci/pythons $(BIN)/python); [ -n "$$others" ] || echo "no other Python from 3.11 on is here"; \
+test-pythons: $(BIN)/python  ## the essential tests on every other Python from 3.11 on that is here; with NEWEST=1 on the newest
+	@others=$$(.ci/pythons $(BIN)/python$(if $(NEWEST), | tail -n 1)); [ -n "$$others" ] || echo "no other Python from 3.11 on is here"; \
 	for python in $$others; do version=$$("$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
 		echo "== Python $$version"; $(MAKE) test-essential PYTHON="$$python" VENV=.venv-$$version || exit 1; done
 

@@ -336,7 +336,7 @@ class Server:
             core.engine,
             core.repository,
             clipper=core.clipper,
-            metrics=exposition.text,
+            metrics=exposition.pieces,
             token=self._admin_token,
             has_open_metrics=self._has_open_metrics,
             hosts=credentials.hosts(self._settings.server, self._settings.server.admin_host),
@@ -398,7 +398,7 @@ class Server:
             oip=OipRoutes(engine, triton, max_json_bytes),
             tfs=TfsRoutes(
                 engine,
-                metrics=exposition.text if is_shown else None,
+                metrics=exposition.pieces if is_shown else None,
                 max_json_bytes=max_json_bytes,
             ),
             otherwise=ClipperRoutes(

@@ -15,9 +15,10 @@ the server has made itself. Not on the request path: it may allocate and await a
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol
 
 from aiohttp import web
@@ -78,7 +79,7 @@ class AdminRoutes:
         repository: Repository | None = None,
         *,
         clipper: ClipperCommands | None = None,
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], Iterable[bytes]],
         token: Token | None = None,
         has_open_metrics: bool = False,
         hosts: Hosts | None = None,
@@ -92,7 +93,7 @@ class AdminRoutes:
             engine: what serves the models.
             repository: the watched folder, where there is one.
             clipper: what carries out Clipper's commands.
-            metrics: Prometheus's text.
+            metrics: Prometheus's text, in pieces.
             token: of those who may ask; None: whoever reaches the port may.
             has_open_metrics: whether metrics are open without it, as health is.
             hosts: names under which the port may be asked; None: any.
@@ -229,8 +230,12 @@ class AdminRoutes:
         return web.json_response(self._engine.replicas())
 
     async def _get_metrics(self, _request: web.Request) -> web.Response:
+        pieces = []
+        for piece in self._metrics():
+            pieces.append(piece)
+            await asyncio.sleep(0)
         return web.Response(
-            body=self._metrics(),
+            body=b"".join(pieces),
             headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"},
         )
 

@@ -12,9 +12,11 @@ path may be large or small.
 
 from __future__ import annotations
 
+import functools
+import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 from serving.errors import InvalidRequest, ServingError, UnknownModel
@@ -26,6 +28,8 @@ from serving.protocol.inference import Inference, Target
 from serving.protocol.slices import Slices, Slow
 from serving.protocol.tfs_large import LARGE_JSON_BYTES
 from serving.waiter import Batch, Ticket, Timed, spoilt
+
+log = logging.getLogger(__name__)
 
 _MODEL = r"(?P<name>[^/:]+)(?:/versions/(?P<version>[0-9]+)|/labels/(?P<label>[^/:]+))?"
 _INFERENCE = re.compile(
@@ -141,6 +145,16 @@ class _InFlight:
         return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
+def _shown(connection: Channel, outcome: list[bytes] | Exception) -> None:
+    """Answer with the metrics."""
+    if isinstance(outcome, Exception):
+        log.error("the metrics met a fault of the server", exc_info=outcome)
+        error = ServingError("internal error; the server's log has the reason")
+        connection.respond(error_response(error))
+    else:
+        connection.respond(Response(200, _METRICS_TYPE, b"".join(outcome)))
+
+
 class TfsRoutes:
     """TensorFlow Serving's REST protocol over one engine."""
 
@@ -148,14 +162,14 @@ class TfsRoutes:
         self,
         engine: Inference,
         *,
-        metrics: Callable[[], bytes] | None = None,
+        metrics: Callable[[], Iterator[bytes]] | None = None,
         max_json_bytes: int = MAX_JSON_BYTES,
     ) -> None:
         """Keep what is given.
 
         Args:
             engine: what serves the models.
-            metrics: the page of metrics; None: there is none on this port.
+            metrics: the page of metrics, in pieces; None: there is none on this port.
             max_json_bytes: most JSON of a request that is read here.
         """
         self._engine = engine
@@ -175,7 +189,7 @@ class TfsRoutes:
             return self._infer(asked, head, body, connection)
         if asked.kind == "metrics":
             assert self._metrics is not None
-            return Response(200, _METRICS_TYPE, self._metrics())
+            return self._slices.begin(self._metrics(), functools.partial(_shown, connection))
         return self._ask(asked)
 
     def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:

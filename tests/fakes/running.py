@@ -111,7 +111,7 @@ async def _serve(settings, home, card, kept, started, stop):
     server = await loop.create_server(listener.protocol, "127.0.0.1", 0)
     exposition = Exposition(lambda: engine.metrics(len(listener.connections), fresh_states={}))
     runner = web.AppRunner(
-        AdminRoutes(engine, metrics=exposition.text, hosts=Hosts()).application()
+        AdminRoutes(engine, metrics=exposition.pieces, hosts=Hosts()).application()
     )
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)

@@ -270,7 +270,7 @@ def test_a_version_that_drains_holds_up_no_other_change(manage, home):
     home.hold.set()
 
     async def work():
-        routes = AdminRoutes(engine, clipper=manage.hub, metrics=bytes)
+        routes = AdminRoutes(engine, clipper=manage.hub, metrics=list)
         runner = web.AppRunner(routes.application())
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

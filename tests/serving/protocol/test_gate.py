@@ -35,7 +35,7 @@ def gated(access=None, home=None, gzip_min_bytes=1000, values=None, *, held=None
     with gateway({"server.max_body_bytes": LIMIT} | (values or {}), home) as running:
         routes = PortRoutes(
             oip=OipRoutes(running.engine),
-            tfs=TfsRoutes(running.engine, metrics=lambda: b"a_metric 1\n" * 1000),
+            tfs=TfsRoutes(running.engine, metrics=lambda: iter([b"a_metric 1\n" * 1000])),
             otherwise=Faulty(),
         )
         gate = Gate(

@@ -28,7 +28,7 @@ def running():
     with gateway() as it:
         it.listener.routes = PortRoutes(
             oip=OipRoutes(it.engine),
-            tfs=TfsRoutes(it.engine, metrics=lambda: b"a_metric 1\n"),
+            tfs=TfsRoutes(it.engine, metrics=lambda: iter([b"a_metric 1\n"])),
             otherwise=Others(),
         )
         yield it

@@ -38,7 +38,7 @@ def served():
         engine = Altered(running.engine)
         engine.more_states[ModelId("half", "4")] = ("loading", "")
         engine.more_states[ModelId("broken", "1")] = ("failed", "no such layer")
-        running.listener.routes = TfsRoutes(engine, metrics=lambda: b"a_metric 1\n")
+        running.listener.routes = TfsRoutes(engine, metrics=lambda: iter([b"a_metric 1\n"]))
         yield running, engine, home
 
 
