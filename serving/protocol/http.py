@@ -166,6 +166,10 @@ class Listener:
         for connection in list(self.connections):
             connection.sweep(now_s)
 
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call it in the loop's next turn: what other clients have sent by then is not behind it."""
+        asyncio.get_running_loop().call_soon(callback)
+
     def close(self) -> None:
         """Close every connection now."""
         for connection in list(self.connections):
@@ -411,6 +415,7 @@ class Connection(asyncio.Protocol):
                 return
             self._pipelined.append((head, body))
             self._pipelined_bytes += size
+            self._turn -= 1
             is_full = (
                 len(self._pipelined) >= _PIPELINED or self._pipelined_bytes >= _PIPELINED_BYTES
             )
@@ -475,8 +480,8 @@ class Connection(asyncio.Protocol):
             self._forget_pipelined()
             self._leave(_NOTHING)
             transport.close()
-        elif self._pipelined:
-            self._next()
+        elif self._pipelined and not self._taking_up:
+            self._listener.soon(self._next)
 
     def _next(self) -> None:
         """Take up what was pipelined, until one is in flight or nothing is left. Does not nest."""
@@ -548,6 +553,7 @@ class Connection(asyncio.Protocol):
         arriving = self._reader is not None and not self._reader.is_between_requests
         if (
             not self._waiting
+            and not self._pipelined
             and not self._is_later
             and not arriving
             and self._transport is not None

@@ -187,6 +187,27 @@ def test_small_requests_are_served_whatever_is_held():
     assert held.bytes == MOST
 
 
+def test_what_is_pipelined_waits_for_the_loops_next_turn():
+    """Others, whose requests came meanwhile, are not behind it; nor is the connection idle until then."""
+    routes, later = Waiting(), []
+    listener = listening(routes)
+    listener.soon = later.append
+    connection, wire = connected(listener)
+    connection.data_received(2 * request(1, is_chunked=False))
+    routes.answer(connection)
+    assert not routes.flights
+    connection.close_if_idle()
+    assert not wire.closed
+    for callback in later:
+        callback()
+    assert list(routes.flights) == [connection]
+    routes.answer(connection)
+    assert statuses(wire.written) == [200, 200]
+    assert len(later) == 1
+    connection.close_if_idle()
+    assert wire.closed
+
+
 # HTTP/2
 
 
