@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.scheduling.clockwork.holdings import Parameters, State
+from serving.scheduling.clockwork.holdings import Model, Parameters, State
 from serving.scheduling.clockwork.scheduler import ClockworkScheduler
 from serving.scheduling.clockwork.waiting import Promises
 from serving.scheduling.seam import Cancelled, Event, Kind, ModelDown, Plan, Reason, Submitted
@@ -31,6 +31,9 @@ from tuner.simulation.pool import (
 
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 LAG_S = 0.0002
+LONG_QUEUE, OF_LONG_QUEUES = 100, 10
+"""Of the plans with so many requests in a queue, this one in so many is held against what is promised in it: whoever
+waits in it waits for hundreds of plans, and nothing that is promised wrongly comes right before it is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,20 @@ class Given:
         return dataclasses.replace(request, at_s=now_s + 0.001)
 
 
+def kept(model: Model) -> None:
+    """Each of its requests that is promised stands in its bundle, and what a worker owes is what waits."""
+    promised: dict[Promises, int] = {}
+    for entry in dict.fromkeys(model.waiting.entries):
+        bundle = entry.bundle
+        if bundle is not None:
+            assert entry in bundle.entries
+            promised[bundle.by] = promised.get(bundle.by, 0) + entry.waits
+    for holding in model.holdings:
+        promises = holding.promises
+        assert promises.owes == promised.get(promises, 0), "what it owes, waits"
+        assert promises.owes == sum([one.count for one in promises.bundles])
+
+
 class Watched:
     """A scheduler whose every plan is held against the rules of the seam."""
 
@@ -58,6 +75,7 @@ class Watched:
         self.cancelled: set[int] = set()
         self.deadlines_s: dict[int, float] = {}
         self.infers = 0
+        self.plans = 0
 
     @property
     def waiting_items(self) -> int:
@@ -88,21 +106,23 @@ class Watched:
             assert worker.free_pages + worker.idle_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
+        self.plans += 1
+        looks_at_all = self.plans % OF_LONG_QUEUES == 0
         for model in self.scheduler.models():
-            promised: collections.Counter[Promises] = collections.Counter()
-            for entry in dict.fromkeys(model.waiting.entries):
-                if entry.bundle is not None:
-                    assert entry in entry.bundle.entries
-                    promised[entry.bundle.by] += entry.waits
+            length = len(model.waiting.entries)
+            if length:
+                if looks_at_all or length <= LONG_QUEUE:
+                    kept(model)
+                continue
             for holding in model.holdings:
                 promises = holding.promises
-                assert promises.owes == promised[promises], "what it owes, waits"
-                assert promises.owes == sum(one.count for one in promises.bundles)
+                if promises.owes or promises.bundles:
+                    kept(model)
         return plan
 
 
 def pool(
-    scheduler: Watched,
+    scheduler: Watched | ClockworkScheduler,
     *,
     models: int = 6,
     workers: int = 2,
@@ -249,7 +269,7 @@ def test_models_in_use_change_places_and_nothing_else_changes(
 @given(traffic=st.lists(requests, max_size=80), seed=st.integers(0, 1000))
 def test_the_same_events_give_the_same_plans(traffic: list[Request], seed: int) -> None:
     def run() -> list[tuple[float, Reason | None, int]]:
-        found = pool(Watched(ClockworkScheduler(Parameters())), jitter=0.1, seed=seed)
+        found = pool(ClockworkScheduler(Parameters()), jitter=0.1, seed=seed)
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
         return [(one.done_s, one.refused, one.batch) for one in outcomes]
 

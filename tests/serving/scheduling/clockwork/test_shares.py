@@ -85,11 +85,17 @@ class Run:
             per_s = flow.times * workers * alone_per_s / len(flows)
             requests += poisson(rng, per_s, seconds, first)
         requests.sort(key=lambda one: one.at_s)
+        self.requests = requests
         self.profiles = profiles
+        self.workers = workers
         self.from_s = from_s
         self.found = answered(requests, profiles=profiles, workers=workers)
-        one = [dataclasses.replace(request, flow="") for request in requests]
-        self.as_one = answered(one, profiles=profiles, workers=workers)
+
+    @functools.cached_property
+    def as_one(self) -> Sequence[Outcome]:
+        """What became of them as one flow's."""
+        one = [dataclasses.replace(request, flow="") for request in self.requests]
+        return answered(one, profiles=self.profiles, workers=self.workers)
 
     def of(self, name: str) -> list[Outcome]:
         """What became of a flow's requests, once it had begun."""
