@@ -21,6 +21,12 @@ from serving.replica.template import SOCKET
 SILENCE = b""
 
 
+@pytest.fixture(autouse=True)
+def _not_waited_for(monkeypatch):
+    """The template that is told to end is this process, which does not: there is nothing to wait for."""
+    monkeypatch.setattr("serving.replica.forker._LAST_S", 0.02)
+
+
 def _left(**more):
     """What a template says that can be taken over, but for some of it."""
     said = {"program": program_of("echo"), "forks": True, "limits": {}, "last": 0, "workers": []}
