@@ -52,13 +52,19 @@ class Handler(http.server.BaseHTTPRequestHandler):
         pass
 
 
+class Server(http.server.ThreadingHTTPServer):
+    """Has room for all connections that a load opens at once: one that finds none is tried again a second later."""
+
+    request_queue_size = 512
+
+
 def main():
     if FAULT == "crash":
         sys.exit("there is no such model")
     if FAULT == "hold":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         subprocess.Popen(["sleep", f"300.{PORT}"], start_new_session=True)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", PORT), Handler)
+    server = Server(("127.0.0.1", PORT), Handler)
     sys.stdout.write(f"listening on {server.server_port}\n")
     sys.stdout.flush()
     server.serve_forever()

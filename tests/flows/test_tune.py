@@ -20,12 +20,14 @@ import pytest
 from serving import settings as serving_settings
 from tuner import cli
 from tuner.store.study_store import StudyStore
+from tuner.values import Measurement
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TUNE = (sys.executable, "-m", "tuner.cli")
 SERVE = (sys.executable, "-m", "serving", *("--model", "echo", "--port", "0", "--admin-port", "0"))
 SHORT = ("--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
 ECHO = ("--model", "echo", "--concurrency", "4")
+ONE_TRIAL = ("--trials", "1", "--initial", "1")
 BEST_LATER = """
 name: two
 knobs:
@@ -36,6 +38,8 @@ knobs:
 that its rate is not all that a busy machine can do."""
 BEST_FIRST = BEST_LATER.replace("default: 40000", "default: 5000").replace("[5000", "[5000, 20000")
 """The default is the quickest: there is nothing to verify."""
+WHOLE = BEST_LATER + "  replica.count: {type: int, choices: [2], default: 2, unit: replicas}\n"
+"""A knob more, which every configuration has."""
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -133,8 +137,21 @@ def states(folder: pathlib.Path, name: str) -> list[str]:
 def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Done]:
     """A folder with one finished study of four trials, and what the command said."""
     folder = tmp_path_factory.mktemp("finished")
-    budget = ("--trials", "4", "--initial", "2", "--stop-ei", "0")
+    (folder / "whole.yaml").write_text(WHOLE, encoding="utf-8")
+    budget = ("--trials", "4", "--initial", "2", "--stop-ei", "0", "--space", "whole.yaml")
     return folder, tune(folder, *ECHO, *SHORT, *budget, "--study", "one", "--json")
+
+
+@pytest.fixture(scope="module")
+def of_one_trial(tmp_path_factory: pytest.TempPathFactory) -> tuple[pathlib.Path, Measurement]:
+    """A folder with a study `f` of the default alone, in a space that was derived, and its measurement."""
+    folder = tmp_path_factory.mktemp("single")
+    done = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "f")
+    assert done.code == 0, done.err
+    store = StudyStore.open_study("f", database=folder / "runs" / "f" / "study.db", url=None)
+    measured = store.trials()[0].measured
+    assert measured is not None
+    return folder, measured
 
 
 def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, Done]) -> None:
@@ -162,11 +179,9 @@ def test_a_study_from_the_default_to_the_verdict(finished: tuple[pathlib.Path, D
     assert lines[5].split()[:2] == ["0", "default"]
 
 
-def test_the_winner_is_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
+def test_the_winner_is_shown_in_an_open_loop(finished: tuple[pathlib.Path, Done]) -> None:
     """At 80 % of its rate, beside the default, in the answer, in verdict.json and in the report."""
-    (tmp_path / "two.yaml").write_text(BEST_LATER, encoding="utf-8")
-    budget = ("--trials", "2", "--initial", "2", "--space", "two.yaml", "--study", "w", "--json")
-    done = tune(tmp_path, *ECHO, *SHORT, *budget)
+    folder, done = finished
     assert done.code == 0, done.err
     answer = json.loads(done.out)
     shown = answer["open_loop"]
@@ -176,7 +191,7 @@ def test_the_winner_is_shown_in_an_open_loop(tmp_path: pathlib.Path) -> None:
     best = shown["starts"][1]
     assert best["outcome"]["status"] == "ok", best["outcome"]
     assert best["measurement"]["seconds"] == pytest.approx(1.2)
-    folder = tmp_path / "runs" / "w"
+    folder = folder / "runs" / "one"
     kept = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))["open_loop"]
     assert kept["rate_per_s"] == shown["rate_per_s"]
     assert "In an open loop" in (folder / "report.html").read_text(encoding="utf-8")
@@ -356,9 +371,11 @@ def test_a_rate_that_nothing_serves_ends_with_the_reason(tmp_path: pathlib.Path)
     assert f"trace:{trace}" in settings
 
 
-def test_a_study_of_the_highest_rate(tmp_path: pathlib.Path) -> None:
+def test_a_study_of_the_highest_rate(
+    tmp_path: pathlib.Path, of_one_trial: tuple[pathlib.Path, Measurement]
+) -> None:
     """Without a load of its own: each launch finds the rate, which is what the study is about."""
-    find = ("--model", "echo", "--find-rate", "--slo-ms", "100", "--trials", "1", "--initial", "1")
+    find = ("--model", "echo", "--find-rate", "--slo-ms", "100", *ONE_TRIAL)
     done = tune(tmp_path, *find, *SHORT, "--study", "h", "--json")
     assert done.code == 0, done.err
     assert "echo at its highest rate (poisson arrivals)" in done.err
@@ -368,12 +385,7 @@ def test_a_study_of_the_highest_rate(tmp_path: pathlib.Path) -> None:
     found = store.trials()[0].measured
     assert found.rate_per_s == answer["best_seen"]
     assert found.p99_ms <= 100
-    closed = tune(
-        tmp_path, *ECHO, *SHORT, "--trials", "1", "--initial", "1", "--study", "c", "--json"
-    )
-    assert closed.code == 0, closed.err
-    store = StudyStore.open_study("c", database=tmp_path / "runs" / "c" / "study.db", url=None)
-    whole_per_s = store.trials()[0].measured.throughput_per_s
+    whole_per_s = of_one_trial[1].throughput_per_s
     assert found.rate_per_s > whole_per_s / 10, (
         "of what four clients get that wait for their answers"
     )
@@ -406,10 +418,16 @@ def test_a_load_without_sense_is_one_line(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -> None:
-    """The trial that runs is the last one: code 130, how to go on, no process, no running trial."""
+    """The trial that runs is the last one: code 130, how to go on, no process, no running trial.
+
+    Until then no other process may go on with the study; it is named the first one.
+    """
     budget = ("--trials", "30", "--initial", "30")
     with started(tmp_path, *ECHO, *SHORT, *budget, "--study", "s", "--json") as process:
         wait_for_trials(process, 1)
+        second = tune(tmp_path, "resume", "s")
+        assert second.code == 1
+        assert str(process.pid) in second.err
         descendants = children(process.pid)
         begun = len(states(tmp_path, "s"))
         process.send_signal(number)
@@ -422,31 +440,16 @@ def test_a_signal_ends_cleanly(tmp_path: pathlib.Path, number: signal.Signals) -
     assert "RUNNING" not in states(tmp_path, "s")
 
 
-def test_one_study_has_one_owner(tmp_path: pathlib.Path) -> None:
-    """A second process that resumes a running study is refused and named the first."""
-    with started(
-        tmp_path, *ECHO, *SHORT, "--trials", "30", "--initial", "30", "--study", "o"
-    ) as process:
-        wait_for_trials(process, 1)
-        second = tune(tmp_path, "resume", "o")
-        process.terminate()
-        process.communicate()
-    assert second.code == 1
-    assert str(process.pid) in second.err
-
-
-def test_fresh_starts_anew(tmp_path: pathlib.Path) -> None:
+def test_fresh_starts_anew(of_one_trial: tuple[pathlib.Path, Measurement]) -> None:
     """--fresh deletes a study of that name, and nothing that is no study."""
-    budget = ("--trials", "1", "--initial", "1")
-    first = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "f")
-    assert first.code == 0, first.err
-    marker = tmp_path / "runs" / "f" / "verdict.json"
+    folder, _ = of_one_trial
+    marker = folder / "runs" / "f" / "verdict.json"
     before = marker.stat().st_mtime_ns
-    second = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "f", "--fresh")
+    second = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "f", "--fresh")
     assert second.code == 0, second.err
     assert marker.stat().st_mtime_ns > before
-    (tmp_path / "runs" / "mine").mkdir()
-    refused = tune(tmp_path, *ECHO, *SHORT, *budget, "--study", "mine", "--fresh")
+    (folder / "runs" / "mine").mkdir()
+    refused = tune(folder, *ECHO, *SHORT, *ONE_TRIAL, "--study", "mine", "--fresh")
     assert (refused.code, refused.err.count("not the folder of a study")) == (2, 1)
 
 
