@@ -15,8 +15,8 @@ from tests.fakes.commands import tune
 from tuner.launching.engine_process import EngineProcess
 from tuner.traffic import oip_body
 
-SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1", "--pairs", "2")
-BUDGET = ("--trials", "2", "--initial", "1", "--stop-ei", "0", "--sampler", "random")
+SHORT = ("--concurrency", "2", "--seconds", "0.4", "--warmup", "0.1")
+BUDGET = ("--trials", "1", "--initial", "1")
 GATHER = """
 import numpy as np
 
