@@ -192,6 +192,12 @@ def spread(differences: Sequence[float] | Array) -> float:
     Args:
         differences: of two or more pairs, in their order.
     """
+    return _spread(tuple(float(one) for one in differences))
+
+
+@functools.lru_cache(maxsize=64)
+def _spread(differences: tuple[float, ...]) -> float:
+    """Each look asks again for those of all looks before it."""
     values = np.asarray(differences, dtype=float)
     count, own = len(values), float(values.std(ddof=1))
     if count < LEAST_PAIRS or not own:
