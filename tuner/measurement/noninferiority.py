@@ -18,7 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from tuner.contest import LEAST_UNITS, NonInferiority, Standing
 
@@ -50,8 +50,8 @@ def bounded(differences: Array, margin: float) -> Bounded:
         return unknown
     error = float(np.std(differences, ddof=1)) / math.sqrt(count)
     if error > ROUNDING:
-        reach = float(stats.t.ppf(1 - LEVEL, count - 1)) * error
-        p = float(stats.t.sf((margin - mean) / error, count - 1))
+        reach = float(special.stdtrit(count - 1, 1 - LEVEL)) * error
+        p = float(special.stdtr(count - 1, -(margin - mean) / error))
         return Bounded(mean=mean, lower=mean - reach, upper=mean + reach, p=p)
     return Bounded(mean=mean, lower=mean, upper=mean, p=0.5**count if mean < margin else 1.0)
 

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any, cast
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from serving import user_files, zoo
 from tuner import document
@@ -369,7 +369,7 @@ class _Reader:
         if not isinstance(given, str):
             spread = self._from_zero(given, path)
             shares = (np.arange(STEPS) + 0.5) / STEPS
-            return tuple((1.0 + spread * stats.halfnorm.ppf(shares)).tolist())
+            return tuple((1.0 + spread * special.ndtri((1.0 + shares) / 2.0)).tolist())
         file = self._path.parent / given
         try:
             lines = user_files.text(file, max_bytes=MOST_BYTES).split()
