@@ -1,6 +1,7 @@
 """The page of a contest: the answer first, whole with one surface or several, and nobody's name a tag."""
 
 import dataclasses
+import functools
 
 import pytest
 
@@ -20,10 +21,16 @@ RECORDS = {
 }
 
 
+@functools.cache
+def page_of(name):
+    """The page of a record, made once."""
+    return contest_page.render(RECORDS[name])
+
+
 @pytest.mark.parametrize("name", RECORDS)
 def test_every_contest_has_a_page(name, read_page):
     record = RECORDS[name]
-    parsed = read_page(contest_page.render(record))
+    parsed = read_page(page_of(name))
     assert contest_page.title_of(record) in parsed.text
     for surface in record.surfaces:
         assert surface.name in parsed.text
@@ -33,12 +40,12 @@ def test_every_contest_has_a_page(name, read_page):
 
 
 def test_the_head_says_against_whom_nothing_is_shown(read_page):
-    text = read_page(contest_page.render(RECORD)).text
+    text = read_page(page_of("five surfaces")).text
     assert "After 15 trials structured is" in text
-    few = read_page(contest_page.render(RECORDS["two surfaces"])).text
+    few = read_page(page_of("two surfaces")).text
     assert "undecided against all of the 4 others" in few
     assert "Nothing is shown of fewer than 5 surfaces; here 2." in few
-    alone = read_page(contest_page.render(RECORDS["one seed"])).text
+    alone = read_page(page_of("one seed")).text
     assert "undecided against all of the 4 others" in alone
 
 
@@ -54,7 +61,7 @@ def test_what_is_shown_is_no_more_than_the_record_says():
 
 
 def test_every_difference_stands_in_a_table_with_its_bound(read_page):
-    rows = read_page(contest_page.render(RECORD)).rows
+    rows = read_page(page_of("five surfaces")).rows
     one = RECORD.over_surfaces[0]
     row = next(row for row in rows if row and row[0] == one.peer and len(row) == 13)
     first = 1 + 4 * [15, 30, 50].index(one.budget)
@@ -100,7 +107,7 @@ def test_hostile_names_stay_text(read_page):
 
 
 def test_it_is_written_whole(tmp_path):
-    path = files.write_contest(RECORD, tmp_path / "compare.html")
+    path = files.write_contest(RECORDS["one seed"], tmp_path / "compare.html")
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
