@@ -540,8 +540,9 @@ async def _sweep(listeners: Sequence[Swept], door: Door, held: Held) -> None:
             for listener in listeners:
                 listener.sweep(time.monotonic())
             door.sweep(time.monotonic())
-            if held.most_seen - held.bytes >= _MUCH_BYTES:
-                held.most_seen = held.bytes
+            now_bytes = held.bytes + held.unsent_bytes
+            if held.most_seen - now_bytes >= _MUCH_BYTES:
+                held.most_seen = now_bytes
                 await asyncio.to_thread(heap.give_back)
         except Exception:  # a fault with one connection must not keep all others for ever
             log.exception("a sweep of the connections failed")

@@ -370,10 +370,10 @@ class ServerSettings:
     """Bytes of requests that are held at a time, over all connections of the query port and the gRPC port.
 
     Counted are bodies that arrive, those that wait behind another, large heads of such, what compressed ones
-    become, all of 64 KiB or more until they are answered, and answers that their clients do not take. Beyond it a
-    body that grows is answered 503 with Retry-After (RESOURCE_EXHAUSTED), and those that came before it go on. It
-    is never less than two of `max_body_bytes`. Default 1 GiB: sixteen of the largest bodies, and what a gateway can
-    spare beside its models.
+    become, all of 64 KiB or more until they are answered, and answers that their clients do not take (but for those
+    over TLS). Beyond it a body that grows is answered 503 with Retry-After (RESOURCE_EXHAUSTED), and those that
+    came before it go on. It is never less than two of `max_body_bytes`. Default 1 GiB: sixteen of the largest
+    bodies, and what a gateway can spare beside its models.
     """
     token_file: str | None = _knob(None, live=False)
     """File with a token that requests on the query port and the gRPC port must bring, of 16 characters or more.

@@ -204,7 +204,10 @@ def _load_script(
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
     """A TorchScript module, and its inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    module = torch.jit.load(str(path), map_location=device, _extra_files=extra)
+    # The example runs through the module where shapes are restored, and stays on the CPU wherever the module goes.
+    on_cpu = device.type == "cpu"
+    kinds = [] if on_cpu or not has_example else _kinds(_loaded(path, "cpu", with_shapes=True))
+    module = _loaded(path, device, extra, with_shapes=on_cpu and has_example)
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is the module itself
     required = sum(not item.has_default_value() for item in arguments)
@@ -223,7 +226,26 @@ def _load_script(
             f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
             f"{shlex.quote(str(_beside(path)))}"
         )
-    return module, _traced(module, path, device, [item.name for item in arguments])
+    return module, _traced(
+        module, kinds or _kinds(module), device, [item.name for item in arguments]
+    )
+
+
+def _loaded(
+    path: pathlib.Path,
+    device: torch.device | str,
+    extra: dict[str, Any] | None = None,
+    *,
+    with_shapes: bool,
+) -> Any:
+    return torch.jit.load(
+        str(path), map_location=device, _extra_files=extra, _restore_shapes=with_shapes
+    )
+
+
+def _kinds(module: Any) -> list[Any]:
+    """Types of the inputs of a module whose shapes were restored."""
+    return [value.type() for value in list(module.graph.inputs())[1:]]
 
 
 def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:
@@ -258,12 +280,9 @@ def _example(schema: Any) -> str:
 
 
 def _traced(
-    module: Any, path: pathlib.Path, device: torch.device, names: Sequence[str]
+    module: Any, kinds: Sequence[Any], device: torch.device, names: Sequence[str]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]:
     """Inputs as the example of the trace had them; outputs as one item of zeros has them."""
-    # The example runs through the module as it is loaded, and stays on the CPU wherever the module goes.
-    shaped = torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
-    kinds = [value.type() for value in list(shaped.graph.inputs())[1:]]
     inputs = tuple(
         _spec(name, kind.dtype(), (-1, *kind.sizes()[1:]))
         for name, kind in zip(names, kinds, strict=True)

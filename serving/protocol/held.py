@@ -27,16 +27,28 @@ class Held:
         """
         self.most_bytes = most_bytes
         self.bytes = 0
-        """Of all together, now; and"""
+        """Of requests, all together, now."""
+        self.unsent_bytes = 0
+        """Of answers."""
         self.most_seen = 0
-        """the most since whoever looks for it has set it back."""
+        """Of both, the most since whoever looks for it has set it back."""
 
     def has_taken(self, size: int) -> bool:
-        """Whether there was room for that many bytes more; then they are counted."""
-        if size and self.most_bytes is not None and self.bytes + size > self.most_bytes:
+        """Whether requests left room for that many bytes more; then they are counted."""
+        if self.most_bytes is not None and self.bytes + size > self.most_bytes:
             return False
-        self.keep(size)
+        self.bytes += size
+        self.most_seen = max(self.most_seen, self.bytes + self.unsent_bytes)
         return True
+
+    def has_let_in(self, size: int) -> bool:
+        """The same for a body that arrives: answers take room as well.
+
+        Of what has arrived the same bytes are let go and taken again, and must not be refused.
+        """
+        if self.most_bytes is not None and self.bytes + self.unsent_bytes + size > self.most_bytes:
+            return False
+        return self.has_taken(size)
 
     def take(self, size: int) -> None:
         """That many bytes more.
@@ -47,10 +59,10 @@ class Held:
         if not self.has_taken(size):
             raise self.refusal()
 
-    def keep(self, size: int) -> None:
-        """That many bytes more, whether there is room or not: an answer is there, and the next requests are refused."""
-        self.bytes += size
-        self.most_seen = max(self.most_seen, self.bytes)
+    def count_unsent(self, more: int) -> None:
+        """So many bytes more, or less, of answers: they are there, whatever room there is."""
+        self.unsent_bytes += more
+        self.most_seen = max(self.most_seen, self.bytes + self.unsent_bytes)
 
     def free(self, size: int) -> None:
         """Bytes that were taken are let go."""

@@ -422,6 +422,8 @@ class Connection(asyncio.Protocol):
             if is_full and not self._overfull and self._transport:
                 self._overfull = True
                 self._transport.pause_reading()
+            if self._turn <= 0:
+                self._later()
             return
         self._handle(head, body)
 
@@ -489,7 +491,7 @@ class Connection(asyncio.Protocol):
             return
         self._taking_up = True
         while self._pipelined and not self._waiting and not self._blocked and self._turn > 0:
-            if self._transport is None:
+            if self._transport is None or self._transport.is_closing():
                 break
             following = self._pipelined.popleft()
             if not isinstance(following, Response):
@@ -517,8 +519,7 @@ class Connection(asyncio.Protocol):
 
     def _count_unsent(self, size: int) -> None:
         """So much of answers waits for the client."""
-        self._listener.held.free(self._unsent_bytes)
-        self._listener.held.keep(size)
+        self._listener.held.count_unsent(size - self._unsent_bytes)
         self._unsent_bytes = size
 
     def _forget_pipelined(self) -> None:

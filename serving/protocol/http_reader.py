@@ -235,7 +235,7 @@ class RequestReader:
 
     def _hold(self, size: int) -> None:
         """More of a body that is not whole."""
-        if self._held.has_taken(size):
+        if self._held.has_let_in(size):
             self._held_bytes += size
         else:
             self._refuse(error_response(self._held.refusal()))

@@ -5,8 +5,8 @@ without a batch, weights that are scaled by all that is in a batch: each gives w
 So two requests are run together, each with a copy of itself and alone, and where their answers differ the model is
 served whole. Batches of one size are held against each other closely: what is computed of an item is the same there,
 whatever it shares the batch with. Another size may be computed by other kernels, which round otherwise: a GPU's
-matrix units take 10 bits of an FP32 (TF32) and 7 of a bfloat16. The same is done with requests that are filled up to
-a larger size (`padding`).
+matrix units take 10 bits of an FP32 (TF32) and 7 of a bfloat16. What depends on the number of items by less than that
+is not seen. Requests that are filled up to a larger size (`padding`) are held against themselves closely.
 
 In: a model of which nothing is known but what it computes, and samples. Out: its signature, with what was found.
 """
@@ -222,12 +222,12 @@ def _difference_in_company(
 ) -> str:
     try:
         company = execution.together(entries)
+        copies = [execution.together([entry] * len(entries)) for entry in entries]
     except Exception as error:  # a model may raise anything
         return f"it fails on two items together: {type(error).__name__}: {str(error)[:200]}"
-    for place, entry in enumerate(entries):
-        with_copy = execution.together([entry] * len(entries))[place]
-        difference = _difference(with_copy, company[place]) or _difference(
-            alone[place], company[place], _OF_ANOTHER_SIZE
+    for place, (one, other) in enumerate(zip(alone, company, strict=True)):
+        difference = _difference(copies[place][place], other) or _difference(
+            one, other, _OF_ANOTHER_SIZE
         )
         if difference:
             return f"answers depend on what else is in the batch: {difference}"

@@ -512,11 +512,10 @@ class Connection(asyncio.Protocol):
         size = 0
         if self._transport is not None:
             size = self.session.unsent_bytes
-            if self._blocked:
-                size += self._transport.get_write_buffer_size()
+            if self._blocked:  # of answers that have left in part, both count the same bytes
+                size = max(size, self._transport.get_write_buffer_size())
         if size != self._unsent_bytes:
-            self._listener.held.free(self._unsent_bytes)
-            self._listener.held.keep(size)
+            self._listener.held.count_unsent(size - self._unsent_bytes)
             self._unsent_bytes = size
 
     # Ends

@@ -558,7 +558,7 @@ class Session:
             self._bear()
         if known.refused:
             return
-        if not self._held.has_taken(len(payload)):
+        if not self._held.has_let_in(len(payload)):
             self._let_go(stream, known)
             self._give_up(stream, known)
             return
@@ -584,7 +584,7 @@ class Session:
         """More of a series of messages, or, with `ended`, its end."""
         if known.refused:
             return
-        if not self._held.has_taken(len(payload)):
+        if not self._held.has_let_in(len(payload)):
             self._give_up(stream, known)
             return
         series.add(payload, self._refreshes)

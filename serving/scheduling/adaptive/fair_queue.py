@@ -161,7 +161,11 @@ class FairQueue(DeadlineQueue):
         return None if fullest is None else fullest.last_entry()
 
     def take(
-        self, size: int, most: Callable[[float], int] | None = None
+        self,
+        size: int,
+        most: Callable[[float], int] | None = None,
+        *,
+        budget: float = math.inf,
     ) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items, flow by flow.
 
@@ -171,6 +175,7 @@ class FairQueue(DeadlineQueue):
             size: most items; what the deadline of the first one allows.
             most: deadline -> most items of a batch that keeps it. One that is more urgent than the
                 first, but not its flow's turn, is in the batch only as far as the batch stays so small.
+            budget: as in `DeadlineQueue.take`.
         """
         batch: list[tuple[Entry, Part]] = []
         aside: list[tuple[int, int, Flow]] = []
@@ -185,9 +190,10 @@ class FairQueue(DeadlineQueue):
             spans = entry.spans
             start, stop = spans[-1]
             wanted = stop - start
+            budget -= min(wanted, size - taken) * entry.cost if entry.cost > 1 else 0
+            if batch and (entry.alone or budget < 0):
+                break
             if entry.alone:
-                if batch:
-                    break
                 size = min(size, wanted)
             elif batch and most is not None and entry.deadline_s < earliest_s:
                 size = min(size, most(entry.deadline_s))

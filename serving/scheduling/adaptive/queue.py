@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import math
 import operator
 from collections import deque
 from collections.abc import Sequence
@@ -180,11 +181,15 @@ class DeadlineQueue:
         """The first entries in deadline order, until they hold so many items together."""
         return upcoming(self._heap, items)
 
-    def take(self, size: int) -> list[tuple[Entry, Part]]:
+    def take(self, size: int, *, budget: float = math.inf) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
         An entry that fits into no batch is split; one that fits into a batch, but not into what is
         left of this one, ends the batch: nothing overtakes it. One that shall be alone is a batch.
+
+        Args:
+            size: most items.
+            budget: most cost of all large entries together, unless the first one has more.
         """
         batch: list[tuple[Entry, Part]] = []
         room = size
@@ -201,6 +206,10 @@ class DeadlineQueue:
                 room = size = min(size, spans[-1][1] - spans[-1][0])
             start, stop = spans[-1]
             wanted = stop - start
+            if entry.cost > 1:
+                budget -= min(wanted, room) * entry.cost
+                if budget < 0 and batch:
+                    break
             if wanted > room:
                 if wanted <= size:
                     break

@@ -72,13 +72,12 @@ _LARGE_BYTES = 1 << 20
 several flows it counts as one for each so many bytes, and one more."""
 
 _COPIED = 16
-"""MiB that a batch of large items has at most, or a single item, unless it runs for longer than copying takes: what
-comes behind it waits for all its copies, and it would gain nothing. On an H100, images of 4.7 MiB through a ResNet-18
-were served 1.5 times as fast one by one as in batches of 32."""
-_MIB_S = 0.001
-"""Expected time of copying a MiB to a replica and back."""
-_JOINED_S = 0.0005
-"""And of joining it with others, which the time of a batch contains."""
+"""Cost, about MiB, that the large items of a batch have together at most, or a single request, unless the batch runs
+for longer than copying it takes: what comes behind it waits for all its copies, and it would gain nothing. On an
+H100, images of 4.7 MiB through a ResNet-18 were served 1.5 times as fast one by one as in batches of 32."""
+_COPIED_S = 0.0015
+"""Expected time of copying a MiB to a replica and back, and of joining it there with others, which the time of a batch
+contains."""
 
 _LARGE = "\0large"
 """Flow of large requests that name none; no client can name it."""
@@ -367,6 +366,9 @@ class AdaptiveScheduler:
         items = self._queue.items
         if items >= self._sizing.size:
             return now_s
+        first = self._queue.first()
+        if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
+            return now_s  # it need not wait for company that it may not have
         due_s = now_s
         wait_s = self._sizing.wait_s(items)
         if wait_s > 0.0:
@@ -408,10 +410,12 @@ class AdaptiveScheduler:
         if not size:
             return None
         action = self._next_action()
+        head = self._queue.first()
+        budget = _COPIED if head is None else self._budget(head, size)
         if self._queue is self._plain:
-            entries = self._plain.take(size)
+            entries = self._plain.take(size, budget=budget)
         else:
-            entries = self._fair_batch(size, worker.starts_s(now_s))
+            entries = self._fair_batch(size, budget, worker.starts_s(now_s))
         items = 0
         for entry, (_, start, stop) in entries:
             entry.outstanding += 1
@@ -423,11 +427,21 @@ class AdaptiveScheduler:
         parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
-    def _fair_batch(self, size: int, starts_s: float) -> list[tuple[Entry, Part]]:
+    def _budget(self, head: Entry, size: int) -> int:
+        """Most cost of the large items in a batch that begins with this one: what is copied while it runs."""
+        budget = _COPIED
+        if head.cost > 1:
+            for items in range(min(size, self._queue.items), budget // head.cost, -1):
+                cost = items * head.cost
+                if cost * _COPIED_S <= self.profile.estimate_s(items):
+                    return cost
+        return budget
+
+    def _fair_batch(self, size: int, budget: int, starts_s: float) -> list[tuple[Entry, Part]]:
         def most(deadline_s: float) -> int:
             return self.profile.largest(deadline_s - starts_s, size)
 
-        return self._fair.take(size, most)
+        return self._fair.take(size, most, budget=budget)
 
     def _size_for(self, worker: Worker, now_s: float) -> int:
         """Most items of the next batch; 0: the request whose turn it is was hopeless and is refused."""
@@ -437,10 +451,6 @@ class AdaptiveScheduler:
             return 0
         starts_s = worker.starts_s(now_s)
         full_s = self.profile.estimate_s(size)
-        if head.cost > 1:
-            runs_s = full_s - size * head.cost * _JOINED_S
-            size = min(size, int(max(_COPIED, runs_s / _MIB_S)) // head.cost or 1)
-            full_s = self.profile.estimate_s(size)
         left_s = head.deadline_s - starts_s
         soonest = head if self._queue is self._plain else self._fair.head()
         if soonest is not None and soonest.deadline_s - starts_s < AMPLE * full_s:

@@ -153,24 +153,45 @@ def test_heads_that_wait_are_held():
 
 
 def test_answers_that_a_client_does_not_read_are_held():
-    """Until it reads, or leaves: what is there cannot be refused, and the next large request is."""
+    """Until it reads, or leaves: bodies that come meanwhile are refused, and those that are there go on."""
     held, routes = Held(MOST), Waiting()
     listener = listening(routes, held=held)
-    (slow, wire), (other, refused) = connected(listener), connected(listener)
+    (slow, wire), (other, refused), (third, served) = (connected(listener) for _ in range(3))
     for leaves in (False, True):
         wire.get_write_buffer_size = lambda: 0
         slow.data_received(request(1, is_chunked=False))
+        third.data_received(request(1, is_chunked=False) + request(LARGE_BYTES, is_chunked=False))
         wire.get_write_buffer_size = lambda: 2 * MOST
         slow.pause_writing()  # within the write, or at the end of the loop's turn
         routes.answer(slow)
-        assert held.bytes == 2 * MOST
-        other.data_received(request(LARGE_BYTES, is_chunked=False))
+        assert held.unsent_bytes == 2 * MOST
+        upload = request(LARGE_BYTES, is_chunked=False)
+        for piece in (upload[:1000], upload[1000:]):
+            other.data_received(piece)
         assert statuses(refused.written)[-1] == 503
+        other, refused = connected(listener)
+        for _ in range(2):
+            routes.answer(third)
+        assert set(statuses(served.written)) == {200}
         if leaves:
             slow.connection_lost(None)
         else:
             slow.resume_writing()
-        assert held.bytes == 0
+        assert held.unsent_bytes == 0
+    assert held.bytes == 0
+
+
+def test_each_of_many_that_overlap_is_answered():
+    """Whole requests in packets of their own, each before the answer to the one before it."""
+    routes = Waiting()
+    listener = listening(routes)
+    connection, wire = connected(listener)
+    connection.data_received(request(1, is_chunked=False))
+    for _ in range(100):
+        connection.data_received(request(1, is_chunked=False))
+        routes.answer(connection)
+    routes.answer(connection)
+    assert statuses(wire.written) == 101 * [200]
 
 
 def test_small_requests_are_served_whatever_is_held():

@@ -386,20 +386,64 @@ def test_a_small_request_does_not_wait_behind_all_large_ones():
 
 
 @pytest.mark.parametrize(
-    ("batch_s", "mebibytes", "items"),
-    [(0.001, 40, 1), (0.001, 7, 2), (0.001, 1, 8), (0.032, 7, 2), (0.064, 7, 4), (0.2, 7, 8)],
+    ("profile", "mebibytes", "items"),
+    [
+        ({8: 0.001}, 40, 1),
+        ({8: 0.001}, 7, 2),
+        ({8: 0.001}, 1, 8),
+        ({1: 0.002, 32: 0.144}, 4, 3),
+        ({1: 0.050, 32: 0.060}, 4, 6),
+        ({8: 0.2}, 7, 8),
+    ],
 )
-def test_a_batch_of_large_items_is_copied_within_the_time_that_it_runs(batch_s, mebibytes, items):
-    """Or it has 16 MiB, or one item; a request of more is split. Nothing else would wait for less."""
-    bench = Flows(batching__max_size=8, slots=1)
-    bench.scheduler.profile.seed({8: batch_s})
-    bench.ask("", 8, size_bytes=mebibytes << 20)
-    assert [len(batch) for batch in bench.batches(0.0)] == [items]
-    bench = Flows(batching__max_size=8, slots=1)
-    bench.scheduler.profile.seed({8: batch_s})
-    bench.ask("", items=8, size_bytes=8 * mebibytes << 20)
+def test_a_batch_of_large_items_is_copied_within_the_time_that_it_runs(profile, mebibytes, items):
+    """Or has 16 MiB, or one request, which is split where no batch holds it, and no sooner."""
+    size = max(profile)
+    for flows in ((), ("other",)):
+        bench = Flows(batching__max_size=size, slots=1)
+        bench.scheduler.profile.seed(profile)
+        for flow in flows:
+            bench.ask(flow)
+        bench.ask("", size, size_bytes=mebibytes << 20)
+        for _ in flows:  # the small one is served first, by itself
+            assert [len(batch) for batch in bench.batches(0.0)] == [1]
+            bench.scheduler.on(Result(bench.plan.actions[0].id, 1, True, None), 0.0)
+        assert [len(batch) for batch in bench.batches(0.0)] == [items]
+    bench = Flows(batching__max_size=size, slots=1)
+    bench.scheduler.profile.seed(profile)
+    bench.ask("", items=size, size_bytes=size * mebibytes << 20)
     bench.batches(0.0)
-    assert [action.parts for action in bench.plan.actions] == [[(1, 0, items)]]
+    assert [action.parts for action in bench.plan.actions] == [[(1, 0, size)]]
+
+
+def test_each_large_item_counts_whatever_comes_first():
+    """A small one before them, or one that is less large."""
+    for first in (1000, 1 << 20):
+        bench = Flows(batching__max_size=8, slots=1)
+        bench.ask("one", size_bytes=first)
+        bench.ask("one", 7, size_bytes=60 << 20)
+        assert [len(batch) for batch in bench.batches(0.0)] == [1]
+
+
+def test_large_items_do_not_wait_for_company_that_they_may_not_have():
+    """Two workers take one each, at once; smaller ones wait until they are 16 MiB."""
+    bench = Flows(workers=2, batching__max_size=8, batching__timeout_us=50_000, slots=1)
+    bench.ask("", 3, size_bytes=20 << 20)
+    assert [len(batch) for batch in bench.batches(0.0)] == [1, 1]
+    bench = Flows(batching__max_size=8, batching__timeout_us=50_000, slots=1)
+    bench.ask("", 5, size_bytes=2 << 20)
+    assert bench.batches(0.0) == []
+    bench.ask("", 1, size_bytes=2 << 20)
+    assert [len(batch) for batch in bench.batches(0.0)] == [5]
+
+
+def test_a_large_one_that_is_given_up_leaves_the_batch_to_the_small_ones():
+    """It had no time left, and they fill a batch."""
+    bench = Flows(batching__max_size=32, slots=1)
+    bench.scheduler.profile.seed({1: 0.010, 32: 0.020})
+    bench.ask("one", size_bytes=100 << 20, limit_s=0.005)
+    small = bench.ask("one", 31, limit_s=0.1)
+    assert bench.batches(0.0) == [small]
 
 
 def test_large_requests_with_a_priority_wait_among_the_others():

@@ -242,19 +242,19 @@ def test_an_answer_is_held_until_the_client_takes_it():
     with grpc_gateway(held=held) as port:
         with connected(port) as (sock, client):
             sock.sendall(client.request(1, call_with(250_000)))
-            until(lambda: port.unfinished == 0 < port.running.do(lambda: held.bytes))
+            until(lambda: port.running.do(lambda: held.unsent_bytes) >= 250_000)
             for stream in (0, 1):
                 sock.sendall(frames.frame(FrameType.WINDOW_UPDATE, 0, stream, b"\0\x0f\0\0"))
             read_until(sock, client, (FrameType.HEADERS, 1))
-            until(lambda: port.running.do(lambda: held.bytes) == 0)
+            until(lambda: port.running.do(lambda: held.unsent_bytes) == 0)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
             body = call_with(4 << 20)
             for stream in (3, 5, 7):
                 sock.sendall(client.request(stream, body))
                 for on in (0, stream):
                     sock.sendall(frames.frame(FrameType.WINDOW_UPDATE, 0, on, b"\x0f\0\0\0"))
-            until(lambda: port.running.do(lambda: held.bytes) > 4 << 20)
-        until(lambda: port.running.do(lambda: held.bytes) == 0)
+            until(lambda: port.running.do(lambda: held.unsent_bytes) > 4 << 20)
+        until(lambda: port.running.do(lambda: held.unsent_bytes) == 0)
 
 
 def test_a_client_that_leaves_holds_nothing():
