@@ -163,9 +163,8 @@ class FairQueue(DeadlineQueue):
     def take(
         self,
         size: int,
-        most: Callable[[float], int] | None = None,
-        *,
         budget: float = math.inf,
+        most: Callable[[float], int] | None = None,
     ) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items, flow by flow.
 

@@ -181,7 +181,7 @@ class DeadlineQueue:
         """The first entries in deadline order, until they hold so many items together."""
         return upcoming(self._heap, items)
 
-    def take(self, size: int, *, budget: float = math.inf) -> list[tuple[Entry, Part]]:
+    def take(self, size: int, budget: float = math.inf) -> list[tuple[Entry, Part]]:
         """Form a batch of at most `size` items in deadline order.
 
         An entry that fits into no batch is split; one that fits into a batch, but not into what is

@@ -413,7 +413,7 @@ class AdaptiveScheduler:
         head = self._queue.first()
         budget = _COPIED if head is None else self._budget(head, size)
         if self._queue is self._plain:
-            entries = self._plain.take(size, budget=budget)
+            entries = self._plain.take(size, budget)
         else:
             entries = self._fair_batch(size, budget, worker.starts_s(now_s))
         items = 0
@@ -441,7 +441,7 @@ class AdaptiveScheduler:
         def most(deadline_s: float) -> int:
             return self.profile.largest(deadline_s - starts_s, size)
 
-        return self._fair.take(size, most, budget=budget)
+        return self._fair.take(size, budget, most)
 
     def _size_for(self, worker: Worker, now_s: float) -> int:
         """Most items of the next batch; 0: the request whose turn it is was hopeless and is refused."""

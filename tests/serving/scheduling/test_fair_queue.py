@@ -197,7 +197,7 @@ def test_an_urgent_one_of_another_flow_keeps_the_batch_small(allowed, batch):
     """It shares a batch as far as that is in time for it; else it waits for the next."""
     queue = queue_of([entry_of(1, flow="a"), entry_of(2, deadline_s=1.0, flow="b")])
     queue.push(entry_of(3, flow="a"))
-    assert ids(queue.take(8, lambda deadline_s: allowed if deadline_s == 1.0 else 8)) == batch
+    assert ids(queue.take(8, most=lambda deadline_s: allowed if deadline_s == 1.0 else 8)) == batch
 
 
 def test_one_that_runs_alone_is_a_batch():
