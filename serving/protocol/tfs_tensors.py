@@ -303,6 +303,8 @@ def rows_of_texts(shape: Sequence[int], texts: Iterator[list[str]]) -> Iterator[
 
 
 def _empty_rows(shape: Sequence[int]) -> Iterator[list[str]]:
+    if not shape[0]:
+        return  # and a row of them would not be empty
     empty = write(np.empty(shape[1:]).tolist())
     for start in range(0, shape[0], PIECE):
         yield [empty] * min(PIECE, shape[0] - start)

@@ -204,6 +204,12 @@ def test_rows_in_pieces_are_the_rows(count, outputs, many):
     assert b"".join(pieces).decode() == write(rows)
 
 
+def test_of_no_rows_none_is_made():
+    """However large one would be: it would be of whatever is in memory, which need not be JSON."""
+    for shape in ((0, 2**40), (0, 2, 2**40)):
+        assert list(tfs_tensors.rows_of_texts(shape, iter(()))) == []
+
+
 LONG_TEXT = 'ü\U0001f600"x' * PIECE_BYTES
 TEXTS = [b"", b"a", "ü\n".encode(), LONG_TEXT.encode(), b"x" * PIECE_BYTES, b"y" * 1000]
 
