@@ -261,7 +261,6 @@ class Large:
 @pytest.fixture(name="pair")
 async def _pair():
     pair = Bench(batching__max_size=2)
-    pair.dispatcher._scheduler.profile.seed({2: 16.0})  # large ones may share a batch
     yield pair
     pair.dispatcher.close(CARD.label)
 
@@ -272,8 +271,14 @@ def submitted(bench, request, limit_s=30.0):
     return waiter
 
 
+def may_share(bench, seconds):
+    """Batches of two run for long enough for large ones to share one."""
+    bench.dispatcher._scheduler.profile.seed({2: seconds})
+
+
 async def test_requests_too_large_for_one_message_are_sent_one_by_one(pair):
     """Together they would end the replica, which takes messages up to 1 GiB; a refusal beside them is heard."""
+    may_share(pair, 2.0)
     dispatcher = pair.dispatcher
     waiters = [submitted(pair, Large(600), limit_s) for limit_s in (30.0, 30.0, 0.0)]
     dispatcher._pump()
@@ -288,6 +293,7 @@ async def test_requests_too_large_for_one_message_are_sent_one_by_one(pair):
 @pytest.mark.parametrize("mebibytes", [1025, 5 * 1024])
 async def test_a_request_too_large_for_a_message_is_refused_at_once(pair, mebibytes):
     """No replica would take it; it is the client's to make it smaller, and others are not touched."""
+    may_share(pair, 16.0)
     large, small = submitted(pair, Large(mebibytes)), submitted(pair, Large(1))
     for _ in range(3):  # together, the large one alone, the small one
         pair.dispatcher._pump()
