@@ -1,13 +1,13 @@
 """The adaptive scheduler: batches by a policy, earliest deadline first, late binding.
 
-A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`;
-`fixed`: `batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half
-of the time is over that the most urgent one had to spare. A worker that is busy has room for one batch
-more, in its buffer: that one could not run yet, so it is bound late, half through what the worker is
-expected to take. A batch is no larger than its most urgent member's deadline allows, by the profile of
-batches that ran; a request that can no longer finish in time is refused before it is sent. So is one whose
-short batch would leave the next one as short or shorter, when that can no longer be made up: under overload
-batches would shrink to single items, and with them what the model can do (`shedding`).
+A worker with a free slot takes a batch as soon as as many items wait as the policy wants in one (`sizing`; `fixed`:
+`batching.max_size`), or the oldest has waited long enough (`batching.timeout_us`; 0: at once), or half of the time
+is over that the most urgent one had to spare. A worker that is busy has room for one batch more, in its buffer:
+that one could not run yet, so it is bound late, half through what the worker is expected to take. A batch is no
+larger than its most urgent member's deadline allows, by the profile of batches that ran, and one of large items no
+larger than its copying is worth; a request that can no longer finish in time is refused before it is sent. So is
+one whose short batch would leave the next one as short or shorter, when that can no longer be made up: under
+overload batches would shrink to single items, and with them what the model can do (`shedding`).
 
 Requests of several flows or of several priorities wait in a queue that gives each flow its share and orders
 its requests by priority, then by deadline (`fair_queue`). A flow is an application, and all large requests
@@ -117,6 +117,8 @@ class AdaptiveScheduler:
         self._flow = ""
         self._level = _MIXED
         """Of all that waits in the plain queue."""
+        self._has_large = False
+        """A large request has come: only then it is looked for them."""
         self._entries: dict[int, Entry] = {}
         self._workers: dict[int, Worker] = {}
         self._batches: dict[int, _Batch] = {}
@@ -195,6 +197,7 @@ class AdaptiveScheduler:
         level = event.priority or self._default_priority
         cost = 1
         if event.bytes >= _LARGE_BYTES:
+            self._has_large = True
             cost += event.bytes // (event.items * _LARGE_BYTES)
             if cost > 1 and not flow and level == self._default_priority:
                 flow = _LARGE
@@ -366,9 +369,10 @@ class AdaptiveScheduler:
         items = self._queue.items
         if items >= self._sizing.size:
             return now_s
-        first = self._queue.first()
-        if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
-            return now_s  # it need not wait for company that it may not have
+        if self._has_large:
+            first = self._queue.first()
+            if first is not None and first.cost > 1 and items * first.cost >= _COPIED:
+                return now_s  # it need not wait for company that it may not have
         due_s = now_s
         wait_s = self._sizing.wait_s(items)
         if wait_s > 0.0:
@@ -410,8 +414,7 @@ class AdaptiveScheduler:
         if not size:
             return None
         action = self._next_action()
-        head = self._queue.first()
-        budget = _COPIED if head is None else self._budget(head, size)
+        budget = self._budget(size) if self._has_large else _COPIED
         if self._queue is self._plain:
             entries = self._plain.take(size, budget)
         else:
@@ -427,10 +430,11 @@ class AdaptiveScheduler:
         parts = [part for _, part in entries]
         return Action(action, Kind.INFER, worker.id, self._model, parts, 0.0, math.inf, expected_s)
 
-    def _budget(self, head: Entry, size: int) -> int:
-        """Most cost of the large items in a batch that begins with this one: what is copied while it runs."""
+    def _budget(self, size: int) -> int:
+        """Most cost of the large items in the next batch: what is copied while it runs."""
         budget = _COPIED
-        if head.cost > 1:
+        head = self._queue.first()
+        if head is not None and head.cost > 1:
             for items in range(min(size, self._queue.items), budget // head.cost, -1):
                 cost = items * head.cost
                 if cost * _COPIED_S <= self.profile.estimate_s(items):
