@@ -114,6 +114,10 @@ def _nothing(_head: Head) -> Response | None:
     return None
 
 
+def _in_the_next_turn(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
+
+
 class Listener:
     """State that all connections of one port share."""
 
@@ -140,6 +144,8 @@ class Listener:
         """Lets connections in."""
         self.held = held or Held()
         """Counts what requests hold."""
+        self.soon: Callable[[Callable[[], None]], None] = _in_the_next_turn
+        """Calls it in the loop's next turn: what other clients have sent by then is not behind it."""
         self._stalls: Stalls[Connection] = Stalls()
         self.slices = Slices()
         """Connections that have had their turn, and more to do."""
@@ -165,10 +171,6 @@ class Listener:
             connection.abort()
         for connection in list(self.connections):
             connection.sweep(now_s)
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Call it in the loop's next turn: what other clients have sent by then is not behind it."""
-        asyncio.get_running_loop().call_soon(callback)
 
     def close(self) -> None:
         """Close every connection now."""
