@@ -328,7 +328,3 @@ class Exposition:
         """The body of `GET /metrics`, a family of metrics at a step: all of it takes milliseconds."""
         for metric in self._collector.collect():
             yield generate_latest(_Family(metric))
-
-    def text(self) -> bytes:
-        """The same in one."""
-        return b"".join(self.pieces())

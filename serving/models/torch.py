@@ -204,10 +204,10 @@ def _load_script(
 ) -> tuple[Run, tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...]]]:
     """A TorchScript module, and its inputs and outputs."""
     extra: dict[str, Any] = {SIGNATURE_FILE: ""}
-    # The example runs through the module where shapes are restored, and stays on the CPU wherever the module goes.
     on_cpu = device.type == "cpu"
-    kinds = [] if on_cpu or not has_example else _kinds(_loaded(path, "cpu", with_shapes=True))
-    module = _loaded(path, device, extra, with_shapes=on_cpu and has_example)
+    module = torch.jit.load(
+        str(path), map_location=device, _extra_files=extra, _restore_shapes=on_cpu and has_example
+    )
     module.eval()
     arguments = module.forward.schema.arguments[1:]  # the first is the module itself
     required = sum(not item.has_default_value() for item in arguments)
@@ -226,26 +226,12 @@ def _load_script(
             f"true ones (-1: free) in place of these: echo '{_example(module.forward.schema)}' > "
             f"{shlex.quote(str(_beside(path)))}"
         )
-    return module, _traced(
-        module, kinds or _kinds(module), device, [item.name for item in arguments]
+    # Restoring shapes runs the example through the module, and the example stays on the CPU.
+    shaped = (
+        module if on_cpu else torch.jit.load(str(path), map_location="cpu", _restore_shapes=True)
     )
-
-
-def _loaded(
-    path: pathlib.Path,
-    device: torch.device | str,
-    extra: dict[str, Any] | None = None,
-    *,
-    with_shapes: bool,
-) -> Any:
-    return torch.jit.load(
-        str(path), map_location=device, _extra_files=extra, _restore_shapes=with_shapes
-    )
-
-
-def _kinds(module: Any) -> list[Any]:
-    """Types of the inputs of a module whose shapes were restored."""
-    return [value.type() for value in list(module.graph.inputs())[1:]]
+    kinds = [value.type() for value in list(shaped.graph.inputs())[1:]]
+    return module, _traced(module, kinds, device, [item.name for item in arguments])
 
 
 def _numbers(module: Any, names: Sequence[str]) -> frozenset[str]:

@@ -27,11 +27,11 @@ class Held:
         """
         self.most_bytes = most_bytes
         self.bytes = 0
-        """Of requests, all together, now."""
+        """Bytes of requests that all connections hold now."""
         self.unsent_bytes = 0
-        """Of answers."""
+        """Bytes of answers that clients have not taken."""
         self.most_seen = 0
-        """Of both, the most since whoever looks for it has set it back."""
+        """Largest sum of both since whoever looks for it has set it back."""
 
     def has_taken(self, size: int) -> bool:
         """Whether requests left room for that many bytes more; then they are counted."""

@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
         self._rest = _NOTHING
         """What has come and was not read."""
         self._unsent_bytes = 0
-        """Of answers, while the client does not read them, as `held` counts them."""
+        """Bytes of answers that `held` counts while the client does not read."""
         self._blocked = False
         """More answers wait for the client than it reads."""
         self._failed = False

@@ -145,8 +145,8 @@ class _InFlight:
         return self.ticket.batch() if isinstance(self.ticket, Timed) else None
 
 
-def _shown(connection: Channel, outcome: list[bytes] | Exception) -> None:
-    """Answer with the metrics."""
+def _send_metrics(connection: Channel, outcome: list[bytes] | Exception) -> None:
+    """Answer a question for the metrics with their pieces, or with why there are none."""
     if isinstance(outcome, Exception):
         log.error("the metrics met a fault of the server", exc_info=outcome)
         error = ServingError("internal error; the server's log has the reason")
@@ -189,7 +189,7 @@ class TfsRoutes:
             return self._infer(asked, head, body, connection)
         if asked.kind == "metrics":
             assert self._metrics is not None
-            return self._slices.begin(self._metrics(), functools.partial(_shown, connection))
+            return self._slices.begin(self._metrics(), functools.partial(_send_metrics, connection))
         return self._ask(asked)
 
     def _infer(self, asked: _Asked, head: Head, body: bytes, connection: Channel) -> Exchange:

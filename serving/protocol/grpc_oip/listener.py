@@ -198,7 +198,7 @@ class Connection(asyncio.Protocol):
         self._flushing = False
         """What is to be sent is sent at the end of this turn of the loop."""
         self._unsent_bytes = 0
-        """Of answers, as `held` counts them."""
+        """Bytes of answers that `held` counts until the client takes them."""
         self._blocked = False
         """The client does not read what it asked for."""
         self._is_later = False

@@ -276,7 +276,7 @@ class Session:
 
     @property
     def unsent_bytes(self) -> int:
-        """Of answers that wait for the client's windows."""
+        """Bytes of answers that wait for the client's windows."""
         return self._outgoing.held_bytes
 
     def go_away(self) -> None:

@@ -251,7 +251,7 @@ def run(context: Context) -> None:
 
 
 class _TimeIsOver(Exception):
-    """Of one reader: generating goes on while a law merely returns."""
+    """The time of one reader is over: Hypothesis would go on generating if the law merely returned."""
 
 
 def _searched(

@@ -42,7 +42,7 @@ def text_of(counters, pool):
         ),
         fresh_states={"app": 1},
     )
-    return Exposition(lambda: snapshot).text().decode()
+    return b"".join(Exposition(lambda: snapshot).pieces()).decode()
 
 
 def test_the_page_names_every_metric():

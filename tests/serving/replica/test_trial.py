@@ -50,7 +50,7 @@ def found(model, *shapes, **told):
         ("on what else is in the batch", lambda x: {"y": np.cumsum(x, 0)}),
         ("on what else is in the batch", lambda x: {"y": x / len(x)}),
         ("on what else is in the batch", lambda x: {"y": x + np.float32(1e-3) * x.mean()}),
-        ("on what else is in the batch", lambda x: {"y": quantised(x)}),
+        ("on what else is in the batch", lambda x: {"y": quantise(x)}),
         ("for 1 items", lambda x: {"y": np.repeat(x, 3, 0)}),
         ("fails on two items together", lambda x: {"y": x.reshape(1, 4)}),
         (
@@ -65,7 +65,7 @@ def test_items_that_are_not_alone_are_found(phrase, function):
     assert phrase in signature.unbatched
 
 
-def quantised(x):
+def quantise(x):
     """With one scale for all that is in the batch: half of a step of 8 bits is lost."""
     scale = np.abs(x).max() / 127
     return (np.round(x / scale) * scale).astype(np.float32)

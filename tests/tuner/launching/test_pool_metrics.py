@@ -62,5 +62,5 @@ def test_what_the_server_writes_is_read() -> None:
             ),
         ),
     )
-    found = pool_metrics.parsed(Exposition(lambda: page).text().decode())
+    found = pool_metrics.parsed(b"".join(Exposition(lambda: page).pieces()).decode())
     assert found == PoolCounts(refusals={"queue full": 4}, loads=3, too_late=2)

@@ -51,7 +51,7 @@ class Given:
         return dataclasses.replace(request, at_s=now_s + 0.001)
 
 
-def kept(model: Model) -> None:
+def check_promises(model: Model) -> None:
     """Each of its requests that is promised stands in its bundle, and what a worker owes is what waits."""
     promised: dict[Promises, int] = {}
     for entry in dict.fromkeys(model.waiting.entries):
@@ -111,12 +111,12 @@ class Watched:
             length = len(model.waiting.entries)
             if length:
                 if looks_at_all or length <= LONG_QUEUE:
-                    kept(model)
+                    check_promises(model)
                 continue
             for holding in model.holdings:
                 promises = holding.promises
                 if promises.owes or promises.bundles:
-                    kept(model)
+                    check_promises(model)
         return plan
 
 
