@@ -256,8 +256,8 @@ def test_texts_that_are_not_what_their_shape_says(data, shape):
             write_it(tensor)
 
 
-LONG_ANSWER = 2 * 2**20 // 4
-"""Elements of an answer of 2 MiB: of four bytes each, numbers or texts of nothing."""
+LONG_ANSWER = 4 * 2**20 // 4
+"""Elements of an answer of 4 MiB: of four bytes each, numbers or texts of nothing."""
 
 
 def numbers(name, *shape):
@@ -310,8 +310,8 @@ def _clipper(frame):
     ],
 )
 def test_no_step_of_a_long_answer_is_much_of_it(form, outputs):
-    """2 MiB are some hundred steps, of which none takes a tenth of all; together they are the whole."""
-    pieces, whole = form(frame_of(*outputs(LONG_ANSWER // 16)))
+    """4 MiB are some hundred steps, of which none takes a tenth of all; together they are the whole."""
+    pieces, whole = form(frame_of(*outputs(LONG_ANSWER // 32)))
     assert json_or_bytes(b"".join(pieces)) == json_or_bytes(whole())
     frame = frame_of(*outputs(LONG_ANSWER))
     runs = []

@@ -30,9 +30,6 @@ from tuner.simulation.pool import (
 
 RESNET = {1: 0.00273, 2: 0.00405, 4: 0.00588, 8: 0.00993, 16: 0.01733}
 LAG_S = 0.0002
-LONG_QUEUE, OF_LONG_QUEUES = 100, 10
-"""Of the plans with so many requests in a queue, this one in so many is held against what is promised in it: whoever
-waits in it waits for hundreds of plans, and nothing that is promised wrongly comes right before it is done."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +71,6 @@ class Watched:
         self.cancelled: set[int] = set()
         self.deadlines_s: dict[int, float] = {}
         self.infers = 0
-        self.plans = 0
 
     @property
     def waiting_items(self) -> int:
@@ -105,13 +101,9 @@ class Watched:
             assert worker.free_pages + worker.idle_pages >= worker.planned_pages, (
                 "there is memory for what is planned"
             )
-        self.plans += 1
-        looks_at_all = self.plans % OF_LONG_QUEUES == 0
         for model in self.scheduler.models():
-            length = len(model.waiting.entries)
-            if length:
-                if looks_at_all or length <= LONG_QUEUE:
-                    check_promises(model)
+            if model.waiting.entries:
+                check_promises(model)
                 continue
             for holding in model.holdings:
                 promises = holding.promises
@@ -121,7 +113,7 @@ class Watched:
 
 
 def pool(
-    scheduler: Watched | ClockworkScheduler,
+    scheduler: Watched,
     *,
     models: int = 6,
     workers: int = 2,
@@ -268,7 +260,7 @@ def test_models_in_use_change_places_and_nothing_else_changes(
 @given(traffic=st.lists(requests, max_size=80), seed=st.integers(0, 1000))
 def test_the_same_events_give_the_same_plans(traffic: list[Request], seed: int) -> None:
     def run() -> list[tuple[float, Reason | None, int]]:
-        found = pool(ClockworkScheduler(Parameters()), jitter=0.1, seed=seed)
+        found = pool(Watched(ClockworkScheduler(Parameters())), jitter=0.1, seed=seed)
         outcomes = found.run(Given(sorted(traffic, key=lambda one: one.at_s)))
         return [(one.done_s, one.refused, one.batch) for one in outcomes]
 
