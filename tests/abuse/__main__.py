@@ -61,11 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif given.quick and stage.missing():
             say(f"== {stage.name}: left out, for there is no {', '.join(stage.missing())}")
         else:
-            entry = run.stage(stage)
-            if given.quick and _may_be_the_machine(entry):
-                say("   once more, for a busy machine delays as well")
-                entry = run.stage(stage)
-            entries.append(entry)
+            entries.append(run.stage(stage))
     is_whole = not given.quick and given.stages is None
     if is_whole or given.page != page.PAGE:
         page.write(ledger, STAGES, given.page)
@@ -74,12 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     if failed:
         say(f"seed {seed}: failed {', '.join(failed)}")
     return 1 if failed else 0
-
-
-def _may_be_the_machine(entry: Entry) -> bool:
-    """Whether nothing but late answers speaks against a stage."""
-    are_late = ["O2 " in text and " took " in text for text in entry.broken]
-    return not entry.failures and bool(are_late) and all(are_late)
 
 
 def _chosen(half: int | None, letters: str | None, *, is_quick: bool) -> list[Stage]:

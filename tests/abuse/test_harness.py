@@ -13,7 +13,6 @@ from collections import Counter
 import pytest
 
 from tests.abuse import h2wire, machine, oracles, page, targets, wire
-from tests.abuse.__main__ import _may_be_the_machine
 from tests.abuse.campaign import Run
 from tests.abuse.fuzz import LONGEST_BYTES, mutated
 from tests.abuse.ledger import Entry, Ledger
@@ -357,18 +356,3 @@ def test_the_limits_are_those_that_the_page_promises():
         64,
     )
     assert (oracles.SETTLE_S, oracles.LOG_BYTES) == (10, 1_000_000)
-
-
-@pytest.mark.parametrize(
-    ("failures", "told", "again"),
-    [
-        (0, ["O2 echo took 300 ms at worst, the null server 6"], True),
-        (1, ["O2 echo took 300 ms at worst, the null server 6"], False),
-        (0, ["O2 echo took 300 ms at worst, the null server 6", "O3 100 MiB more"], False),
-        (0, ["O2 health was answered {500: 1}"], False),
-        (0, [], False),
-    ],
-)
-def test_only_what_was_late_is_tried_again(failures, told, again):
-    entry = dataclasses.replace(ENTRY, failures=failures, broken=told)
-    assert _may_be_the_machine(entry) == again
