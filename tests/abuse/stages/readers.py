@@ -250,8 +250,11 @@ def run(context: Context) -> None:
             context.case(f"{name}: {told[:60]}", told, data, target=name)
 
 
-class _TimeIsOver(Exception):
-    """The time of one reader is over: Hypothesis would go on generating if the law merely returned."""
+class _TimeIsOver(BaseException):
+    """The time of one reader is over: Hypothesis would go on generating if the law merely returned.
+
+    No `Exception`, which it would take for a failure of the law and try again.
+    """
 
 
 def _searched(
