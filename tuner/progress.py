@@ -159,10 +159,10 @@ class Progress:
             return f"{self._value(measurement)} ({after})"
         ends = self._objective.interval(measurement)
         found = f"{self._value(measurement)} ({wording.interval(ends)})"
-        if self._second is None:
-            return found
-        beside = self._second.value(measurement)
-        return f"{found}, {wording.quantity(beside, self._second.unit)}"
+        if self._second is not None:
+            beside = self._second.value(measurement)
+            found = f"{found}, {wording.quantity(beside, self._second.unit)}"
+        return f"{found}, measured again (disturbed)" if measurement.repeats else found
 
     def _value(self, measurement: Measurement) -> str:
         return f"{wording.number(self._objective.value(measurement))} {self._objective.unit}"

@@ -46,7 +46,7 @@ from tuner.preparation import bench_of, budget_of, needs_of, notes_of, prepared
 from tuner.progress import Plan, Progress, Terminal
 from tuner.racing import Racing
 from tuner.report import files as report_files
-from tuner.report import lines
+from tuner.report import lines, wording
 from tuner.scenarios.requests import ScenarioRequests
 from tuner.search import Search
 from tuner.settings import StudySettings, load_in_words
@@ -290,6 +290,14 @@ def _searched(setup: Setup, search: Search) -> Ending:
     if (drift := search.drift()) is not None:
         setup.store.note(drift)
         setup.progress.say(drift)
+    measured = [trial.measured for trial in search.trials if trial.measured is not None]
+    if again := sum(one.repeats > 0 for one in measured):
+        disturbed = (
+            f"{wording.plural(again, 'launch')} of the search measured again: other processes, or other machines "
+            "of the host, took more of this machine than usual meanwhile"
+        )
+        setup.store.note(disturbed)
+        setup.progress.say(disturbed)
     found = search.finalists(MOST_FINALISTS) if search.second is None else None
     best = search.recommended()
     front = tuple(

@@ -80,6 +80,18 @@ class RequestRecords:
         return len(self.status)
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CpuCourse:
+    """CPU time that a process had used, at moments of one load phase."""
+
+    at_s: NDArray[np.float64]  # (n,) from the start of the phase, ascending
+    used_s: NDArray[np.float64]  # (n,) from any origin
+
+    def between(self, edges_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(k,) used between each of k + 1 moments and the next, evenly between two readings."""
+        return np.diff(np.interp(edges_s, self.at_s, self.used_s))
+
+
 MOST_WIDTH = 4.0
 """An interval of a ratio that holds 1 and is wider than half to double tells nothing in its ends."""
 
@@ -123,6 +135,8 @@ class Block:
     throughput_per_s: float
     spread_ms: float | None = None
     """p95 - p5; None where the block has too few requests for it."""
+    client_cpu_s: float | None = None
+    """CPU time of the load generator, which does the same for each request: a reading of the machine's moment."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +149,8 @@ class HostNoise:
     server_cpu_s: float | None = None
     peak_memory_mb: float | None = None
     """Largest memory of any one replica, in MiB."""
+    foreign_cpu_s: float | None = None
+    """CPU time of processes that are neither the server's nor the tuner's; None where the server's are not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +244,8 @@ class Measurement:
     """Requests of a scenario that the server refused because they could not be in time: no errors, and no answers."""
     ended_early: bool = False
     """Whether it ended before its time, because it was decided to be no rival of the best so far."""
+    repeats: int = 0
+    """Times that it was measured before, and others of the machine took more of it than usual meanwhile."""
 
     @property
     def effective(self) -> float:

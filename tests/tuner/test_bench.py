@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -17,10 +19,11 @@ from tuner.errors import LaunchFailed, LoadFailed
 from tuner.launching import statistics
 from tuner.launching.engine import Served
 from tuner.launching.replica_facts import ReplicaFacts
+from tuner.measurement.foreign import Others
 from tuner.settings import MeasurementSettings, TargetSettings
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import OpenLoad, Race
-from tuner.values import Configuration
+from tuner.values import Configuration, HostNoise
 
 CONCURRENCY = 4
 ONE = Configuration({"replica.count": 1, "batching.max_size": 4})
@@ -68,6 +71,26 @@ def test_a_launch_is_measured(bench: Bench) -> None:
     assert launch.measurement.noise.server_cpu_s is not None
     assert launch.loaded_s == pytest.approx(launch.measurement.warmup_s + 2.0, abs=0.05)
     assert launch.launch_s > 0
+
+
+def test_a_load_that_others_disturb_is_driven_again(bench: Bench) -> None:
+    """A process that is neither the server's nor the tuner's takes what it can get of the machine."""
+    before = bench._others
+    bench._others = Others(os.cpu_count() or 1)
+    for _ in range(5):  # what is usual: nothing
+        bench._others.has_disturbed(HostNoise(foreign_cpu_s=0.0), loaded_s=4.0)
+    spins = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        launch = bench.launch(ONE)
+    finally:
+        spins.kill()
+        spins.wait()
+        bench._others = before
+    assert launch.measurement is not None
+    assert launch.measurement.repeats >= 1
+    assert launch.measurement.noise.foreign_cpu_s > 0.05
+    assert launch.loaded_s > 2 * launch.measurement.seconds
+    assert [block.client_cpu_s > 0 for block in launch.measurement.blocks] == [True] * 4
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from scipy import special
 
 from tuner.measurement import percentiles
 from tuner.settings import QUOTA_PERIOD_S
-from tuner.values import UNKNOWN, Block, Interval
+from tuner.values import UNKNOWN, Block, CpuCourse, Interval
 
 LEAST_BLOCKS = 4
 """Fewer blocks give no interval: the spread of three values is hardly known."""
@@ -51,6 +51,7 @@ def cut(
     start_s: float,
     seconds: float,
     block_s: float,
+    client_cpu: CpuCourse | None = None,
 ) -> tuple[Block, ...]:
     """Whole blocks from `start_s` on; what remains at the end belongs to none.
 
@@ -60,12 +61,15 @@ def cut(
         start_s: end of the warm-up.
         seconds: length of the measured part.
         block_s: length of a block, from `block_seconds`.
+        client_cpu: of the load generator; None: not known.
 
     Returns:
         The blocks in which a request was answered; others have no mean and are left out.
     """
     count = math.floor(seconds / block_s + 1e-6)
-    edges = np.searchsorted(finished_s, start_s + block_s * np.arange(count + 1), side="right")
+    edges_s = start_s + block_s * np.arange(count + 1, dtype=np.float64)
+    edges = np.searchsorted(finished_s, edges_s, side="right")
+    used_s = None if client_cpu is None else client_cpu.between(edges_s)
     blocks = []
     for number, (first, last) in enumerate(itertools.pairwise(edges)):
         if first == last:
@@ -83,6 +87,7 @@ def cut(
                 spread_ms=1e3 * percentiles.spread(ordered)
                 if len(ordered) >= LEAST_FOR_SPREAD
                 else None,
+                client_cpu_s=None if used_s is None else float(used_s[number]),
             )
         )
     return tuple(blocks)

@@ -18,7 +18,15 @@ from tuner.limits import Limit, missed
 from tuner.measurement import summary
 from tuner.objective import named
 from tuner.settings import MeasurementSettings, rate_in_words
-from tuner.values import LEAST_FOR_P99, OK, HostNoise, Measurement, Outcome, RequestRecords
+from tuner.values import (
+    LEAST_FOR_P99,
+    OK,
+    CpuCourse,
+    HostNoise,
+    Measurement,
+    Outcome,
+    RequestRecords,
+)
 
 MOST_ERROR_SHARE = 0.01
 """A configuration that fails more than one request in a hundred does not serve this load. Errors
@@ -48,6 +56,7 @@ def measure_outcome(
     fell_behind: float = 0.0,
     refusals: Collection[int] = (),
     why_refused: str = "",
+    client_cpu: CpuCourse | None = None,
 ) -> tuple[Outcome, Measurement | None]:
     """Judge and summarise the measured part of a phase; arguments as for `summary.summarise`, and
     the share of requests that may fail (`most_error_share`), what is known of the cause of
@@ -108,6 +117,7 @@ def measure_outcome(
         deadline_ms=deadline_ms,
         rate_per_s=rate_per_s,
         refusals=refusals,
+        client_cpu=client_cpu,
     )
     return OK, measurement
 

@@ -33,7 +33,15 @@ from tuner.errors import LoadFailed
 from tuner.histogram import Histogram
 from tuner.measurement import blocks, effective, percentiles
 from tuner.measurement.little import little_error
-from tuner.values import LATE_S, UNKNOWN, HostNoise, Interval, Measurement, RequestRecords
+from tuner.values import (
+    LATE_S,
+    UNKNOWN,
+    CpuCourse,
+    HostNoise,
+    Interval,
+    Measurement,
+    RequestRecords,
+)
 
 SHARES = (0.5, 0.95, 0.99)
 _ROUNDING_S = 1e-9
@@ -65,6 +73,7 @@ def summarise(
     deadline_ms: float | None = None,
     rate_per_s: float | None = None,
     refusals: Collection[int] = (),
+    client_cpu: CpuCourse | None = None,
 ) -> Measurement:
     """Summarise the measured part of a phase.
 
@@ -79,6 +88,7 @@ def summarise(
         deadline_ms: an answer that took longer is no good one; None: there is no deadline.
         rate_per_s: mean rate of an open loop.
         refusals: statuses that are no errors, because a request may be refused.
+        client_cpu: of the load generator; None: not known.
 
     Raises:
         LoadFailed: no request was answered in the measured part, so that there is nothing to tell.
@@ -101,6 +111,7 @@ def summarise(
         start_s=warmup_s,
         seconds=seconds,
         block_s=blocks.block_seconds(block_s, mean_s),
+        client_cpu=client_cpu,
     )
     spread_ms = max(blocks.FINEST_MS, 1e3 * percentiles.spread(ordered))
     found = {share: _Percentile.of(took_s[answered], ordered, alike, share) for share in SHARES}

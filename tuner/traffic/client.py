@@ -24,7 +24,7 @@ import select
 import time
 from collections.abc import Callable, Sequence
 
-from tuner.traffic.columns import Columns
+from tuner.traffic.columns import Columns, CpuReadings
 from tuner.traffic.connection import Connection, State
 from tuner.traffic.phase import Phase
 from tuner.traffic.plan import LoadPlan
@@ -58,6 +58,8 @@ class Client:
         self.phase = Phase(plan)
         self.cpu_s = 0.0
         """CPU time of this process, user and kernel, in the measured part."""
+        self.cpu_readings = CpuReadings()
+        """The same over the whole phase, every 20 ms or so."""
         self.first_error = b""
         """Beginning of the body of the first answer that is no 2xx and has one."""
         arrivals = self.phase.arrivals
@@ -278,6 +280,7 @@ class Client:
                 self.phase.look(self._mean_ms(), sent=self._sent)
         after = (self.phase.warmup_end_s, self.phase.measured_end_s)
         cpu = time.process_time()
+        self.cpu_readings.append(now, cpu)
         self.cpu_s += cpu * ((after[1] is not None) - (before[1] is not None))
         self.cpu_s -= cpu * ((after[0] is not None) - (before[0] is not None))
 

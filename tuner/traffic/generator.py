@@ -31,7 +31,7 @@ from tuner.traffic.columns import COLUMNS
 from tuner.traffic.mixture import Mixture
 from tuner.traffic.payloads import Payloads
 from tuner.traffic.plan import LoadPlan
-from tuner.values import RequestRecords
+from tuner.values import CpuCourse, RequestRecords
 
 START_TIMEOUT_S = 30.0
 SILENCE_TIMEOUT_S = 30.0
@@ -54,6 +54,8 @@ class LoadResult:
     measured_end_s: float
     client_cpu_s: float
     """CPU time that the client used in the measured part."""
+    client_cpu: CpuCourse
+    """The same over the whole phase."""
     wall_s: float
     """Time of the whole phase, from the first connection to the last answer."""
     reconnects: int
@@ -249,12 +251,15 @@ def _result(report: dict[str, Any], blob: bytes, indexes: Sequence[str]) -> Load
         kind = np.dtype(code)
         columns[name] = np.frombuffer(blob, kind, count, start).copy()  # aligned, and our own
         start += kind.itemsize * count
+    readings = np.frombuffer(blob, np.float64, 2 * report["cpu_readings"], start).copy()
+    at_s, used_s = readings.reshape(2, -1)
     return LoadResult(
         records=RequestRecords(**columns),
         origin_s=report["origin_s"],
         warmup_end_s=report["warmup_end_s"],
         measured_end_s=report["measured_end_s"],
         client_cpu_s=report["client_cpu_s"],
+        client_cpu=CpuCourse(at_s=at_s, used_s=used_s),
         wall_s=report["wall_s"],
         reconnects=report["reconnects"],
         last_loss=report["last_loss"],

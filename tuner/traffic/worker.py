@@ -3,7 +3,8 @@
 Frames in (see `wire`): {"do": "payloads", method, path, headers, sizes} with the bodies as the
 blob, or {"do": "mixture", heads, sizes} with the bodies and then the order; and {"do": "run"} with a
 plan. Frames out: {"event": "ready"}, {"event": "stored"}, {"event": "running"} each second of a phase,
-and at its end {"event": "done"} with the columns as the blob, or {"event": "failed"} with the reason.
+and at its end {"event": "done"} with the columns and the readings of CPU time as the blob, or
+{"event": "failed"} with the reason.
 
 It ends when its standard input does, so it cannot outlive the tuner; a Ctrl-C in the terminal is
 the tuner's business alone. It imports as little as it can: each import is paid by every study, and
@@ -90,6 +91,7 @@ class Worker:
         summary = {
             "event": "done",
             "requests": len(client.columns),
+            "cpu_readings": len(client.cpu_readings),
             "origin_s": client.origin_s,
             "warmup_end_s": client.phase.warmup_end_s,
             "measured_end_s": client.phase.measured_end_s,
@@ -100,7 +102,7 @@ class Worker:
             "first_error": client.first_error.decode(errors="replace"),
             "wall_s": time.monotonic() - begun_s,
         }
-        self._report(summary, client.columns.as_bytes())
+        self._report(summary, client.columns.as_bytes() + client.cpu_readings.as_bytes())
 
     def _requests(self, plan: LoadPlan) -> Sequence[bytes]:
         if self._mixture is not None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.measurement import blocks, percentiles
-from tuner.values import UNKNOWN, Block
+from tuner.values import UNKNOWN, Block, CpuCourse
 
 
 def make(means, counts=None, spreads=None):
@@ -67,6 +67,16 @@ def test_every_request_of_the_whole_blocks_is_in_exactly_one(finished, start_s, 
         assert part.throughput_per_s == pytest.approx(part.requests / block_s)
     for before, after in itertools.pairwise(parts):
         assert after.start_s >= before.start_s + block_s - 1e-9
+
+
+def test_a_block_has_the_clients_cpu_time_of_its_seconds():
+    """Readings that lie apart are joined by straight lines."""
+    finished_s = np.arange(0.01, 1.0, 0.01)
+    cpu = CpuCourse(at_s=np.array([0.0, 0.5, 1.0]), used_s=np.array([3.0, 3.1, 3.4]))
+    parts = blocks.cut(
+        finished_s, np.ones(99), start_s=0.0, seconds=1.0, block_s=0.25, client_cpu=cpu
+    )
+    assert [part.client_cpu_s for part in parts] == pytest.approx([0.05, 0.05, 0.15, 0.15])
 
 
 def test_few_blocks_give_no_interval():

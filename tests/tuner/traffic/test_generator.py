@@ -50,6 +50,13 @@ def check(result, concurrency):
     assert np.array_equal(records.intended_s, records.started_s), "closed loop"
     assert 0 <= result.warmup_end_s <= result.measured_end_s
     assert set(records.connection.tolist()) <= set(range(concurrency))
+    cpu = result.client_cpu
+    assert cpu.at_s[0] <= result.warmup_end_s
+    assert cpu.at_s[-1] >= records.finished_s[-1]
+    assert np.all(np.diff(cpu.at_s) >= 0)
+    assert np.all(np.diff(cpu.used_s) >= 0)
+    measured_s = cpu.between(np.array([result.warmup_end_s, result.measured_end_s]))
+    assert measured_s == pytest.approx(result.client_cpu_s, abs=0.05)
     for index in range(concurrency):
         own = records.connection == index
         assert np.all(records.started_s[own][1:] >= records.finished_s[own][:-1]), (
