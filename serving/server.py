@@ -64,8 +64,8 @@ _ADMIN_CONNECTIONS = 64
 _IDLE_S = 120.0
 _REQUEST_S = 30.0
 _SWEEP_S = 5.0
-_MUCH_BYTES = 32 * 1024 * 1024
-"""Held by requests: what they leave in the heap is given back after as much."""
+_MUCH_BYTES = heap.LARGE_BYTES
+"""Held by requests: what they leave in the heap is given back after as much, at most once in a sweep."""
 _HANDSHAKE_S = 10.0
 """Of TLS."""
 _TLS_END_S = 3600.0
