@@ -121,6 +121,7 @@ def _schemathesis(context: Context) -> None:
         "--checks", "status_code_conformance",
         "--max-examples", str(context.size(200, 10)), "--seed", str(context.seed),
         "--request-timeout", str(SLOWEST_S), "--mode", "all", "--continue-on-failure", "--no-color",
+        "--suppress-health-check", "all",  # of what is generated, not of the server
     ]  # fmt: skip
     for name, value in context.subject.authorization(admin=True).items():
         words += ["--header", f"{name}: {value}"]
